@@ -316,20 +316,17 @@ TEST(DevicePlugin, SocketNamesAreShort) {
 
 // Published nodes: as many as they have HCAs that can be counted, and the healthy ones.
 TEST(DevicePlugin, PublishedNodes) {
-  struct Row {
-    const char* file;
-    std::size_t devices, healthy;
-  };
-  for (const Row& row :
-       {Row{"14-h100-ib-half-down", 13, 4}, Row{"20-hgx-rails-plus-bond0", 10, 8}, Row{"10-azure-ndv5-host", 8, 8}}) {
-    const auto node = fabric::read_snapshot(fmt::format("{}/{}.json", FIXTURES, row.file));
-    ASSERT_TRUE(node) << row.file;
+  for (const auto& [file, devices, usable] : {std::tuple("14-h100-ib-half-down", 13U, 4U),
+                                              {"20-hgx-rails-plus-bond0", 10U, 8U},
+                                              {"10-azure-ndv5-host", 8U, 8U}}) {
+    const auto node = fabric::read_snapshot(fmt::format("{}/{}.json", FIXTURES, file));
+    ASSERT_TRUE(node) << file;
     const Resource resource = resource_of(*node, config_of(Mode::kExclusive));
     std::size_t healthy = 0;
     for (const CountedDevice& device : resource.devices)
       healthy += device.problem.empty() ? 1 : 0;
-    EXPECT_EQ(resource.devices.size(), row.devices) << row.file << ": " << shown(resource);
-    EXPECT_EQ(healthy, row.healthy) << row.file;
+    EXPECT_EQ(resource.devices.size(), devices) << file << ": " << shown(resource);
+    EXPECT_EQ(healthy, usable) << file;
   }
 }
 
