@@ -22,8 +22,7 @@ using fabric::netlink::Message;
 using Buffer = std::vector<std::uint8_t>;
 using fabric::GidSearch;
 using fabric::Netdev;
-using test_support::address;
-using test_support::netdev;
+using namespace test_support;
 
 // One attribute with a length of the caller's choice; padded to four bytes as the kernel does.
 void add(Buffer& buffer, unsigned type, const Buffer& value, int length = -1) {
@@ -366,8 +365,7 @@ TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
        {},
        {"10.1.0.1", "192.168.0.2"}},
       {"loopback", {loopback}, {}, {}},
-      {"no netdev", {}, {}, {}},
-  };
+      {"no netdev", {}, {}, {}}};
   for (const SearchCase& one : cases) {
     SCOPED_TRACE(one.name);
     GidSearch search(one.netdevs, one.own);

@@ -24,14 +24,7 @@ namespace fs = std::filesystem;
 using fabric::Hca;
 using fabric::Inventory;
 using fabric::Port;
-using test_support::ethernet_port;
-using test_support::lay_out;
-using test_support::netdev;
-using test_support::rails;
-using test_support::read_tree;
-using test_support::TempDir;
-using test_support::usual_gids;
-using test_support::write_file;
+using namespace test_support;
 
 // Reading file trees in the layout of sysfs: what rdma-init sees of a machine, and how little of it it reads.
 

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <memory>
-#include <vector>
 
 #include "fabric/command_line.hpp"
 #include "fabric/unique_fd.hpp"

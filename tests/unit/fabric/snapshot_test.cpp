@@ -116,8 +116,7 @@ TEST(SnapshotRoundTrip, IsExact) {
   inventory.limits = fabric::Limits{std::numeric_limits<std::uint64_t>::max() - 1, 0,
                                     std::numeric_limits<std::uint64_t>::max(), 4294967295U, true};
   inventory.routes = {{"::/0", "x", 4294967295U}};
-  const auto parsed = test_support::must(parse_snapshot(write_snapshot(inventory)));
-  EXPECT_TRUE(parsed == inventory);
+  EXPECT_TRUE(test_support::must(parse_snapshot(write_snapshot(inventory))) == inventory);
 }
 
 TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
@@ -129,9 +128,7 @@ TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
 }
 
 TEST(SnapshotRead, ErrorsNameThePlace) {
-  const struct {
-    const char *name, *json, *message;
-  } rows[] = {
+  const std::tuple<const char*, const char*, const char*> rows[] = {
       {"no object", "[]", "expected a JSON object"},
       {"number", "1", "expected a JSON object"},
       {"schema", R"({"schema": 2})", "schema 2 is not known, this version reads schema 1"},
@@ -175,13 +172,12 @@ TEST(SnapshotRead, ErrorsNameThePlace) {
       {"limits type", R"({"limits": []})", "limits: expected an object"},
       {"env value", R"({"env": {"A\u001b": 1}})", "env.A?: expected a string"},
       {"conf type", R"({"conf": []})", "conf: expected an object of strings"},
-      {"gpus type", R"({"gpus": 1})", "gpus: expected a list"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    const auto parsed = parse_snapshot(row.json);
+      {"gpus type", R"({"gpus": 1})", "gpus: expected a list"}};
+  for (const auto& [name, json, message] : rows) {
+    SCOPED_TRACE(name);
+    const auto parsed = parse_snapshot(json);
     ASSERT_FALSE(parsed);
-    EXPECT_EQ(parsed.error().message, row.message);
+    EXPECT_EQ(parsed.error().message, message);
   }
 }
 
@@ -212,10 +208,9 @@ TEST(SnapshotRead, DepthIsBounded) {
 }
 
 TEST(SnapshotRead, SortsTheTableAndTakesTheLastOfTwoKeys) {
-  const auto sorted = parse_snapshot(R"({"devices": [{"name": "a", "ports": [{"gids": [
-    {"index": 5, "gid": "fe80::5"}, {"index": 1, "gid": "fe80::1"}]}]}]})");
-  ASSERT_TRUE(sorted);
-  EXPECT_EQ(sorted->hcas[0].ports[0].gids[0].index, 1U);
+  const auto sorted = test_support::must(parse_snapshot(R"({"devices": [{"name": "a", "ports": [{"gids": [
+    {"index": 5, "gid": "fe80::5"}, {"index": 1, "gid": "fe80::1"}]}]}]})"));
+  EXPECT_EQ(sorted.hcas[0].ports[0].gids[0].index, 1U);
   const auto parsed = test_support::must(
       parse_snapshot(R"({"devices": 5, "env": {"A": "1", "A": "2"}, "devices": [{"name": "a", "name": "b"}]})"));
   EXPECT_EQ(parsed.hcas.at(0).name, "b");

@@ -16,8 +16,7 @@ namespace {
 using fabric::Attr;
 using fabric::Unreadable;
 using fabric::sysfs::Directory;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 int code_of(const Attr<std::string>& attr) {
   const auto* failed = std::get_if<Unreadable>(&attr);

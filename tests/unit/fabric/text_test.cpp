@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <random>
 
 namespace {
@@ -17,19 +16,13 @@ TEST(ParseNumber, TakesTheWholeTextOrNothing) {
   EXPECT_EQ(fabric::parse_number<unsigned>("4294967295"), 4294967295U);
   EXPECT_EQ(fabric::parse_number<int>("-1"), -1);
   EXPECT_EQ(fabric::parse_number<std::uint64_t>("00000000a80425fb", 16), 0xa80425fbULL);
-  for (const char* text : {"", " 1", "1 ", "+1", "-1", "4294967296", "1x", "0x1", "1.0"}) {
+  for (const char* text : {"", " 1", "1 ", "+1", "-1", "4294967296", "1x", "0x1", "1.0"})
     EXPECT_FALSE(fabric::parse_number<unsigned>(text)) << text;
-  }
 }
 
 TEST(ParseDecimal, ReadsRatesAndNothingElse) {
-  struct Row {
-    const char* text;
-    double value;
-  };
-  for (const Row& row : {Row{"400", 400}, Row{"2.5", 2.5}, Row{"0", 0}, Row{"0.125", 0.125}, Row{"10.0", 10}}) {
-    EXPECT_DOUBLE_EQ(fabric::parse_decimal(row.text).value_or(-1), row.value) << row.text;
-  }
+  for (const auto& [text, value] : {std::pair("400", 400.0), {"2.5", 2.5}, {"0", 0}, {"0.125", 0.125}, {"10.0", 10}})
+    EXPECT_DOUBLE_EQ(fabric::parse_decimal(text).value_or(-1), value) << text;
   for (const char* text : {"", ".", ".5", "5.", "-1", "+1", "1e3", "inf", "nan", "1,5", "1.5.5", " 1", "0x10",
                            "99999999999999999999", "1.5 "}) {
     EXPECT_FALSE(fabric::parse_decimal(text)) << text;
@@ -53,27 +46,24 @@ TEST(Split, KeepsEmptyParts) {
 }
 
 TEST(GlobMatch, KnowsOnlyTheStar) {
-  const struct {
-    const char *pattern, *text;
-    bool matches;
-  } rows[] = {{"mlx5_1", "mlx5_1", true},
-              {"mlx5_1", "mlx5_10", false},
-              {"mlx5_*", "mlx5_10", true},
-              {"mlx5_*", "mlx5_", true},
-              {"*", "", true},
-              {"", "", true},
-              {"", "a", false},
-              {"*0", "mlx5_10", true},
-              {"*_*_*", "a_b_c", true},
-              {"*_*_*", "a_b", false},
-              {"a*b*c", "abxbc", true},
-              {"a*b*c", "abxb", false},
-              {"m?x5", "mlx5", false},
-              {"[m]", "m", false},
-              {"**a**", "a", true},
-              {"a*", "b", false}};
-  for (const auto& row : rows)
-    EXPECT_EQ(fabric::glob_match(row.pattern, row.text), row.matches) << row.pattern << " " << row.text;
+  const std::tuple<const char*, const char*, bool> rows[] = {{"mlx5_1", "mlx5_1", true},
+                                                             {"mlx5_1", "mlx5_10", false},
+                                                             {"mlx5_*", "mlx5_10", true},
+                                                             {"mlx5_*", "mlx5_", true},
+                                                             {"*", "", true},
+                                                             {"", "", true},
+                                                             {"", "a", false},
+                                                             {"*0", "mlx5_10", true},
+                                                             {"*_*_*", "a_b_c", true},
+                                                             {"*_*_*", "a_b", false},
+                                                             {"a*b*c", "abxbc", true},
+                                                             {"a*b*c", "abxb", false},
+                                                             {"m?x5", "mlx5", false},
+                                                             {"[m]", "m", false},
+                                                             {"**a**", "a", true},
+                                                             {"a*", "b", false}};
+  for (const auto& [pattern, text, matches] : rows)
+    EXPECT_EQ(fabric::glob_match(pattern, text), matches) << pattern << " " << text;
   std::string pattern;  // one that must not take forever
   for (int i = 0; i < 2000; ++i)
     pattern += "*a";
@@ -114,10 +104,7 @@ TEST(NaturalLess, IsAStrictWeakOrder) {
 }
 
 TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
-  const struct {
-    const char* name;
-    std::string_view text, expected;
-  } rows[] = {
+  const std::tuple<const char*, std::string_view, std::string_view> rows[] = {
       {"plain", "mlx5_0 $HOME;'\"", "mlx5_0 $HOME;'\""},
       {"escape", "\x1b[31mred", "?[31mred"},
       {"newline", "a\nb\r\tc", "a?b??c"},
@@ -141,10 +128,9 @@ TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
       {"overlong escape", "\xe0\x80\x9b", "???"},
       {"surrogate", "\xed\xa0\x80", "???"},
       {"overlong in four bytes", "\xf0\x80\x80\x9b", "????"},
-      {"beyond U+10FFFF", "\xf4\x90\x80\x80", "????"},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(fabric::one_line(row.text), row.expected) << row.name;
+      {"beyond U+10FFFF", "\xf4\x90\x80\x80", "????"}};
+  for (const auto& [name, text, expected] : rows)
+    EXPECT_EQ(fabric::one_line(text), expected) << name;
 }
 
 TEST(OneLine, ReplacesBidirectionalControls) {
