@@ -1,23 +1,18 @@
 // Lines of the log about grants, and what a call notes of the grants that it returns.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/events.hpp"
-#include "hook/ledger/grant.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
-using test_support::book;
 using namespace test_support;
+using test_support::book;
 using Strings = std::vector<std::string>;
 
 std::string field(std::string_view value) {
@@ -25,12 +20,7 @@ std::string field(std::string_view value) {
 }
 
 TEST(EventLine, QuotesWhatWouldSplitAndShortensLongValues) {
-  struct Row {
-    const char* name;
-    std::string value;
-    std::string expected;
-  };
-  const Row rows[] = {
+  const std::tuple<const char*, std::string, std::string> rows[] = {
       {"plain", "web-1", "web-1"},
       {"path", "/run/netns/cni-1", "/run/netns/cni-1"},
       {"address", "net1:mlx5_0:[fd00::5]/64:gid5", "net1:mlx5_0:[fd00::5]/64:gid5"},
@@ -50,10 +40,9 @@ TEST(EventLine, QuotesWhatWouldSplitAndShortensLongValues) {
       {"C1 control", "\xc2\x9b", R"("\u009b")"},
       {"no UTF-8", "a\xff\xc3", R"("a\ufffd\ufffd")"},
       {"a shell's business", "`$;|&<>()'", R"("\u0060\u0024\u003b\u007c\u0026\u003c\u003e\u0028\u0029\u0027")"},
-      {"closes its quotes", "\" x=\"", R"("\" x=\"")"},
-  };
-  for (const Row& row : rows)
-    EXPECT_EQ(field(row.value), "e k=" + row.expected) << row.name;
+      {"closes its quotes", "\" x=\"", R"("\" x=\"")"}};
+  for (const auto& [name, value, expected] : rows)
+    EXPECT_EQ(field(value), "e k=" + expected) << name;
   EXPECT_EQ(field(std::string(128, 'x')), "e k=" + std::string(128, 'x'));
   EXPECT_EQ(field(std::string(129, 'x')), "e k=" + std::string(128, 'x') + "...");
   // In the middle of a character.
@@ -142,8 +131,7 @@ Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const 
 TEST(GrantedLine, MasksTheTokenOfAGrant) {
   const std::string token(32, 'a');
   const Owner owner = token_owner(token);
-  const auto given = hcas({"mlx5_0"});
-  const std::string line = granted_line("booked", granted(owner, given, {}, {}));
+  const std::string line = granted_line("booked", granted(owner, hcas({"mlx5_0"}), {}, {}));
   EXPECT_EQ(line.find(token), std::string::npos) << line;
   EXPECT_EQ(parse_line(line)["key"], shown_key(owner.key));
   Returned returned;
@@ -255,11 +243,7 @@ TEST(Words, OfModesAndReasons) {
 }
 
 TEST(FailureReason, ByErrno) {
-  const struct {
-    FailureReason reason;
-    int code;
-    FailureReason expected;
-  } cases[] = {
+  const std::tuple<FailureReason, int, FailureReason> cases[] = {
       {FailureReason::kUnsaid, 0, FailureReason::kState},
       {FailureReason::kUnsaid, EPERM, FailureReason::kState},
       {FailureReason::kConfig, 0, FailureReason::kConfig},
@@ -273,10 +257,9 @@ TEST(FailureReason, ByErrno) {
       {FailureReason::kNetwork, EBUSY, FailureReason::kNetwork},
       {FailureReason::kNetwork, ETIMEDOUT, FailureReason::kTimeout},
       {FailureReason::kDevices, EAGAIN, FailureReason::kDevices},
-      {FailureReason::kDevices, EPERM, FailureReason::kDevices},
-  };
-  for (const auto& row : cases)
-    EXPECT_EQ(failure_reason({"", row.code, "", row.reason}), row.expected) << to_string(row.reason) << " " << row.code;
+      {FailureReason::kDevices, EPERM, FailureReason::kDevices}};
+  for (const auto& [reason, code, expected] : cases)
+    EXPECT_EQ(failure_reason({"", code, "", reason}), expected) << to_string(reason) << " " << code;
 }
 
 const PlannedHca kFirst{"mlx5_0", Mode::kExclusive, 1, std::nullopt};

@@ -4,9 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
@@ -181,18 +178,14 @@ TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
 
 TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
-  struct Row {
-    const char* wish;
-    Mode mode;
-    FailureReason reason;
-  };
-  for (const Row& row :
-       {Row{"mlx5_0", Mode::kHca, FailureReason::kBusy}, Row{"2", Mode::kHca, FailureReason::kBusy},
-        Row{"3", Mode::kHca, FailureReason::kRefused}, Row{"mlx5_9", Mode::kHca, FailureReason::kNoHca},
-        Row{"gpu", Mode::kHca, FailureReason::kRefused}}) {
-    const auto given = give("web-2", asking_for(row.wish, row.mode));
-    ASSERT_FALSE(given) << row.wish;
-    EXPECT_EQ(failure_reason(given.error()), row.reason) << row.wish << ": " << error_message(given);
+  for (const auto& [wish, reason] : {std::pair("mlx5_0", FailureReason::kBusy),
+                                     {"2", FailureReason::kBusy},
+                                     {"3", FailureReason::kRefused},
+                                     {"mlx5_9", FailureReason::kNoHca},
+                                     {"gpu", FailureReason::kRefused}}) {
+    const auto given = give("web-2", asking_for(wish, Mode::kHca));
+    ASSERT_FALSE(given) << wish;
+    EXPECT_EQ(failure_reason(given.error()), reason) << wish << ": " << error_message(given);
     EXPECT_TRUE(applied_.empty());
     EXPECT_FALSE(grant_of("web-2"));
   }

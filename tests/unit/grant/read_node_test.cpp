@@ -5,12 +5,10 @@
 
 #include <filesystem>
 
-#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
-#include "hook/plan/plan.hpp"
 #include "hook/program/commands.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
@@ -235,11 +233,7 @@ TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
   without_view.sysfs_view = false;
   Config with_umad;
   with_umad.nodes.umad = true;
-  const struct {
-    const char* path;
-    const Config& config;
-    bool refused;
-  } rows[] = {
+  const std::tuple<const char*, const Config&, bool> rows[] = {
       {"/sys/class/misc/rdma_cm/dev", usual, true},
       {"/sys/class/misc/rdma_cm/dev", without_cm, false},
       {"/dev/infiniband/rdma_cm", usual, true},
@@ -253,15 +247,14 @@ TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
       {"/sys/class/infiniband_verbs/abi_version", without_view, false},
       {"/sys/class/infiniband_mad", usual, true},
       {"/sys/class/infiniband_mad", without_view, false},
-      {"/sys/class/infiniband_mad", with_umad, true},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.path);
+      {"/sys/class/infiniband_mad", with_umad, true}};
+  for (const auto& [file, config, refused] : rows) {
+    SCOPED_TRACE(file);
     const Node node;
-    const std::string path = node.settings.root + row.path;
+    const std::string path = node.settings.root + file;
     make_unreadable(path);
     const std::string refusal = fmt::format("cannot read `{}`: Too many levels of symbolic links", path);
-    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), row.refused ? refusal : "given; ");
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), config), refused ? refusal : "given; ");
   }
 }
 
@@ -295,36 +288,32 @@ TEST(ReadNodeFor, WhatPoolsSelectByIsNotAbsentEither) {
     config.pools.push_back({"others", {}, {Mode::kHca}, {}, std::nullopt});
     return config;
   };
-  const struct {
-    const char* path;
-    Config config;
-  } rows[] = {
+  const std::pair<const char*, Config> rows[] = {
       {"/sys/class/infiniband/mlx5_1/device/vendor", pools([](auto& by) { by.vendors = {"1234"}; })},
       {"/sys/class/infiniband/mlx5_1/device/device", pools([](auto& by) { by.device_ids = {"1234"}; })},
       {"/sys/class/infiniband/mlx5_1/device/net", pools([](auto& by) { by.if_names = {"no*"}; })},
       {"/sys/class/net/rail1", pools([](auto& by) { by.if_names = {"no*"}; })},
       {"/sys/class/infiniband/mlx5_1/ports", pools([](auto& by) { by.link_types = {"infiniband"}; })},
-      {"/sys/class/infiniband/mlx5_1/ports/1/link_layer", pools([](auto& by) { by.link_types = {"infiniband"}; })},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.path);
+      {"/sys/class/infiniband/mlx5_1/ports/1/link_layer", pools([](auto& by) { by.link_types = {"infiniband"}; })}};
+  for (const auto& [file, config] : rows) {
+    SCOPED_TRACE(file);
     const Node node;
-    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), "given; ");
-    const std::string path = node.settings.root + row.path;
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), config), "given; ");
+    const std::string path = node.settings.root + file;
     make_unreadable(path);
     const std::string unknown =
         fmt::format("its pool is not known: cannot read `{}`: Too many levels of symbolic links", path);
-    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), "a test: `mlx5_1`: " + unknown);
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), config), "a test: `mlx5_1`: " + unknown);
     const std::string left_out = "`mlx5_1` is left out: " + unknown;
-    EXPECT_TRUE(answer_for(node, naming("all"), row.config).starts_with("given; " + left_out));
-    EXPECT_EQ(answer_for(node, naming("3"), row.config).find("asks for 3 HCAs, 2 are free"), 8U);
-    Config first = row.config;
+    EXPECT_TRUE(answer_for(node, naming("all"), config).starts_with("given; " + left_out));
+    EXPECT_EQ(answer_for(node, naming("3"), config).find("asks for 3 HCAs, 2 are free"), 8U);
+    Config first = config;
     std::swap(first.pools[0], first.pools[1]);
     EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; ")) << "whatever it is, this pool has it";
     Request given = naming("all");
     given.given_is_the_grant = true;
     given.given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
-    EXPECT_EQ(answer_for(node, given, row.config), "a test: `mlx5_1`: " + unknown);
+    EXPECT_EQ(answer_for(node, given, config), "a test: `mlx5_1`: " + unknown);
   }
 }
 
@@ -491,17 +480,15 @@ TEST(Scale, ReadsNamedHcasAlone) {
     Request request;
     Config config;
     long more;
-  } cases[] = {
-      {"named", request_for("mlx5_3"), {}, 0},
-      {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
-      {"pools that select", request_for("mlx5_3"), selecting, 0},
-      {"given nodes", given_nodes(), selecting, 0},
-      {"narrowed by index", narrowed(), selecting, kListing},
-      {"rails that are listed", request_for("mlx5_3"), listed, kListing},
-      {"with GID tables", request_for("mlx5_3"), multi, kListing},
-      {"rails that are not listed", request_for("mlx5_3"), not_listed, kOthers + kListing},
-      {"a count", request_for("2"), {}, kOthers * 18 + kListing},
-  };
+  } cases[] = {{"named", request_for("mlx5_3"), {}, 0},
+               {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
+               {"pools that select", request_for("mlx5_3"), selecting, 0},
+               {"given nodes", given_nodes(), selecting, 0},
+               {"narrowed by index", narrowed(), selecting, kListing},
+               {"rails that are listed", request_for("mlx5_3"), listed, kListing},
+               {"with GID tables", request_for("mlx5_3"), multi, kListing},
+               {"rails that are not listed", request_for("mlx5_3"), not_listed, kOthers + kListing},
+               {"a count", request_for("2"), {}, kOthers * 18 + kListing}};
   const TempDir directory;
   const std::string few = node_of(directory, kFew);
   const std::string many = node_of(directory, kMany);
