@@ -16,12 +16,7 @@ using init::find_candidates;
 using init::GidFilter;
 using init::GidRank;
 using init::Obstacle;
-using test_support::netdev;
-using test_support::rails;
-using test_support::unreadable;
-using test_support::usual_gids;
-using test_support::v1;
-using test_support::v2;
+using namespace test_support;
 
 constexpr const char* kNodeRemedy =
     "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
@@ -119,8 +114,7 @@ TEST(Obstacles, SayWhatIsInTheWay) {
       {"type unreadable", Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", "",
        has_gids({unreadable(3, "10.1.0.1", EINVAL)}, 2)},
       {"only v1", Obstacle::kOnlyV1, "only RoCE v1 (or iWARP) GIDs, e.g. index 2", "switch the HCA to RoCE v2",
-       has_gids({v1(2, "10.1.0.1")}, 2)},
-  };
+       has_gids({v1(2, "10.1.0.1")}, 2)}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Inventory node = rails(1);
@@ -151,8 +145,7 @@ TEST(Obstacles, FiltersSayWhatThereIsInstead) {
       {"any of two", two, std::nullopt, true, ""},
       {"family 6 has link-local", Cidrs(), fabric::Family::kIpv6, true, ""},
       {"family 6 without link-local", Cidrs(), fabric::Family::kIpv6, false,
-       "no GID that the options allow (IPv6, not link-local): it has 10.1.0.1"},
-  };
+       "no GID that the options allow (IPv6, not link-local): it has 10.1.0.1"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const Inventory node = rails(1);

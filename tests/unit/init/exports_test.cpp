@@ -37,10 +37,7 @@ class Exports : public testing::Test {
 };
 
 TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
-  const struct {
-    const char* library;
-    Variables variables;
-  } rows[] = {
+  const std::pair<const char*, Variables> rows[] = {
       {"nccl", {}},
       {"ucx", {{"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1,eth0"}, {"UCX_IB_GID_INDEX", "3"}}},
       {"nvshmem", {{"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"}, {"NVSHMEM_IB_GID_INDEX", "3"}}},
@@ -51,10 +48,9 @@ TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
       {"mooncake", {{"MC_TE_FILTERS", "mlx5_0,mlx5_1"}, {"MC_GID_INDEX", "3"}}},
       {"openmpi", {{"OMPI_MCA_btl_openib_if_include", "mlx5_0:1,mlx5_1:1"}, {"OMPI_MCA_btl_openib_gid_index", "3"}}},
       {"libfabric", {{"FI_VERBS_GID_IDX", "3"}}},
-      {"unknown", {}},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(library_variables(row.library, input_), row.variables) << row.library;
+      {"unknown", {}}};
+  for (const auto& [library, variables] : rows)
+    EXPECT_EQ(library_variables(library, input_), variables) << library;
   EXPECT_EQ(nccl_hca_value(input_.ports), "=mlx5_0:1,mlx5_1:1");
 }
 
@@ -93,13 +89,12 @@ TEST(ParseExports, KnowsTheLibraries) {
 }
 
 TEST(DecisionEnv, IsWhatNcclMustReadAndNoMore) {
-  const auto decision = decide(rails(2), {}, {});
-  EXPECT_EQ(decision.env, (Variables{{"NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"},
-                                     {"NCCL_IB_GID_INDEX", "3"},
-                                     {"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1"},
-                                     {"UCX_IB_GID_INDEX", "3"},
-                                     {"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"},
-                                     {"NVSHMEM_IB_GID_INDEX", "3"}}));
+  EXPECT_EQ(decide(rails(2), {}, {}).env, (Variables{{"NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"},
+                                                     {"NCCL_IB_GID_INDEX", "3"},
+                                                     {"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1"},
+                                                     {"UCX_IB_GID_INDEX", "3"},
+                                                     {"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"},
+                                                     {"NVSHMEM_IB_GID_INDEX", "3"}}));
 }
 
 TEST(DecisionEnv, InfinibandHasNoIndex) {

@@ -20,8 +20,7 @@ using init::Decision;
 using init::GidRank;
 using init::WantedGid;
 using init::nccl::GidRules;
-using test_support::v1;
-using test_support::v2;
+using namespace test_support;
 using Indices = std::vector<std::size_t>;
 
 GidRank rank_of(const fabric::Address& gid) {
@@ -93,37 +92,35 @@ TEST(ShareIndex, ServesMostPorts) {
     Indices others;
     std::vector<Table> tables;
     GidRank rank = GidRank::kIpv4;
-  } rows[] = {
-      {"one address each, one index", 3, only(), tables(Table{{3, "10.0.0.1"}}, Table{{3, "10.0.1.1"}})},
-      {"the lowest of two that both have", 3, only(),
-       tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{3, "10.1.1.1"}, {5, "10.0.1.1"}})},
-      {"the second of one is the first of the other", 5, only(),
-       tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{5, "10.1.1.1"}, {7, "10.0.1.1"}})},
-      {"only the second ones agree", 13, only(),
-       tables(Table{{3, "10.0.0.1"}, {13, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {13, "10.1.1.1"}},
-              Table{{7, "10.0.2.1"}, {13, "10.1.2.1"}}, Table{{9, "10.0.3.1"}, {13, "10.1.3.1"}})},
-      {"two first ones agree, but all the second ones", 9, only(),
-       tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}, {9, "10.1.1.1"}},
-              Table{{5, "10.0.2.1"}, {9, "10.1.2.1"}})},
-      {"one port has no second one", 9, only(2U),
-       tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {9, "10.1.1.1"}},
-              Table{{7, "10.0.2.1"}})},
-      {"nothing in common: the lowest", 3, only(0U),
-       tables(Table{{7, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}})},
-      {"a tie goes to the one that more ports want", 5, only(2U, 3U),
-       tables(Table{{5, "10.0.0.1"}}, Table{{5, "10.0.1.1"}}, Table{{3, "10.0.2.1"}},
-              Table{{2, "10.0.3.1"}, {3, "10.1.3.1"}})},
-      {"IPv6 at one index is no reason to leave IPv4", 3, only(1U),
-       tables(Table{{3, "10.0.0.1"}, {9, "fd00::1"}}, Table{{5, "10.0.1.1"}, {9, "fd00::2"}})},
-      {"link-local at one index is no reason to leave global", 3, only(1U),
-       tables(Table{{1, "fe80::1"}, {3, "fd00::1"}}, Table{{1, "fe80::2"}, {5, "fd00::2"}}), GidRank::kIpv6},
-      {"IPv6 among itself", 5, only(),
-       tables(Table{{3, "fd00::1"}, {5, "fd01::1"}}, Table{{4, "10.0.0.1"}, {5, "fd00::2"}}), GidRank::kIpv6},
-      {"link-local among itself", 3, only(), tables(Table{{1, "fe80::1"}, {3, "fe80::2"}}, Table{{3, "fe80::3"}}),
-       GidRank::kLinkLocal},
-      {"an address that is there twice counts where it is first, as far as a scan surely reads", 3, only(1U),
-       tables(Table{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, Table{{7, "10.0.1.1"}})},
-  };
+  } rows[] = {{"one address each, one index", 3, only(), tables(Table{{3, "10.0.0.1"}}, Table{{3, "10.0.1.1"}})},
+              {"the lowest of two that both have", 3, only(),
+               tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{3, "10.1.1.1"}, {5, "10.0.1.1"}})},
+              {"the second of one is the first of the other", 5, only(),
+               tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{5, "10.1.1.1"}, {7, "10.0.1.1"}})},
+              {"only the second ones agree", 13, only(),
+               tables(Table{{3, "10.0.0.1"}, {13, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {13, "10.1.1.1"}},
+                      Table{{7, "10.0.2.1"}, {13, "10.1.2.1"}}, Table{{9, "10.0.3.1"}, {13, "10.1.3.1"}})},
+              {"two first ones agree, but all the second ones", 9, only(),
+               tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}, {9, "10.1.1.1"}},
+                      Table{{5, "10.0.2.1"}, {9, "10.1.2.1"}})},
+              {"one port has no second one", 9, only(2U),
+               tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {9, "10.1.1.1"}},
+                      Table{{7, "10.0.2.1"}})},
+              {"nothing in common: the lowest", 3, only(0U),
+               tables(Table{{7, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}})},
+              {"a tie goes to the one that more ports want", 5, only(2U, 3U),
+               tables(Table{{5, "10.0.0.1"}}, Table{{5, "10.0.1.1"}}, Table{{3, "10.0.2.1"}},
+                      Table{{2, "10.0.3.1"}, {3, "10.1.3.1"}})},
+              {"IPv6 at one index is no reason to leave IPv4", 3, only(1U),
+               tables(Table{{3, "10.0.0.1"}, {9, "fd00::1"}}, Table{{5, "10.0.1.1"}, {9, "fd00::2"}})},
+              {"link-local at one index is no reason to leave global", 3, only(1U),
+               tables(Table{{1, "fe80::1"}, {3, "fd00::1"}}, Table{{1, "fe80::2"}, {5, "fd00::2"}}), GidRank::kIpv6},
+              {"IPv6 among itself", 5, only(),
+               tables(Table{{3, "fd00::1"}, {5, "fd01::1"}}, Table{{4, "10.0.0.1"}, {5, "fd00::2"}}), GidRank::kIpv6},
+              {"link-local among itself", 3, only(),
+               tables(Table{{1, "fe80::1"}, {3, "fe80::2"}}, Table{{3, "fe80::3"}}), GidRank::kLinkLocal},
+              {"an address that is there twice counts where it is first, as far as a scan surely reads", 3, only(1U),
+               tables(Table{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, Table{{7, "10.0.1.1"}})}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto shared = init::share_index(Ports(of_rank(row.tables, row.rank)).wanted(), {});
@@ -141,17 +138,6 @@ PortTable own_at(unsigned index, const char* own) {
 PortTable behind(const char* foreign, unsigned index, const char* own) {
   return {{v2(0, "fe80::1"), v2(1, foreign), v2(index, own)}, index};
 }
-
-struct PlanCase {
-  const char* name;
-  std::optional<unsigned> index;
-  const char* range;  // "": none
-  Indices wrong;
-  std::vector<PortTable> ports;
-  GidRules rules = {};
-  bool may_set_range = true;
-  std::map<std::size_t, unsigned> moved = {};
-};
 
 TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
   const auto ports = [](auto... tables) { return std::vector<PortTable>{tables...}; };
@@ -176,7 +162,16 @@ TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
                              {{5, "10.0.2.1"}, {9, "10.8.2.1"}},
                              {{6, "10.0.3.1"}}},
                             GidRank::kIpv4);
-  const PlanCase cases[] = {
+  const struct {
+    const char* name;
+    std::optional<unsigned> index;
+    const char* range;  // "": none
+    Indices wrong;
+    std::vector<PortTable> ports;
+    GidRules rules = {};
+    bool may_set_range = true;
+    std::map<std::size_t, unsigned> moved = {};
+  } cases[] = {
       {"agreement, whatever NCCL would choose", 5, "", none,
        ports(behind("192.168.0.1", 5, "10.0.0.1"), own_at(5, "10.1.0.1"))},
       {"nothing is wanted", std::nullopt, "", none, ports()},
@@ -212,9 +207,8 @@ TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
        ports(uncertain, own_at(4, "10.1.0.1"))},
       {"a range keeps the other container's out, and serves more than an index", std::nullopt, "10.0.0.0/22", none,
        four},
-      {"without it an index serves most", 9, "", port(3), four, any, false},
-  };
-  for (const PlanCase& one : cases) {
+      {"without it an index serves most", 9, "", port(3), four, any, false}};
+  for (const auto& one : cases) {
     SCOPED_TRACE(one.name);
     const auto plan = init::plan_index(Ports(one.ports).wanted(), one.rules, one.may_set_range);
     EXPECT_EQ(plan.index, one.index);
@@ -264,9 +258,8 @@ Inventory node_with_children(unsigned count, bool foreign) {
 }
 
 std::string value_of(const Decision& decision, std::string_view name) {
-  for (const auto& [variable, value] : decision.env) {
+  for (const auto& [variable, value] : decision.env)
     if (variable == name) return value;
-  }
   return "";
 }
 

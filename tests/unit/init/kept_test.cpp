@@ -17,9 +17,7 @@ using init::find_setting;
 using init::Policy;
 using init::Settings;
 using init::Status;
-using test_support::rails;
-using test_support::v1;
-using test_support::v2;
+using namespace test_support;
 
 // Values that are set already: what is found wrong about them, and what the decision makes of it.
 
@@ -32,9 +30,7 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
   node.hcas[2].ports[0].state = "1: DOWN";
   node.hcas[3].accessible = false;
   node.hcas[4].ports[0].gids = {v1(0, "10.1.4.1")};
-  const struct {
-    const char *value, *problem;
-  } rows[] = {
+  const std::pair<const char*, const char*> rows[] = {
       {"=mlx5_0:1,mlx5_1:1", ""},
       {"=mlx5_0", ""},
       {"mlx5_11", ""},
@@ -54,10 +50,9 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
       {"mlx5_1,mlx5_10,mlx5_11", ""},
       {"=mlx5_0,mlx5_4", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
       {"mlx5", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
-      {"^mlx5_1", "also leaves out mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(problem_of_list(row.value, node), row.problem) << row.value;
+      {"^mlx5_1", "also leaves out mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"}};
+  for (const auto& [value, problem] : rows)
+    EXPECT_EQ(problem_of_list(value, node), problem) << value;
   EXPECT_EQ(problem_of_list("=mlx5_0", Inventory{}), "selects no port of this machine");
 }
 
@@ -101,9 +96,8 @@ TEST(FindSetting, AnEmptyValueIsNoChoice) {
 // ---- what the decision makes of them
 
 std::string exported(const Decision& decision, const char* name) {
-  for (const auto& [known, value] : decision.env) {
+  for (const auto& [known, value] : decision.env)
     if (known == name) return value;
-  }
   return "(unset)";
 }
 
@@ -157,9 +151,7 @@ TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
 }
 
 TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
-  const struct {
-    const char *name, *value, *replaced_by;
-  } rows[] = {
+  const std::tuple<const char*, const char*, const char*> rows[] = {
       {"NCCL_IB_GID_INDEX", "3", "-1"},
       {"NCCL_IB_GID_INDEX", "auto", "-1"},
       {"NCCL_IB_ADDR_RANGE", "172.31.0.0/16", "0.0.0.0/0"},
@@ -167,19 +159,18 @@ TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
       {"NCCL_IB_ADDR_FAMILY", "AF_INET6", "AF_INET"},
       {"UCX_IB_GID_INDEX", "9", "auto"},
       {"NVSHMEM_IB_GID_INDEX", "9", "-1"},
-      {"NCCL_IB_HCA", "=mlx5_9", "=mlx5_0:1,mlx5_1:1"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(fmt::format("{}={}", row.name, row.value));
-    const Settings settings = environment({{row.name, row.value}});
+      {"NCCL_IB_HCA", "=mlx5_9", "=mlx5_0:1,mlx5_1:1"}};
+  for (const auto& [name, value, replaced_by] : rows) {
+    SCOPED_TRACE(fmt::format("{}={}", name, value));
+    const Settings settings = environment({{name, value}});
     const auto kept = decide(uneven(), settings, {});
-    ASSERT_TRUE(kept.kept.contains(row.name));
-    EXPECT_TRUE(kept.kept.at(row.name).problem);
+    ASSERT_TRUE(kept.kept.contains(name));
+    EXPECT_TRUE(kept.kept.at(name).problem);
     EXPECT_NE(kept.status, Status::kOk);
-    EXPECT_EQ(exported(kept, row.name), "(unset)");
+    EXPECT_EQ(exported(kept, name), "(unset)");
     const auto replaced = decide(uneven(), settings, kOverriding);
-    EXPECT_EQ(exported(replaced, row.name), row.replaced_by);
-    EXPECT_FALSE(replaced.kept.contains(row.name));
+    EXPECT_EQ(exported(replaced, name), replaced_by);
+    EXPECT_FALSE(replaced.kept.contains(name));
   }
 }
 
@@ -277,8 +268,7 @@ std::string problem(const char* name, const char* value) {
   fabric::Inventory node = test_support::rails(2);
   node.hcas[1].ports[0].state = "1: DOWN";
   const init::Settings settings = {{name, {value, "environment"}}};
-  const auto decision = init::decide(node, settings, {});
-  const auto checks = init::check_other_values(node, settings, {}, decision);
+  const auto checks = init::check_other_values(node, settings, {}, init::decide(node, settings, {}));
   if (checks.empty()) return "";
   EXPECT_EQ(checks[0].verdict, init::Verdict::kNote);
   EXPECT_NE(checks[0].remedy.find(name), std::string::npos);
@@ -286,10 +276,8 @@ std::string problem(const char* name, const char* value) {
 }
 
 TEST(OtherValues, OneProblemEach) {
-  const struct {
-    const char *name, *value;
-    const char* part;  // empty: right
-  } rows[] = {
+  // `part` is empty where the value is right.
+  const std::tuple<const char*, const char*, const char*> rows[] = {
       {"UCX_NET_DEVICES", "mlx5_0:1,eth0", ""},
       {"UCX_NET_DEVICES", "all", ""},
       {"UCX_NET_DEVICES", "^mlx5_1:1", ""},
@@ -312,12 +300,11 @@ TEST(OtherValues, OneProblemEach) {
       {"MC_GID_INDEX", "0", "not a RoCE v2 address"},
       {"MC_GID_INDEX", "words", ""},
       {"UCCL_IB_GID_INDEX", "-1", ""},
-      {"FI_VERBS_GID_IDX", "200", "is empty"},
-  };
-  for (const auto& row : rows) {
-    const std::string found = problem(row.name, row.value);
-    EXPECT_EQ(found.empty(), *row.part == '\0') << row.name << "=" << row.value << ": " << found;
-    EXPECT_NE(found.find(row.part), std::string::npos) << row.name << "=" << row.value << ": " << found;
+      {"FI_VERBS_GID_IDX", "200", "is empty"}};
+  for (const auto& [name, value, part] : rows) {
+    const std::string found = problem(name, value);
+    EXPECT_EQ(found.empty(), *part == '\0') << name << "=" << value << ": " << found;
+    EXPECT_NE(found.find(part), std::string::npos) << name << "=" << value << ": " << found;
   }
 }
 

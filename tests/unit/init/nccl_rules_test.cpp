@@ -16,30 +16,25 @@ using init::nccl::GidRules;
 using init::nccl::parse_gid_rules;
 using init::nccl::parse_hca_list;
 using init::nccl::Version;
-using test_support::unreadable;
-using test_support::v1;
-using test_support::v2;
+using namespace test_support;
 
 constexpr Version kOld{2, 30, 4};
 constexpr Version kNew{2, 30, 7};
 
 TEST(ParseVersion, ReadsTagsAndPackages) {
-  const struct {
-    const char* text;
-    std::optional<Version> version;
-  } rows[] = {{"2.21.5", Version{2, 21, 5}},
-              {"2.21.5-1", Version{2, 21, 5}},
-              {"2.30.7+cuda12.8", Version{2, 30, 7}},
-              {"2.21", Version{2, 21, 0}},
-              {"2", std::nullopt},
-              {"", std::nullopt},
-              {"v2.21.5", std::nullopt},
-              {"2.21.5.1", std::nullopt},
-              {"2.x.5", std::nullopt},
-              {"2.-1.5", std::nullopt},
-              {"2.99999999999.1", std::nullopt}};
-  for (const auto& row : rows)
-    EXPECT_EQ(init::nccl::parse_version(row.text), row.version) << row.text;
+  const std::pair<const char*, std::optional<Version>> rows[] = {{"2.21.5", Version{2, 21, 5}},
+                                                                 {"2.21.5-1", Version{2, 21, 5}},
+                                                                 {"2.30.7+cuda12.8", Version{2, 30, 7}},
+                                                                 {"2.21", Version{2, 21, 0}},
+                                                                 {"2", std::nullopt},
+                                                                 {"", std::nullopt},
+                                                                 {"v2.21.5", std::nullopt},
+                                                                 {"2.21.5.1", std::nullopt},
+                                                                 {"2.x.5", std::nullopt},
+                                                                 {"2.-1.5", std::nullopt},
+                                                                 {"2.99999999999.1", std::nullopt}};
+  for (const auto& [text, version] : rows)
+    EXPECT_EQ(init::nccl::parse_version(text), version) << text;
   EXPECT_EQ(init::nccl::to_string(Version{2, 21, 5}), "2.21.5");
 }
 
@@ -49,43 +44,41 @@ TEST(HcaList, SelectsAsNcclDoes) {
     unsigned port;
     bool matches;
     Version version = kNew;
-  } rows[] = {
-      {"empty takes all", "", "mlx5_0", 1, true},
-      {"= alone takes all", "=", "mlx5_0", 1, true},
-      {"^ alone takes nothing", "^", "mlx5_0", 1, false},
-      {"^= alone takes nothing", "^=", "mlx5_0", 1, false},
-      {"prefix", "mlx5_1", "mlx5_10", 1, true},
-      {"prefix of the family", "mlx5", "mlx5_10", 2, true},
-      {"exact", "=mlx5_1", "mlx5_10", 1, false},
-      {"exact hit", "=mlx5_1", "mlx5_1", 1, true},
-      {"exclude by prefix", "^mlx5_1", "mlx5_10", 1, false},
-      {"exclude leaves others", "^mlx5_1", "mlx5_2", 1, true},
-      {"exclude exactly", "^=mlx5_1", "mlx5_10", 1, true},
-      {"exclude exactly, hit", "^=mlx5_1,mlx5_2", "mlx5_2", 1, false},
-      {"=^ is a name", "=^a", "a", 1, false},
-      {"= is no part of later entries", "=a,=b", "b", 1, false},
-      {"second = names a device", "=a,=b", "=b", 1, true},
-      {"empty entries are skipped", "a,,b,", "b", 1, true},
-      {"nothing but commas takes all", ",,", "x", 1, true},
-      {"no trimming", "=a, b", "b", 1, false},
-      {"semicolon is a character", "=a;b", "a", 1, false},
-      {"plus is a character", "=a+b", "a", 1, false},
-      {"a word is a name", "none", "mlx5_0", 1, false},
-      {"port", "=mlx5_0:2", "mlx5_0", 2, true},
-      {"other port", "=mlx5_0:2", "mlx5_0", 1, false},
-      {"port 0 is no port", "=mlx5_1:0", "mlx5_1", 1, false},
-      {"word for a port is port 0", "=mlx5_1:x", "mlx5_1", 1, false},
-      {"-1 is every port", "=mlx5_1:-1", "mlx5_1", 2, true},
-      {"trailing text of a port", "=mlx5_1:1x", "mlx5_1", 1, true},
-      {"empty port, new parser", "=mlx5_1:", "mlx5_1", 1, true},
-      {"empty port, old parser", "=mlx5_1:", "mlx5_1", 1, false, kOld},
-      {"rail and plane, new parser", "=mlx5_1:1:0:0", "mlx5_1", 1, true},
-      {"rail and plane, old parser", "=mlx5_1:1:0:0", "mlx5_1", 1, true, kOld},
-      {"empty port before rail, new parser", "=mlx5_0::0:0", "mlx5_0", 1, true},
-      {"empty port before rail, old parser", "=mlx5_0::0:0", "mlx5_0", 1, false, kOld},
-      {"2.30.5 has the new parser", "=mlx5_1:", "mlx5_1", 1, true, Version{2, 30, 5}},
-      {"prefix with port", "mlx5_1:1", "mlx5_10", 2, false},
-  };
+  } rows[] = {{"empty takes all", "", "mlx5_0", 1, true},
+              {"= alone takes all", "=", "mlx5_0", 1, true},
+              {"^ alone takes nothing", "^", "mlx5_0", 1, false},
+              {"^= alone takes nothing", "^=", "mlx5_0", 1, false},
+              {"prefix", "mlx5_1", "mlx5_10", 1, true},
+              {"prefix of the family", "mlx5", "mlx5_10", 2, true},
+              {"exact", "=mlx5_1", "mlx5_10", 1, false},
+              {"exact hit", "=mlx5_1", "mlx5_1", 1, true},
+              {"exclude by prefix", "^mlx5_1", "mlx5_10", 1, false},
+              {"exclude leaves others", "^mlx5_1", "mlx5_2", 1, true},
+              {"exclude exactly", "^=mlx5_1", "mlx5_10", 1, true},
+              {"exclude exactly, hit", "^=mlx5_1,mlx5_2", "mlx5_2", 1, false},
+              {"=^ is a name", "=^a", "a", 1, false},
+              {"= is no part of later entries", "=a,=b", "b", 1, false},
+              {"second = names a device", "=a,=b", "=b", 1, true},
+              {"empty entries are skipped", "a,,b,", "b", 1, true},
+              {"nothing but commas takes all", ",,", "x", 1, true},
+              {"no trimming", "=a, b", "b", 1, false},
+              {"semicolon is a character", "=a;b", "a", 1, false},
+              {"plus is a character", "=a+b", "a", 1, false},
+              {"a word is a name", "none", "mlx5_0", 1, false},
+              {"port", "=mlx5_0:2", "mlx5_0", 2, true},
+              {"other port", "=mlx5_0:2", "mlx5_0", 1, false},
+              {"port 0 is no port", "=mlx5_1:0", "mlx5_1", 1, false},
+              {"word for a port is port 0", "=mlx5_1:x", "mlx5_1", 1, false},
+              {"-1 is every port", "=mlx5_1:-1", "mlx5_1", 2, true},
+              {"trailing text of a port", "=mlx5_1:1x", "mlx5_1", 1, true},
+              {"empty port, new parser", "=mlx5_1:", "mlx5_1", 1, true},
+              {"empty port, old parser", "=mlx5_1:", "mlx5_1", 1, false, kOld},
+              {"rail and plane, new parser", "=mlx5_1:1:0:0", "mlx5_1", 1, true},
+              {"rail and plane, old parser", "=mlx5_1:1:0:0", "mlx5_1", 1, true, kOld},
+              {"empty port before rail, new parser", "=mlx5_0::0:0", "mlx5_0", 1, true},
+              {"empty port before rail, old parser", "=mlx5_0::0:0", "mlx5_0", 1, false, kOld},
+              {"2.30.5 has the new parser", "=mlx5_1:", "mlx5_1", 1, true, Version{2, 30, 5}},
+              {"prefix with port", "mlx5_1:1", "mlx5_10", 2, false}};
   for (const auto& row : rows)
     EXPECT_EQ(parse_hca_list(row.value, row.version).matches(row.hca, row.port), row.matches) << row.name;
 }
@@ -106,13 +99,17 @@ TEST(HcaList, CutsNamesAtItsBuffer) {
 }
 
 TEST(ParseParam, IsStrtollWithItsManners) {
-  struct Row {
-    const char* text;
-    long value;
-  };
-  for (const Row& row : {Row{"3", 3}, Row{"0x10", 16}, Row{"010", 8}, Row{"3x", 3}, Row{"auto", 0}, Row{" 3", 3},
-                         Row{"-1", -1}, Row{"", -7}, Row{"99999999999999999999", -7}, Row{"+5", 5}})
-    EXPECT_EQ(init::nccl::parse_param(row.text, -7), row.value) << row.text;
+  for (const auto& [text, value] : {std::pair("3", 3L),
+                                    {"0x10", 16},
+                                    {"010", 8},
+                                    {"3x", 3},
+                                    {"auto", 0},
+                                    {" 3", 3},
+                                    {"-1", -1},
+                                    {"", -7},
+                                    {"99999999999999999999", -7},
+                                    {"+5", 5}})
+    EXPECT_EQ(init::nccl::parse_param(text, -7), value) << text;
 }
 
 TEST(ParseGidRules, ReadsTheVariablesAsNcclDoes) {
@@ -170,39 +167,36 @@ void check(const std::vector<Case>& cases) {
 }
 
 TEST(ChooseGid, OrdinaryTables) {
-  check({
-      {"usual table", test_support::usual_gids("fe80::1", "10.0.0.1"), {}, 3},
-      {"empty table", {}, {}, 0},
-      {"own IPv4 at 0", {v2(0, "10.0.0.1")}, {}, 0},
-      {"first v2 IPv4 wins", {v2(0, "fe80::1"), v2(1, "10.0.0.1"), v2(2, "10.0.0.2")}, {}, 1},
-      {"v1 first, v2 replaces it", {v1(0, "10.0.0.1"), v2(1, "10.0.0.1")}, {}, 1},
-      {"v2 before v1", {v2(0, "10.0.0.1"), v1(1, "10.0.0.1")}, {}, 0},
-      {"sparse table", {v1(10, "10.0.0.1"), v2(13, "10.0.0.1")}, {}, 13},
-      {"global IPv6 beside IPv4", {v2(0, "fe80::1"), v2(1, "fd00::1"), v2(2, "10.0.0.1")}, {}, 2},
-      {"wanted version 1", test_support::usual_gids("fe80::1", "10.0.0.1"), parse_gid_rules("", "", "1"), 2},
-  });
+  check({{"usual table", test_support::usual_gids("fe80::1", "10.0.0.1"), {}, 3},
+         {"empty table", {}, {}, 0},
+         {"own IPv4 at 0", {v2(0, "10.0.0.1")}, {}, 0},
+         {"first v2 IPv4 wins", {v2(0, "fe80::1"), v2(1, "10.0.0.1"), v2(2, "10.0.0.2")}, {}, 1},
+         {"v1 first, v2 replaces it", {v1(0, "10.0.0.1"), v2(1, "10.0.0.1")}, {}, 1},
+         {"v2 before v1", {v2(0, "10.0.0.1"), v1(1, "10.0.0.1")}, {}, 0},
+         {"sparse table", {v1(10, "10.0.0.1"), v2(13, "10.0.0.1")}, {}, 13},
+         {"global IPv6 beside IPv4", {v2(0, "fe80::1"), v2(1, "fd00::1"), v2(2, "10.0.0.1")}, {}, 2},
+         {"wanted version 1", test_support::usual_gids("fe80::1", "10.0.0.1"), parse_gid_rules("", "", "1"), 2}});
 }
 
 TEST(ChooseGid, TheFiveCasesWhereItIsWrong) {
-  check({
-      {"1: a foreign IPv4 at a lower index wins", {v1(0, "fe80::1"), v2(1, "192.168.0.1"), v2(4, "10.0.0.1")}, {}, 1},
-      {"2: IPv6-only fabric stays at 0",
-       {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "fd00::1"), v2(3, "fd00::1")},
-       {},
-       0},
-      {"3: link-local only stays at 0", {v1(0, "fe80::1"), v2(1, "fe80::1")}, {}, 0},
-      {"3: link-local only stays at 0, AF_INET6", {v1(0, "fe80::1"), v2(1, "fe80::1")}, ipv6(), 0},
-      {"4: an IPv4 GID of v1 is taken", {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "10.0.0.1")}, {}, 2},
-      {"5: 2.25 fails on a type it cannot read",
-       {v1(0, "fe80::1"), unreadable(1, "192.168.0.1", EINVAL), v2(2, "10.0.0.1")},
-       version(25),
-       std::nullopt},
-      {"5: 2.26 gets over it, by luck",
-       {v1(0, "fe80::1"), unreadable(1, "192.168.0.1", EINVAL), v2(2, "10.0.0.1")},
-       version(26),
-       2,
-       true},
-  });
+  check(
+      {{"1: a foreign IPv4 at a lower index wins", {v1(0, "fe80::1"), v2(1, "192.168.0.1"), v2(4, "10.0.0.1")}, {}, 1},
+       {"2: IPv6-only fabric stays at 0",
+        {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "fd00::1"), v2(3, "fd00::1")},
+        {},
+        0},
+       {"3: link-local only stays at 0", {v1(0, "fe80::1"), v2(1, "fe80::1")}, {}, 0},
+       {"3: link-local only stays at 0, AF_INET6", {v1(0, "fe80::1"), v2(1, "fe80::1")}, ipv6(), 0},
+       {"4: an IPv4 GID of v1 is taken", {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "10.0.0.1")}, {}, 2},
+       {"5: 2.25 fails on a type it cannot read",
+        {v1(0, "fe80::1"), unreadable(1, "192.168.0.1", EINVAL), v2(2, "10.0.0.1")},
+        version(25),
+        std::nullopt},
+       {"5: 2.26 gets over it, by luck",
+        {v1(0, "fe80::1"), unreadable(1, "192.168.0.1", EINVAL), v2(2, "10.0.0.1")},
+        version(26),
+        2,
+        true}});
 }
 
 TEST(ChooseGid, Versions) {
@@ -210,57 +204,51 @@ TEST(ChooseGid, Versions) {
   // The first IPv4 GID is taken without a look at its type, so only what follows it is read.
   const std::vector<GidEntry> unreadable_behind = {v1(0, "fe80::1"), v2(1, "10.0.0.1"),
                                                    unreadable(2, "192.168.0.1", EINVAL)};
-  check({
-      {"2.20 takes 0", usual, version(20, 5), 0},
-      {"2.18 takes 0", usual, version(18), 0},
-      {"2.21", usual, version(21, 5), 3},
-      {"2.25", usual, version(25, 1), 3},
-      {"2.26", usual, version(26, 2), 3},
-      {"2.30", usual, version(30, 7), 3},
-      {"unreadable behind, 2.21", unreadable_behind, version(21, 5), std::nullopt},
-      {"unreadable behind, 2.25", unreadable_behind, version(25), std::nullopt},
-      {"unreadable behind, 2.26", unreadable_behind, version(26), 1},
-      {"unreadable behind, 2.30", unreadable_behind, version(30, 7), 1},
-      {"unreadable of the other family is not read",
-       {v2(0, "10.0.0.1"), unreadable(1, "fd00::9", EINVAL)},
-       version(25),
-       0},
-      {"unreadable link-local is not read", {v2(0, "10.0.0.1"), unreadable(1, "fe80::9", EINVAL)}, version(25), 0},
-      {"unreadable alone is taken", {v1(0, "fe80::1"), unreadable(1, "10.0.0.1", EINVAL)}, {}, 1},
-      {"IPv6: empty slot 0 has no type, 2.25", {v2(1, "fd00::1")}, ipv6(version(25)), std::nullopt},
-      {"IPv6: empty slot 0 has no type, 2.26", {v2(1, "fd00::1")}, ipv6(version(26)), 1},
-  });
+  check({{"2.20 takes 0", usual, version(20, 5), 0},
+         {"2.18 takes 0", usual, version(18), 0},
+         {"2.21", usual, version(21, 5), 3},
+         {"2.25", usual, version(25, 1), 3},
+         {"2.26", usual, version(26, 2), 3},
+         {"2.30", usual, version(30, 7), 3},
+         {"unreadable behind, 2.21", unreadable_behind, version(21, 5), std::nullopt},
+         {"unreadable behind, 2.25", unreadable_behind, version(25), std::nullopt},
+         {"unreadable behind, 2.26", unreadable_behind, version(26), 1},
+         {"unreadable behind, 2.30", unreadable_behind, version(30, 7), 1},
+         {"unreadable of the other family is not read",
+          {v2(0, "10.0.0.1"), unreadable(1, "fd00::9", EINVAL)},
+          version(25),
+          0},
+         {"unreadable link-local is not read", {v2(0, "10.0.0.1"), unreadable(1, "fe80::9", EINVAL)}, version(25), 0},
+         {"unreadable alone is taken", {v1(0, "fe80::1"), unreadable(1, "10.0.0.1", EINVAL)}, {}, 1},
+         {"IPv6: empty slot 0 has no type, 2.25", {v2(1, "fd00::1")}, ipv6(version(25)), std::nullopt},
+         {"IPv6: empty slot 0 has no type, 2.26", {v2(1, "fd00::1")}, ipv6(version(26)), 1}});
 }
 
 TEST(ChooseGid, Ranges) {
   const std::vector<GidEntry> table = {v1(0, "fe80::1"), v2(1, "192.168.0.1"), v1(2, "10.0.0.1"), v2(3, "10.0.0.1")};
-  check({
-      {"own network", table, parse_gid_rules("", "10.0.0.0/8", ""), 3},
-      {"foreign network", table, parse_gid_rules("", "192.168.0.0/16", ""), 1},
-      {"both", table, parse_gid_rules("", "0.0.0.0/0", ""), 1},
-      {"nothing in range stays at 0", table, parse_gid_rules("", "172.16.0.0/12", ""), 0},
-      {"no slash is ignored", table, parse_gid_rules("", "10.0.0.0", ""), 1},
-      {"a bad mask is ignored", table, parse_gid_rules("", "10.0.0.0/33", ""), 1},
-      {"a negative mask matches nothing", table, parse_gid_rules("", "10.0.0.0/-1", ""), 0},
-      {"IPv6 range",
-       {v2(0, "fe80::1"), v2(1, "fd01::1"), v2(2, "fd02::1")},
-       parse_gid_rules("AF_INET6", "fd02::/16", ""),
-       2},
-  });
+  check({{"own network", table, parse_gid_rules("", "10.0.0.0/8", ""), 3},
+         {"foreign network", table, parse_gid_rules("", "192.168.0.0/16", ""), 1},
+         {"both", table, parse_gid_rules("", "0.0.0.0/0", ""), 1},
+         {"nothing in range stays at 0", table, parse_gid_rules("", "172.16.0.0/12", ""), 0},
+         {"no slash is ignored", table, parse_gid_rules("", "10.0.0.0", ""), 1},
+         {"a bad mask is ignored", table, parse_gid_rules("", "10.0.0.0/33", ""), 1},
+         {"a negative mask matches nothing", table, parse_gid_rules("", "10.0.0.0/-1", ""), 0},
+         {"IPv6 range",
+          {v2(0, "fe80::1"), v2(1, "fd01::1"), v2(2, "fd02::1")},
+          parse_gid_rules("AF_INET6", "fd02::/16", ""),
+          2}});
 }
 
 TEST(ChooseGid, Ipv6) {
-  check({
-      {"global address", {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "fd00::1"), v2(3, "fd00::1")}, ipv6(), 3},
-      {"first of two", {v2(0, "fe80::1"), v2(1, "fd00::1"), v2(2, "fd00::2")}, ipv6(), 1},
-      {"the wanted family leaves an IPv4 at 0", {v2(0, "10.0.0.1"), v2(1, "fd00::1")}, ipv6(), 1},
-      {"leaving the other family takes link-local too",
-       {v2(0, "10.0.0.1"), v1(1, "fe80::1"), v2(2, "fd00::1")},
-       ipv6(),
-       2},
-      {"and an empty slot", {v2(0, "10.0.0.1")}, ipv6(), 1},
-      {"fe80:0:0:1::1 is not in fe80::/64, so it is valid", {v1(0, "fe80::1"), v2(1, "fe80:0:0:1::1")}, ipv6(), 1},
-  });
+  check({{"global address", {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "fd00::1"), v2(3, "fd00::1")}, ipv6(), 3},
+         {"first of two", {v2(0, "fe80::1"), v2(1, "fd00::1"), v2(2, "fd00::2")}, ipv6(), 1},
+         {"the wanted family leaves an IPv4 at 0", {v2(0, "10.0.0.1"), v2(1, "fd00::1")}, ipv6(), 1},
+         {"leaving the other family takes link-local too",
+          {v2(0, "10.0.0.1"), v1(1, "fe80::1"), v2(2, "fd00::1")},
+          ipv6(),
+          2},
+         {"and an empty slot", {v2(0, "10.0.0.1")}, ipv6(), 1},
+         {"fe80:0:0:1::1 is not in fe80::/64, so it is valid", {v1(0, "fe80::1"), v2(1, "fe80:0:0:1::1")}, ipv6(), 1}});
 }
 
 TEST(ChooseGid, HostileTablesEnd) {

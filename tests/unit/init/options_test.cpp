@@ -89,16 +89,16 @@ TEST(Options, EveryTwin) {
 }
 
 TEST(Options, TheCommandLineWins) {
-  const auto options = parse("--require=1 --strict env --cidr fd00::/8 --hca=mlx5_1",
-                             "RDMA_INIT_REQUIRE=8 RDMA_INIT_STRICT=0 RDMA_INIT_CIDR=10.0.0.0/8 RDMA_INIT_HCA=mlx5_0 "
-                             "RDMA_INIT_OVERRIDE=0");
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->policy.require, 1U);
-  EXPECT_TRUE(options->policy.strict);
-  EXPECT_FALSE(options->policy.override_wrong);
-  EXPECT_EQ(options->policy.hcas->text, "mlx5_1");
-  ASSERT_EQ(options->policy.gids.cidrs.size(), 1U);
-  EXPECT_EQ(to_string(options->policy.gids.cidrs[0]), "fd00::/8") << "replaced, not added to";
+  const auto options =
+      test_support::must(parse("--require=1 --strict env --cidr fd00::/8 --hca=mlx5_1",
+                               "RDMA_INIT_REQUIRE=8 RDMA_INIT_STRICT=0 RDMA_INIT_CIDR=10.0.0.0/8 RDMA_INIT_HCA=mlx5_0 "
+                               "RDMA_INIT_OVERRIDE=0"));
+  EXPECT_EQ(options.policy.require, 1U);
+  EXPECT_TRUE(options.policy.strict);
+  EXPECT_FALSE(options.policy.override_wrong);
+  EXPECT_EQ(options.policy.hcas->text, "mlx5_1");
+  ASSERT_EQ(options.policy.gids.cidrs.size(), 1U);
+  EXPECT_EQ(to_string(options.policy.gids.cidrs[0]), "fd00::/8") << "replaced, not added to";
 }
 
 TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
@@ -112,23 +112,21 @@ TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
 
 TEST(Options, OptionsStandBeforeOrAfterTheSubcommand) {
   for (const char* line : {"--json doctor --strict", "doctor --json --strict", "--strict --json doctor"}) {
-    const auto options = parse(line);
-    ASSERT_TRUE(options);
-    EXPECT_EQ(options->command, Command::kDoctor);
-    EXPECT_TRUE(options->json && options->policy.strict);
+    const auto options = test_support::must(parse(line));
+    EXPECT_EQ(options.command, Command::kDoctor);
+    EXPECT_TRUE(options.json && options.policy.strict);
   }
   EXPECT_EQ(parse("topo")->command, Command::kTopo);
   EXPECT_EQ(parse("snapshot")->command, Command::kSnapshot);
 }
 
 TEST(Options, TheCommandIsWhatFollowsTheDashes) {
-  const auto options = parse("--strict -- python3 -- env --help");
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->command, Command::kExec);
-  EXPECT_STREQ(options->program[0], "python3");
-  EXPECT_STREQ(options->program[1], "--");
-  EXPECT_STREQ(options->program[3], "--help");
-  EXPECT_EQ(options->program[4], nullptr);
+  const auto options = test_support::must(parse("--strict -- python3 -- env --help"));
+  EXPECT_EQ(options.command, Command::kExec);
+  EXPECT_STREQ(options.program[0], "python3");
+  EXPECT_STREQ(options.program[1], "--");
+  EXPECT_STREQ(options.program[3], "--help");
+  EXPECT_EQ(options.program[4], nullptr);
 }
 
 TEST(Options, AValueMayLookLikeAnythingAndHelpNeedsNothingElse) {
@@ -144,9 +142,7 @@ TEST(Options, AValueMayLookLikeAnythingAndHelpNeedsNothingElse) {
 
 TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
   const char* const no_command = "no command: rdma-init [options] -- command [args], or see rdma-init --help";
-  const struct {
-    const char *line, *environment, *message;
-  } rows[] = {
+  const std::tuple<const char*, const char*, const char*> rows[] = {
       {"", "", no_command},
       {"--strict", "", no_command},
       {"--", "", "no command after `--`"},
@@ -184,11 +180,10 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {"--snapshot=x -- true", "",
        "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
       {"--root=x -- true", "",
-       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.message);
-    EXPECT_EQ(parse(row.line, row.environment).error().message, row.message);
+       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"}};
+  for (const auto& [line, environment, message] : rows) {
+    SCOPED_TRACE(message);
+    EXPECT_EQ(parse(line, environment).error().message, message);
   }
 }
 

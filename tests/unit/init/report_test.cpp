@@ -22,8 +22,7 @@ using init::doctor_text;
 using init::Settings;
 using init::topo_text;
 using init::Verdict;
-using test_support::netdev;
-using test_support::rails;
+using namespace test_support;
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kIpcLock = 1ULL << 14;
@@ -59,8 +58,7 @@ TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
        {65536, 65536, 0, 1000, true},
        Verdict::kBad,
        "adding IPC_LOCK does not help a user other than root"},
-      {"nothing known", {}, Verdict::kNote, "memlock not known"},
-  };
+      {"nothing known", {}, Verdict::kNote, "memlock not known"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Inventory node = rails(1);
@@ -81,20 +79,18 @@ TEST(Bootstrap, FollowsNcclsRule) {
     std::vector<const char*> netdevs;
     const char* fixed;  // NCCL_SOCKET_IFNAME
     const char* expected;
-  } rows[] = {
-      {"first of the rest", {"lo", "docker0", "virbr0", "eth0", "eth1"}, nullptr, "eth0"},
-      {"ib first", {"eth0", "ib0"}, nullptr, "ib0"},
-      {"docker before lo", {"lo", "docker0"}, nullptr, "docker0"},
-      {"lo before virbr", {"virbr0", "lo"}, nullptr, "lo"},
-      {"virbr at last", {"virbr0"}, nullptr, "virbr0"},
-      {"none", {}, nullptr, "none"},
-      {"fixed", {"eth0", "eth1"}, "eth1", "eth1"},
-      {"fixed by prefix", {"lo", "eth0"}, "eth", "eth0"},
-      {"fixed exactly", {"eth0", "eth00"}, "=eth00", "eth00"},
-      {"excluded", {"eth0", "eth1"}, "^eth0", "eth1"},
-      {"fixed to nothing", {"eth0"}, "ens", "none"},
-      {"one character is ignored", {"eth0"}, "x", "eth0"},
-  };
+  } rows[] = {{"first of the rest", {"lo", "docker0", "virbr0", "eth0", "eth1"}, nullptr, "eth0"},
+              {"ib first", {"eth0", "ib0"}, nullptr, "ib0"},
+              {"docker before lo", {"lo", "docker0"}, nullptr, "docker0"},
+              {"lo before virbr", {"virbr0", "lo"}, nullptr, "lo"},
+              {"virbr at last", {"virbr0"}, nullptr, "virbr0"},
+              {"none", {}, nullptr, "none"},
+              {"fixed", {"eth0", "eth1"}, "eth1", "eth1"},
+              {"fixed by prefix", {"lo", "eth0"}, "eth", "eth0"},
+              {"fixed exactly", {"eth0", "eth00"}, "=eth00", "eth00"},
+              {"excluded", {"eth0", "eth1"}, "^eth0", "eth1"},
+              {"fixed to nothing", {"eth0"}, "ens", "none"},
+              {"one character is ignored", {"eth0"}, "x", "eth0"}};
   for (const auto& row : rows) {
     Inventory node;
     for (const char* name : row.netdevs)
@@ -251,23 +247,21 @@ TEST(Distance, UsesTheWordsOfNccl) {
     const char* name;
     init::PciPlace left, right;
     Distance distance;
-  } rows[] = {
-      {"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
-      {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
-      {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
-      {"two root ports", {"0000:03:00.0", 0, &same_switch_a}, {"0000:09:00.0", 0, &other_port}, Distance::kPhb},
-      {"two root buses", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 0, &other_bus}, Distance::kNode},
-      {"two domains", {"0000:03:00.0", 0, &root}, {"0001:01:00.0", 0, &other_domain}, Distance::kNode},
-      {"two NUMA nodes", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 1, &other_bus}, Distance::kSys},
-      {"no paths, one node", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kNode},
-      {"no paths, two nodes", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 1, nullptr}, Distance::kSys},
-      {"nothing known", {"0000:03:00.0", -1, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
-      {"software device", {"", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
-      {"one switch, no NUMA",
-       {"0000:03:00.0", -1, &same_switch_a},
-       {"0000:04:00.0", -1, &same_switch_b},
-       Distance::kPix},
-  };
+  } rows[] = {{"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
+              {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
+              {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
+              {"two root ports", {"0000:03:00.0", 0, &same_switch_a}, {"0000:09:00.0", 0, &other_port}, Distance::kPhb},
+              {"two root buses", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 0, &other_bus}, Distance::kNode},
+              {"two domains", {"0000:03:00.0", 0, &root}, {"0001:01:00.0", 0, &other_domain}, Distance::kNode},
+              {"two NUMA nodes", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 1, &other_bus}, Distance::kSys},
+              {"no paths, one node", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kNode},
+              {"no paths, two nodes", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 1, nullptr}, Distance::kSys},
+              {"nothing known", {"0000:03:00.0", -1, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+              {"software device", {"", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+              {"one switch, no NUMA",
+               {"0000:03:00.0", -1, &same_switch_a},
+               {"0000:04:00.0", -1, &same_switch_b},
+               Distance::kPix}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(distance_between(row.left, row.right), row.distance);

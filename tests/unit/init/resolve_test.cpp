@@ -1,7 +1,6 @@
 #include "init/resolve.hpp"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,12 +20,7 @@ using init::find_pending;
 using init::Options;
 using init::Policy;
 using init::Status;
-using test_support::address;
-using test_support::lay_out;
-using test_support::netdev;
-using test_support::rails;
-using test_support::TempDir;
-using test_support::v2;
+using namespace test_support;
 
 // Reading, waiting and deciding together, on file trees that change meanwhile.
 
@@ -203,10 +197,7 @@ TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
     change(node);
     return node;
   };
-  const struct {
-    const char* name;
-    Inventory node;
-  } rows[] = {
+  const std::pair<const char*, Inventory> rows[] = {
       {"veth", pod({of_kind(netdev("eth0", {"10.0.0.1"}), "veth", 9, 0)})},
       {"bridge", pod({of_kind(netdev("br0", {"10.0.0.1"}), "bridge")})},
       {"tunnel", pod({of_kind(netdev("tun0", {"10.0.0.1"}), "vxlan")})},
@@ -224,10 +215,9 @@ TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
        })},
       {"no netdev", pod({})},
       {"a node that is ready", rails(8)},
-      {"no HCA", {}},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(pending(row.node), "nothing") << row.name;
+      {"no HCA", {}}};
+  for (const auto& [name, node] : rows)
+    EXPECT_EQ(pending(node), "nothing") << name;
 }
 
 TEST(Pending, ALinkLocalGidIsNotTheLastWord) {

@@ -15,8 +15,7 @@ using init::add_conf;
 using init::Rooted;
 using init::Settings;
 using init::SitePolicy;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 using Problems = std::vector<std::string>;
 
 Settings from_environment(std::vector<const char*> entries) {
@@ -34,22 +33,20 @@ std::string value_of(const Settings& settings, const char* name) {
 TEST(NcclConf, ReadsLinesAsNcclDoes) {
   const struct {
     const char *name, *text, *variable, *value;
-  } rows[] = {
-      {"plain", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"},
-      {"no final newline", "NCCL_DEBUG=INFO", "NCCL_DEBUG", "INFO"},
-      {"value begins with =", "NCCL_IB_HCA==mlx5_0\n", "NCCL_IB_HCA", "=mlx5_0"},
-      {"CR", "NCCL_DEBUG=INFO\r\n", "NCCL_DEBUG", "INFO"},
-      {"no trimming", "NCCL_DEBUG= INFO \n", "NCCL_DEBUG", " INFO "},
-      {"no trimming of the name", " NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
-      {"no quotes", "NCCL_DEBUG=\"INFO\"\n", "NCCL_DEBUG", "\"INFO\""},
-      {"comment", "#NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
-      {"comment behind a value is value", "NCCL_DEBUG=INFO # x\n", "NCCL_DEBUG", "INFO # x"},
-      {"no equals sign", "NCCL_DEBUG\n", "NCCL_DEBUG", "(unset)"},
-      {"empty value", "NCCL_DEBUG=\n", "NCCL_DEBUG", ""},
-      {"the first of two", "NCCL_DEBUG=A\nNCCL_DEBUG=B\n", "NCCL_DEBUG", "A"},
-      {"not NCCL's", "LD_PRELOAD=x\n", "LD_PRELOAD", "(unset)"},
-      {"empty lines", "\n\r\n\nNCCL_DEBUG=A\n", "NCCL_DEBUG", "A"},
-  };
+  } rows[] = {{"plain", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"},
+              {"no final newline", "NCCL_DEBUG=INFO", "NCCL_DEBUG", "INFO"},
+              {"value begins with =", "NCCL_IB_HCA==mlx5_0\n", "NCCL_IB_HCA", "=mlx5_0"},
+              {"CR", "NCCL_DEBUG=INFO\r\n", "NCCL_DEBUG", "INFO"},
+              {"no trimming", "NCCL_DEBUG= INFO \n", "NCCL_DEBUG", " INFO "},
+              {"no trimming of the name", " NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
+              {"no quotes", "NCCL_DEBUG=\"INFO\"\n", "NCCL_DEBUG", "\"INFO\""},
+              {"comment", "#NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
+              {"comment behind a value is value", "NCCL_DEBUG=INFO # x\n", "NCCL_DEBUG", "INFO # x"},
+              {"no equals sign", "NCCL_DEBUG\n", "NCCL_DEBUG", "(unset)"},
+              {"empty value", "NCCL_DEBUG=\n", "NCCL_DEBUG", ""},
+              {"the first of two", "NCCL_DEBUG=A\nNCCL_DEBUG=B\n", "NCCL_DEBUG", "A"},
+              {"not NCCL's", "LD_PRELOAD=x\n", "LD_PRELOAD", "(unset)"},
+              {"empty lines", "\n\r\n\nNCCL_DEBUG=A\n", "NCCL_DEBUG", "A"}};
   for (const auto& row : rows) {
     Settings settings;
     add_conf(row.text, "/etc/nccl.conf", settings);
@@ -245,9 +242,8 @@ TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
   const auto is_refused = [&] {
     const auto policy = init::read_site_policy(files, "", true);
     return policy.settings.empty() &&
-           policy.problems == Problems{
-                                  "/etc/rdma-init/env.d can be written by others than root and "
-                                  "this user: nothing of it is set"};
+           policy.problems ==
+               Problems{"/etc/rdma-init/env.d can be written by others than root and this user: nothing of it is set"};
   };
   EXPECT_FALSE(is_refused());
   for (const mode_t mode : {0775U, 0757U, 01777U}) {

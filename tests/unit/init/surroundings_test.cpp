@@ -19,8 +19,7 @@ namespace {
 using init::Check;
 using init::Surroundings;
 using init::Verdict;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 // What of a container matters to a trainer beside its HCAs.
 
@@ -64,8 +63,7 @@ TEST(SurroundingsCheck, OneFindingEach) {
       {"too old for DMA-BUF", with([](auto& a) { a.nvidia = a.open_module = true, a.kernel = "5.4.0-150"; }), 1,
        "gpudirect", Verdict::kNote, "no GPUDirect RDMA"},
       {"closed module", with([](auto& a) { a.nvidia = true, a.kernel = "6.1"; }), 1, "gpudirect", Verdict::kNote,
-       "through the memory of the host"},
-  };
+       "through the memory of the host"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     fabric::Inventory node = test_support::rails(1);
