@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <random>
@@ -20,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using fabric::Result;
-using test_support::book;
 using namespace test_support;
+using test_support::book;
 
 constexpr int kWorkers = 64;
 constexpr unsigned kLimit = 5;
@@ -269,24 +268,22 @@ class LedgerCrash : public testing::Test {
     const auto pod = [this](const Ledger& ledger) {
       return give(ledger, pod_, "c-1", {{"mlx5_1", Mode::kShared, 1, {}}});
     };
-    return {
-        {"first container", nothing, container, web_.key},
-        {"the same again", container, container, web_.key},
-        {"second container of a pod", pod, [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); },
-         pod_.key},
-        {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
-        {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
-        {"give back", pod, [this](const Ledger& ledger) { return ledger.give_back(pod_.key); }},
-        {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
-        {"bind to a pod",
-         [=](const Ledger& ledger) -> fabric::Result<void> {
-           TRY_VOID(pod(ledger));
-           return token(ledger);
-         },
-         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
-        {"bind a user", [this](const Ledger& ledger) { return give(ledger, pod_, token_.key, hcas_); },
-         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
-    };
+    return {{"first container", nothing, container, web_.key},
+            {"the same again", container, container, web_.key},
+            {"second container of a pod", pod,
+             [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); }, pod_.key},
+            {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
+            {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
+            {"give back", pod, [this](const Ledger& ledger) { return ledger.give_back(pod_.key); }},
+            {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
+            {"bind to a pod",
+             [=](const Ledger& ledger) -> fabric::Result<void> {
+               TRY_VOID(pod(ledger));
+               return token(ledger);
+             },
+             [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
+            {"bind a user", [this](const Ledger& ledger) { return give(ledger, pod_, token_.key, hcas_); },
+             [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key}};
   }
 
   // Somebody who does not repair anything, and takes what the ledger says is free: only what no grant lists.
@@ -332,9 +329,8 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
         ASSERT_EQ((*held)->hcas.size(), hcas_.size()) << where;
       }
       // Everything can be returned, and given again.
-      for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key}) {
+      for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key})
         ASSERT_TRUE(ledger->give_back(key)) << where;
-      }
       ASSERT_EQ(entries(path + "/grants"), "") << where;
       const auto recovered = ledger->recover();
       ASSERT_TRUE(recovered && recovered->warnings.empty()) << where;

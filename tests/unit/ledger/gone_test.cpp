@@ -140,20 +140,18 @@ TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
     const char* binding;
     bool vanished;
   };
-  const Row rows[] = {
-      {"between two containers", {}, Seen::kGone, Seen::kThere, "", false},
-      {"the namespace is gone", {}, Seen::kGone, Seen::kGone, "", true},
-      {"the namespace is unknown", {}, Seen::kGone, Seen::kUnknown, "", false},
-      {"a container missed its poststop", {user(true)}, Seen::kGone, Seen::kThere, "", false},
-      {"only a dead token", {token()}, Seen::kGone, Seen::kThere, "", true},
-      {"its container has come", {token()}, Seen::kGone, Seen::kThere, kToken.c_str(), false},
-      {"a token whose requester lives", {token()}, Seen::kThere, Seen::kThere, "", false},
-      {"a token and a container", {token(), user(true)}, Seen::kGone, Seen::kThere, "", false},
-      {"the namespace lives on in a process", {user(true)}, Seen::kThere, Seen::kGone, "", false},
-      {"or may", {user(true)}, Seen::kUnknown, Seen::kGone, "", false},
-      {"a user without a process proves nothing", {user(false)}, Seen::kGone, Seen::kGone, "", true},
-      {"steps run", {worked_on(kSelf, false)}, Seen::kGone, Seen::kGone, "", false},
-  };
+  const Row rows[] = {{"between two containers", {}, Seen::kGone, Seen::kThere, "", false},
+                      {"the namespace is gone", {}, Seen::kGone, Seen::kGone, "", true},
+                      {"the namespace is unknown", {}, Seen::kGone, Seen::kUnknown, "", false},
+                      {"a container missed its poststop", {user(true)}, Seen::kGone, Seen::kThere, "", false},
+                      {"only a dead token", {token()}, Seen::kGone, Seen::kThere, "", true},
+                      {"its container has come", {token()}, Seen::kGone, Seen::kThere, kToken.c_str(), false},
+                      {"a token whose requester lives", {token()}, Seen::kThere, Seen::kThere, "", false},
+                      {"a token and a container", {token(), user(true)}, Seen::kGone, Seen::kThere, "", false},
+                      {"the namespace lives on in a process", {user(true)}, Seen::kThere, Seen::kGone, "", false},
+                      {"or may", {user(true)}, Seen::kUnknown, Seen::kGone, "", false},
+                      {"a user without a process proves nothing", {user(false)}, Seen::kGone, Seen::kGone, "", true},
+                      {"steps run", {worked_on(kSelf, false)}, Seen::kGone, Seen::kGone, "", false}};
   for (const Row& row : rows) {
     Told told;
     told.processes = row.processes;

@@ -18,8 +18,8 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using test_support::book;
 using namespace test_support;
+using test_support::book;
 
 const PlannedHca kShared{"mlx5_0", Mode::kShared, 1, std::nullopt};
 
@@ -229,8 +229,7 @@ TEST_F(LedgerTest, ATokenJoinsItsPod) {
 // At spec time the pod was known already: the grant is the pod's, and the token one of its users.
 TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
   const std::string token = new_token().value();
-  const std::string key = token_owner(token).key;
-  GrantUser requester{key, "c-1", dead_process()};
+  GrantUser requester{token_owner(token).key, "c-1", dead_process()};
   requester.view = view_name(kView);
   ASSERT_EQ(give(pod_, {kAlone}, requester), "");
   ASSERT_TRUE(ledger_.make_view(kView));
@@ -253,9 +252,8 @@ TEST_F(LedgerTest, ATokenIsBoundByTheContainerThatItWasBookedForOnly) {
   for (const Owner& owner : {booked, pod_}) {
     ASSERT_EQ(give(owner, {kAlone}, token_user), "");
     EXPECT_EQ(error_message(ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"})),
-              fmt::format("the annotation `rdma-init.io/grant` names a grant that was booked "
-                          "for container `web` of bundle `{0}/link`, this is container `db` "
-                          "of bundle `{0}/web`",
+              fmt::format("the annotation `rdma-init.io/grant` names a grant that was booked for container `web` of "
+                          "bundle `{0}/link`, this is container `db` of bundle `{0}/web`",
                           temp_.path()));
     EXPECT_FALSE(ledger_.bind(token, pod_, {web_.key, "web", myself(), temp_ / "missing"}));
     EXPECT_FALSE(ledger_.bind(token, pod_, {db_.key, "db", myself()}));
@@ -279,8 +277,7 @@ TEST_F(LedgerTest, TeardownOfNothingIsSuccessAndMadeUpTokensBindNothing) {
   EXPECT_TRUE(ledger_.recover()->returned.empty());
   for (const std::string token : {"", "x", "../../etc/passwd", "0123456789ABCDEF0123456789ABCDEF",
                                   "0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcde/"}) {
-    const auto bound = must(ledger_.bind(token, web_, {web_.key, "web", myself()}));
-    EXPECT_FALSE(bound) << token;
+    EXPECT_FALSE(must(ledger_.bind(token, web_, {web_.key, "web", myself()}))) << token;
   }
   EXPECT_FALSE(find(web_));
 }
@@ -291,8 +288,7 @@ TEST_F(LedgerTest, RecoverReturnsWhatNobodyHolds) {
   write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
   ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
   write_file(path_ + "/pending/@1.1.7", "half a fi");
-  const auto recovered = must(ledger_.recover());
-  EXPECT_EQ(recovered.returned, (std::vector<std::string>{"container web"}));
+  EXPECT_EQ(must(ledger_.recover()).returned, (std::vector<std::string>{"container web"}));
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0"), "holders lock");
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), db_.key + "@1");
   EXPECT_EQ(entries(path_ + "/pending"), "");
@@ -343,9 +339,8 @@ TEST_F(LedgerTest, AGrantThatIsLockedNamesItsHolder) {
 }
 
 TEST_F(LedgerTest, RefusesNames) {
-  for (const std::string name : {"", ".", "..", "a/b", "a b"}) {
+  for (const std::string name : {"", ".", "..", "a/b", "a b"})
     EXPECT_EQ(error_message(ledger_.lock({name})), "cannot use HCA `" + name + "`: that is no name of a device");
-  }
   EXPECT_FALSE(ledger_.lock({std::string(64, 'x')}));
   auto locked = ledger_.lock({"mlx5_0"});
   EXPECT_EQ(locked->book(web_, {{"mlx5_1", Mode::kHca, 1, std::nullopt}}, {web_.key, "web", myself()}).error().message,

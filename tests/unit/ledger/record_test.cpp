@@ -13,8 +13,8 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using test_support::book;
 using namespace test_support;
+using test_support::book;
 
 const PlannedHca kSharedByTwo{"mlx5_0", Mode::kShared, 1, 2};
 constexpr const char* kKey = "netns-4-7";
@@ -80,8 +80,7 @@ class LedgerRecord : public ConsistentLedger {
       const Holding& holding = holdings->at(hca.name);
       if (!holding.exclusive_holder && holding.others == 0) return false;
     }
-    const auto booked = book(ledger_, owner, {hca}, {owner.key, "rival", myself()});
-    return !booked || !ledger_.give_back(owner.key);
+    return !book(ledger_, owner, {hca}, {owner.key, "rival", myself()}) || !ledger_.give_back(owner.key);
   }
 };
 

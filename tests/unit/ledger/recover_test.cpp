@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <memory>
-#include <utility>
 
 #include "hook/base/text_digest.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/ledger/ledger.hpp"
 #include "hook/ledger/locks.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
@@ -19,8 +16,8 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using test_support::book;
 using namespace test_support;
+using test_support::book;
 using Strings = std::vector<std::string>;
 
 const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
@@ -148,11 +145,9 @@ TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
   for (int i = 0; i < 40; ++i)
     deep += "/d";
   fs::create_directories(deep);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 4; ++i)
     write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
-  }
-  const auto repaired = ledger_.repair_pending();
-  ASSERT_OK(repaired);
+  ASSERT_OK(ledger_.repair_pending());
   EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + returned("bad", dead) + " junk")
       << "what can be repaired is, wherever it stands in the directory";
   EXPECT_EQ(give(web_, {kAlone}), "");

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <functional>
-#include <string>
 
 #include "hook/base/json/record.hpp"
 #include "hook/ledger/gone.hpp"
@@ -188,8 +186,7 @@ TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
       {"half written anew", [&] { write(whole.substr(0, whole.size() / 2)); }},
       {"updated", [&] { write(whole); }},
       {"another's in its place", [&] { write(document(myself(), bundle_).dump()); }},
-      {"and back", [&] { write(whole); }},
-  };
+      {"and back", [&] { write(whole); }}};
   for (const auto& [step, change] : steps) {
     change();
     EXPECT_TRUE(is_held()) << step;
@@ -324,11 +321,10 @@ TEST_F(RuntimeRecords, AreRecalledAndKeptWhileTheContainerIsThere) {
   EXPECT_EQ(recall("web"), "");
   web_.witness += "\nand more";
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
-  const auto record = recall_runtime(ledger_, "web");
-  ASSERT_TRUE(record && *record);
-  EXPECT_EQ((*record)->runtime, web_.runtime);
-  EXPECT_EQ((*record)->creator, web_.creator);
-  EXPECT_EQ((*record)->witness, web_.witness);
+  const auto record = must(must(recall_runtime(ledger_, "web")));
+  EXPECT_EQ(record.runtime, web_.runtime);
+  EXPECT_EQ(record.creator, web_.creator);
+  EXPECT_EQ(record.witness, web_.witness);
   EXPECT_EQ(fs::status(ledger_).permissions(), fs::perms::owner_all);
   forget_runtime(ledger_, "web");
   EXPECT_EQ(recall("web"), "");

@@ -10,12 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include "hook/base/text_digest.hpp"
 
@@ -200,9 +196,8 @@ std::string ledger_problems(const std::string& path) {
     std::error_code none;
     const std::string link = std::filesystem::read_symlink(entry.path() / "exclusive", none);
     if (link != joined(alone[hca])) problems += hca + " is [" + link + "]'s, not [" + joined(alone[hca]) + "]'s\n";
-    if (alone[hca].size() > 1 || (alone[hca].size() == 1 && holders[hca].size() > 1)) {
+    if (alone[hca].size() > 1 || (alone[hca].size() == 1 && holders[hca].size() > 1))
       problems += hca + " has several holders: " + joined(holders[hca]) + "\n";
-    }
     holders.erase(hca);
   }
   for (const auto& [hca, keys] : holders)
