@@ -12,9 +12,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "hook/base/failure.hpp"
 #include "hook/base/text_digest.hpp"
@@ -26,9 +23,7 @@
 namespace hook {
 namespace {
 
-using test_support::must;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 Counters open_counters(const std::string& directory) {
   return must(Counters::open(directory));
@@ -123,11 +118,8 @@ TEST(Counters, LeavesOthersAloneAndStopsAtItsLimit) {
 TEST(Counters, StartsAnewWhenDamaged) {
   const Lines anew{"b 1"};
   const Lines kept{"a 7", "b 1"};
-  const struct {
-    const char* name;
-    std::function<std::string(std::string)> change;
-    Lines expected;  // after one more `b`
-  } rows[] = {
+  // `expected` holds after `b` is counted once more.
+  const std::tuple<const char*, std::function<std::string(std::string)>, Lines> rows[] = {
       {"as it was", [](std::string t) { return t; }, kept},
       {"empty", [](const std::string&) { return std::string(); }, anew},
       {"text", [](const std::string&) { return std::string(500, 'x'); }, anew},
@@ -139,15 +131,14 @@ TEST(Counters, StartsAnewWhenDamaged) {
       {"an empty record", [](const std::string& t) { return t + std::string(128, '\0'); }, anew},
       {"a record that is cut", [](const std::string& t) { return t + "a_cut_name"; }, kept},
       {"a cut first record", [](const std::string& t) { return t.substr(0, 100); }, anew},
-      {"no name, though printable", [](std::string t) { return t.replace(128, 1, "-"); }, anew},
-  };
-  for (const auto& row : rows) {
+      {"no name, though printable", [](std::string t) { return t.replace(128, 1, "-"); }, anew}};
+  for (const auto& [name, change, expected] : rows) {
     const TempDir dir;
     add_one(open_counters(dir.path()), "a", {}, 7);
-    write_file(dir / "metrics", row.change(test_support::read_file(dir / "metrics")));
-    EXPECT_TRUE(open_counters(dir.path()).read().has_value()) << row.name;
+    write_file(dir / "metrics", change(test_support::read_file(dir / "metrics")));
+    EXPECT_TRUE(open_counters(dir.path()).read().has_value()) << name;
     add_one(open_counters(dir.path()), "b", {});
-    EXPECT_EQ(counted(dir.path()), row.expected) << row.name;
+    EXPECT_EQ(counted(dir.path()), expected) << name;
   }
 }
 
@@ -171,9 +162,8 @@ TEST(Counters, CountsWhatManyCount) {
   for (std::uint64_t i = 0; i < kProcesses; ++i) {
     if (fork() != 0) continue;
     const auto counters = Counters::open(dir.path());
-    for (std::uint64_t n = 0; counters && n < kTimes; ++n) {
+    for (std::uint64_t n = 0; counters && n < kTimes; ++n)
       counters->add({{.name = "all", .labels = {}}, {.name = "each", .labels = {{"i", std::to_string(i)}}}});
-    }
     _exit(counters ? 0 : 1);
   }
   for (std::uint64_t i = 0; i < kProcesses; ++i) {
@@ -359,18 +349,17 @@ TEST(MetricsText, PutsAllTogether) {
   Held held;
   held.add(make_grant("web", {"mlx5_0"}, {"web-1"}));
   EXPECT_EQ(metrics_text(root / "none", {}, root / "none"), "") << "no ledger yet";
-  EXPECT_EQ(
-      metrics_text(ledger.path(), held, root.path()),
-      "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE rdma_hook_failures_total "
-      "counter\n"
-      "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
-      "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
-      "rdma_hook_holders{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
-      "# HELP rdma_hook_units What they hold of it, as limits count.\n# TYPE rdma_hook_units gauge\n"
-      "rdma_hook_units{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
-      "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
-      "# TYPE rdma_port_counter counter\n"
-      "rdma_port_counter{counter=\"port_rcv_data\",hca=\"mlx5_0\",port=\"1\"} 8\n");
+  EXPECT_EQ(metrics_text(ledger.path(), held, root.path()),
+            "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE "
+            "rdma_hook_failures_total counter\n"
+            "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
+            "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
+            "rdma_hook_holders{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
+            "# HELP rdma_hook_units What they hold of it, as limits count.\n# TYPE rdma_hook_units gauge\n"
+            "rdma_hook_units{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
+            "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
+            "# TYPE rdma_port_counter counter\n"
+            "rdma_port_counter{counter=\"port_rcv_data\",hca=\"mlx5_0\",port=\"1\"} 8\n");
 }
 
 // In a mount namespace of its own: what the command makes there would have to be made on a read-only file system.

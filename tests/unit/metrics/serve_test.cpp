@@ -12,8 +12,7 @@ namespace {
 using hook::HttpTarget;
 using hook::PodNames;
 using hook::read_http_request;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 int status_of(const std::string& head) {
   const auto request = read_http_request(head + "\r\n\r\n");
