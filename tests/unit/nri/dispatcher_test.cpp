@@ -1,6 +1,4 @@
 // The Plugin service: bytes of requests by NRI's field numbers, bytes of answers.
-#include "shim/nri/wire/session.hpp"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -194,29 +192,27 @@ TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
 }
 
 TEST_F(DispatcherTest, TakesEventsAsMethodAndAsStateChange) {
-  const struct {
-    const char* method;  // since NRI 0.12.0
-    Event event;         // of StateChange
-    const char* told;
-  } cases[] = {{"RunPodSandbox", Event::kRunPodSandbox, "run p"},
-               {"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
-               {"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
-               {"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
-               {"StartContainer", Event::kStartContainer, "start p/c"},
-               {"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
-               {"UpdateContainer", Event::kUpdateContainer, "update p/c"},
-               {"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
-               {"StopContainer", Event::kStopContainer, "stop p/c"},
-               {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
+  // `method` exists since NRI 0.12.0, `event` is the number that StateChange has.
+  const std::tuple<const char*, Event, const char*> cases[] = {
+      {"RunPodSandbox", Event::kRunPodSandbox, "run p"},
+      {"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
+      {"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
+      {"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
+      {"StartContainer", Event::kStartContainer, "start p/c"},
+      {"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
+      {"UpdateContainer", Event::kUpdateContainer, "update p/c"},
+      {"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
+      {"StopContainer", Event::kStopContainer, "stop p/c"},
+      {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
   const std::string pod = shim_peer::pod_message("p");
   const std::string container = shim_peer::container_message("c");
-  for (const auto& one : cases) {
-    SCOPED_TRACE(one.method);
+  for (const auto& [method, event, told] : cases) {
+    SCOPED_TRACE(method);
     configure();
-    EXPECT_EQ(ask(one.method, text(1, pod) + text(2, container)), "");
-    const std::string change = number(1, static_cast<unsigned>(one.event));
+    EXPECT_EQ(ask(method, text(1, pod) + text(2, container)), "");
+    const std::string change = number(1, static_cast<unsigned>(event));
     EXPECT_EQ(ask("StateChange", change + text(2, pod) + text(3, container)), "");
-    EXPECT_EQ(recorder_.told, (Told{one.told, one.told}));
+    EXPECT_EQ(recorder_.told, (Told{told, told}));
     recorder_.failure = shim_peer::Error{"no", EPERM};
     EXPECT_EQ(ask("StateChange", change), "EPERM no");
   }

@@ -15,7 +15,6 @@
 #include "hook/rails/record/store.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/terms.hpp"
-#include "shim/nri/wire/messages.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"

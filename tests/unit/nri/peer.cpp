@@ -4,10 +4,6 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
-#include <map>
-#include <utility>
-
-#include "shim/nri/wire/messages.hpp"
 
 namespace shim_peer {
 namespace {

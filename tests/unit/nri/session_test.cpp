@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <thread>
 
-#include "shim/ttrpc/connection.hpp"
 #include "support/results.hpp"
 #include "unit/nri/peer.hpp"
 #include "unit/sanitized.hpp"
@@ -80,8 +78,7 @@ TEST_F(PluginTest, WithNri061) {
     peer_.send(message(2, 1, 2, ""));
     EXPECT_EQ(ask("Synchronize", text(1, shim_peer::pod_message("p"))), "");
     EXPECT_EQ(ask("StateChange", number(1, 1) + text(2, shim_peer::pod_message("q"))), "");
-    const std::string created = ask("CreateContainer", shim_peer::create_message());
-    EXPECT_EQ(fields(fields(fields(created)[1])[6])[1],
+    EXPECT_EQ(fields(fields(fields(ask("CreateContainer", shim_peer::create_message()))[1])[6])[1],
               text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192));
     EXPECT_EQ(ask("StopContainer", shim_peer::create_message()), "");
     EXPECT_EQ(ask("StateChange", number(1, 11) + text(2, text(1, "q")) + text(3, text(1, "c"))), "");

@@ -174,11 +174,10 @@ fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
 }
 
 TEST(NriOptions, ValuesAndDefaults) {
-  const auto defaults = parse({});
-  ASSERT_TRUE(defaults);
-  EXPECT_EQ(defaults->socket, "/var/run/nri/nri.sock");
-  EXPECT_EQ(defaults->identity.index, "10");
-  EXPECT_FALSE(defaults->launched_socket);
+  const auto defaults = must(parse({}));
+  EXPECT_EQ(defaults.socket, "/var/run/nri/nri.sock");
+  EXPECT_EQ(defaults.identity.index, "10");
+  EXPECT_FALSE(defaults.launched_socket);
   const auto set =
       must(parse({"--socket=/s", "--index", "42", "--name", "r", "--engine", "crio", "--ledger=/l", "--root", "/r"}));
   EXPECT_EQ(set.socket, "/s");
@@ -189,11 +188,11 @@ TEST(NriOptions, ValuesAndDefaults) {
   EXPECT_EQ(engine_of_runtime("containerd"), Engine::kContainerd);
   EXPECT_EQ(engine_of_runtime("cri-o"), Engine::kCrio);
   EXPECT_EQ(engine_of_runtime("docker"), std::nullopt);
-  const auto launched = parse({}, {{"NRI_PLUGIN_NAME", "rdma"}, {"NRI_PLUGIN_IDX", "07"}, {"NRI_PLUGIN_SOCKET", "3"}});
-  ASSERT_TRUE(launched);
-  EXPECT_EQ(launched->launched_socket, "3");
-  EXPECT_EQ(launched->identity.index, "07");
-  EXPECT_TRUE(launched->to_syslog) << "the runtime gives it no stderr";
+  const auto launched =
+      must(parse({}, {{"NRI_PLUGIN_NAME", "rdma"}, {"NRI_PLUGIN_IDX", "07"}, {"NRI_PLUGIN_SOCKET", "3"}}));
+  EXPECT_EQ(launched.launched_socket, "3");
+  EXPECT_EQ(launched.identity.index, "07");
+  EXPECT_TRUE(launched.to_syslog) << "the runtime gives it no stderr";
 }
 
 TEST(NriOptions, Errors) {
