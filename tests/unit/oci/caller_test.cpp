@@ -22,10 +22,7 @@ const std::string kKubernetes = "/run/containerd/io.containerd.runtime.v2.task/k
 const std::string kDockers = "/var/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/" + kId;
 
 TEST(Caller, IsToldByBundleAndCgroupsPath) {
-  const struct {
-    std::string bundle, cgroups_path;
-    std::string_view engine;
-  } rows[] = {
+  const std::tuple<std::string, std::string, std::string_view> rows[] = {
       {kCrios, "/kubepods/besteffort/pod3b8f2c62/crio-" + kId, "crio"},
       {kCrios + "/", "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId, "crio"},
       {"/run/user/1000/containers/vfs-containers/" + kId + "//userdata", "/crio/crio-" + kId, "crio"},
@@ -52,11 +49,10 @@ TEST(Caller, IsToldByBundleAndCgroupsPath) {
       {"/moby/k8s.io/" + kId, "/docker/" + kId, "podman"},
       {"/srv/web", "/x/crio-web", "podman"},
       {"/userdata", "/x/crio-" + kId, "podman"},
-      {"", "", "podman"},
-  };
-  for (const auto& row : rows) {
-    const auto told = recognise({.bundle = row.bundle}, row.cgroups_path);
-    EXPECT_EQ(to_string(told.engine), row.engine) << row.bundle << " " << row.cgroups_path;
+      {"", "", "podman"}};
+  for (const auto& [bundle, cgroups_path, engine] : rows) {
+    const auto told = recognise({.bundle = bundle}, cgroups_path);
+    EXPECT_EQ(to_string(told.engine), engine) << bundle << " " << cgroups_path;
     EXPECT_FALSE(told.is_doubted);
   }
   EXPECT_EQ(recognise({.bundle = kCrios}, "a:crio:" + kId).by, "told by its bundle and cgroupsPath");

@@ -61,8 +61,7 @@ TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
       {admin, user, R"([{"containerID": 0, "hostID": 0, "size": 0}])", MayWrite::kNo},
       {admin, joined, "null", MayWrite::kUnknown},
       {admin, joined, R"([{"containerID": 0, "hostID": 0, "size": 65536}])", MayWrite::kYes},
-      {"null", user, R"([{"containerID": 0, "hostID": 0, "size": 65536}])", MayWrite::kNo},
-  };
+      {"null", user, R"([{"containerID": 0, "hostID": 0, "size": 65536}])", MayWrite::kNo}};
   for (const auto& [capabilities, namespaces, mappings, may] : rows) {
     Json config;
     config["process"]["capabilities"] = json(capabilities);
@@ -133,8 +132,7 @@ TEST(ContainerSpec, namesTheMemberThatIsWrong) {
        "`linux.devices[0].major`: expected a number"},
       {R"({"linux": {"devices": [{"path": "/a", "type": "char"}]}})", "`linux.devices[0].type`: expected one letter"},
       {R"({"linux": {"namespaces": [{"type": 1}]}})", "`linux.namespaces[0].type`: expected a string"},
-      {R"({"mounts": [{"destination": {}}]})", "`mounts[0].destination`: expected a string"},
-  };
+      {R"({"mounts": [{"destination": {}}]})", "`mounts[0].destination`: expected a string"}};
   for (const auto& [config, error] : rows)
     EXPECT_EQ(read_container_spec(json(config)).error().message, error) << config;
 }

@@ -8,12 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <thread>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/identity.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
@@ -21,10 +18,7 @@ namespace {
 
 using hook::parse_oci_state;
 using hook::read_state_text;
-using test_support::hide_proc;
-using test_support::in_child;
-using test_support::must;
-using test_support::sight;
+using namespace test_support;
 
 struct Pipe {
   Pipe() {
@@ -66,10 +60,7 @@ TEST(OciState, RefusesOrAcceptsNames) {
   const std::string id_error = "cannot read the container's state: `id` is not 1 to 1024 printable bytes without `/`";
   const std::string pid_range = "cannot read the container's state: `pid` is out of range";
   const std::string pid_type = "cannot read the container's state: `pid` is not an integer";
-  const struct {
-    const char* name;
-    std::string text, error;
-  } rows[] = {
+  const std::tuple<const char*, std::string, std::string> rows[] = {
       {"array", "[]", "cannot read the container's state: it is not an object"},
       {"no id", R"({"pid":4711})", id_error},
       {"empty id", with_id(""), id_error},
@@ -90,10 +81,9 @@ TEST(OciState, RefusesOrAcceptsNames) {
       {"bundle leaves", with_bundle("/run/../etc"), "cannot use bundle `/run/../etc`: it has a `..` component"},
       {"bundle ends in dot dot", with_bundle("/run/.."), "cannot use bundle `/run/..`: it has a `..` component"},
       {"bundle with NUL", with_bundle("/run\\u0000x"), "cannot use bundle `/run?x`: it has a NUL byte"},
-      {"too long", std::string((1 << 20) + 1, ' '), "cannot read the container's state: it is over 1048576 bytes"},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(parse_oci_state(row.text).error().message, row.error) << row.name;
+      {"too long", std::string((1 << 20) + 1, ' '), "cannot read the container's state: it is over 1048576 bytes"}};
+  for (const auto& [name, text, error] : rows)
+    EXPECT_EQ(parse_oci_state(text).error().message, error) << name;
   for (const char* text : {"", "{", "{\"id\":\"c\"} x"})
     EXPECT_FALSE(parse_oci_state(text)) << text;
   for (const char* bundle : {"/a..b/c", "/.../x", "/"})
@@ -152,17 +142,16 @@ TEST(ProcessIdentity, LivesUntilItEnds) {
     pause();
     _exit(0);
   }
-  const auto identity = hook::identify(child);
-  ASSERT_TRUE(identity);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
-  EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity->start_time + 1})), "gone")
+  const auto identity = must(hook::identify(child));
+  EXPECT_EQ(sight(hook::look_at(identity)), "present");
+  EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity.start_time + 1})), "gone")
       << "another process with that number";
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "gone") << "a zombie";
+  EXPECT_EQ(sight(hook::look_at(identity)), "gone") << "a zombie";
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
+  EXPECT_EQ(sight(hook::look_at(identity)), "gone");
   EXPECT_EQ(hook::identify(child).error().code, ESRCH);
 }
 
@@ -178,10 +167,9 @@ TEST(ProcessIdentity, NameIsNotParsed) {
   }
   char byte = 0;
   ASSERT_EQ(read(ready.in.get(), &byte, 1), 1);
-  const auto identity = hook::identify(child);
-  ASSERT_TRUE(identity);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
-  EXPECT_GE(identity->start_time, hook::identify(getpid())->start_time);
+  const auto identity = must(hook::identify(child));
+  EXPECT_EQ(sight(hook::look_at(identity)), "present");
+  EXPECT_GE(identity.start_time, hook::identify(getpid())->start_time);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
@@ -196,13 +184,12 @@ TEST(ProcessIdentity, FirstThreadEnds) {
     }).detach();
     syscall(SYS_exit, 0);
   }
-  const auto identity = hook::identify(child);
-  ASSERT_TRUE(identity);
+  const auto identity = must(hook::identify(child));
   usleep(50000);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
+  EXPECT_EQ(sight(hook::look_at(identity)), "present");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
+  EXPECT_EQ(sight(hook::look_at(identity)), "gone");
 }
 
 TEST(ProcessIdentity, NeedsAProcess) {
@@ -212,10 +199,9 @@ TEST(ProcessIdentity, NeedsAProcess) {
 
 // No descriptor is left, or /proc shows no processes: the process, which lives, is not taken for one that has ended.
 TEST(ProcessIdentity, WhatCannotBeSeenIsNotGone) {
-  const auto self = hook::identify(getpid());
-  ASSERT_TRUE(self);
+  const auto self = must(hook::identify(getpid()));
   const auto says = [&](const char* expected, bool (*arrange)()) {
-    return in_child([&] { return arrange() ? sight(hook::look_at(*self)) == expected : 2; });
+    return in_child([&] { return arrange() ? sight(hook::look_at(self)) == expected : 2; });
   };
   EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
   if (geteuid() == 0) {
