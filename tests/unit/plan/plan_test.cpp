@@ -106,17 +106,11 @@ std::string locked(const PlanScene& scene) {
 }
 
 Holding held_by(std::string who) {
-  Holding holding;
-  holding.exclusive_holder = std::move(who);
-  holding.others = 1;
-  return holding;
+  return {.exclusive_holder = std::move(who), .others = 1};
 }
 
 Holding own(unsigned units = 1) {
-  Holding holding;
-  holding.own = true;
-  holding.own_units = units;
-  return holding;
+  return {.own = true, .own_units = units, .exclusive_holder = {}};
 }
 
 Config with_network(Mode mode, std::string child = "macvlan") {
@@ -129,11 +123,10 @@ Config with_network(Mode mode, std::string child = "macvlan") {
 void add_gpus(fabric::Inventory& inventory) {
   std::vector<fabric::Gpu> gpus;
   for (unsigned i = 0; i < 8; ++i) {
-    fabric::Gpu gpu;
+    fabric::Gpu& gpu = gpus.emplace_back();
     gpu.pci = fmt::format("0000:{:02x}:00.0", 0x80 + i);
     gpu.numa_node = static_cast<int>(i / 4);
     gpu.pci_path = {{fmt::format("0000:{:02x}:01.0", i / 4), fmt::format("0000:{:02x}:00.0", 0x40 + i / 2)}};
-    gpus.push_back(gpu);
   }
   inventory.gpus = gpus;
   for (unsigned i = 0; i < inventory.hcas.size(); ++i) {
@@ -143,11 +136,7 @@ void add_gpus(fabric::Inventory& inventory) {
 }
 
 TEST(Plan, wishes) {
-  struct Row {
-    const char* wish;
-    const char* expected;
-  };
-  const Row rows[] = {
+  const std::pair<const char*, const char*> rows[] = {
       {"all", "mlx5_0 mlx5_1 mlx5_2 mlx5_3"},
       {"2", "mlx5_0 mlx5_1"},
       {"4", "mlx5_0 mlx5_1 mlx5_2 mlx5_3"},
@@ -168,10 +157,9 @@ TEST(Plan, wishes) {
       {"rail:4", "annotation rdma-init.io/devices: no HCA is `rail:4`"},
       {"index:9", "annotation rdma-init.io/devices: no HCA is `index:9`"},
       {"^mlx5_*", "annotation rdma-init.io/devices: the node has no HCA that containers may have"},
-      {"gpu", "annotation rdma-init.io/devices: no GPU of the container is known"},
-  };
-  for (const Row& row : rows)
-    EXPECT_EQ(hcas(asking(row.wish)), row.expected) << row.wish;
+      {"gpu", "annotation rdma-init.io/devices: no GPU of the container is known"}};
+  for (const auto& [wish, expected] : rows)
+    EXPECT_EQ(hcas(asking(wish)), expected) << wish;
   EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   EXPECT_EQ(decide(asking("5")).error().hint, "containers may have 4: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   PlanScene other = asking("mlx5_99");
@@ -524,9 +512,8 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     mixed.config.pools = {{"virtual", {}, {Mode::kShared}, {}, std::nullopt},
                           {"physical", {}, {Mode::kExclusive}, {}, std::nullopt}};
     mixed.config.pools[0].selectors.device_ids = {"101e"};
-    const auto both = must(decide(mixed));
-    EXPECT_EQ(both.hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
-                                                  {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
+    EXPECT_EQ(must(decide(mixed)).hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
+                                                                 {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
     PlanScene later = asking("1");
     later.inventory = scene.inventory;
     later.request.mode = Mode::kExclusive;
@@ -622,8 +609,7 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
   };
   const std::string none =
       "RDMA_INIT_REQUIRE is not set: no rail of a RoCE port has an address: none of its network in config.json, nor of "
-      "a "
-      "netdev that moves";
+      "a netdev that moves";
   EXPECT_EQ(required(), "4") << "the netdevs bring theirs";
   scene.inventory.netdevs[2].addresses = test_support::netdev("", {"fe80::1"}).addresses;
   EXPECT_EQ(required(), "3");
@@ -805,19 +791,17 @@ TEST(Plan, TellsAddressesOfTheNodeWhereThereIsNoRail) {
   inventory.netdevs[2].addresses.clear();
   inventory.netdevs[2].master = "bond0";
   inventory.netdevs.push_back(test_support::netdev("bond0", {"fe80::1", "10.7.0.1", "fd00::7"}));
-  const auto told = [](const PlanScene& asked) { return decide(asked)->env["RDMA_INIT_NODE_ADDRESSES"]; };
-  EXPECT_EQ(told(scene), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
-  PlanScene other = scene;
-  other.host_network = true;
-  EXPECT_EQ(told(other), "");
-  other = scene;
-  other.inventory.netns_mode = fabric::NetnsMode::kExclusive;
-  EXPECT_EQ(told(other), "");
-  other = scene;
-  other.variables = false;
-  EXPECT_EQ(told(other), "");
-  inventory.hcas[0].ports[0].state = "1: DOWN";
-  EXPECT_EQ(told(scene), "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  const auto told = [&](const std::function<void(PlanScene&)>& change) {
+    PlanScene changed = scene;
+    change(changed);
+    return decide(changed)->env["RDMA_INIT_NODE_ADDRESSES"];
+  };
+  EXPECT_EQ(told([](PlanScene&) {}), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  EXPECT_EQ(told([](PlanScene& other) { other.host_network = true; }), "");
+  EXPECT_EQ(told([](PlanScene& other) { other.inventory.netns_mode = fabric::NetnsMode::kExclusive; }), "");
+  EXPECT_EQ(told([](PlanScene& other) { other.variables = false; }), "");
+  EXPECT_EQ(told([](PlanScene& other) { other.inventory.hcas[0].ports[0].state = "1: DOWN"; }),
+            "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
 }
 
 TEST(Plan, LocksItsCandidates) {
@@ -863,8 +847,7 @@ TEST(Renumber, FollowsNodesOfTheDevicesThatHaveOthers) {
       {"not of the plan", inventory, {{"mlx5_0", 7, "231:199"}}, one, ten},
       {"half a device number", inventory, {{"mlx5_1", 7, "231"}}, one, ten},
       {"no device number", inventory, {{"mlx5_1", 7, ""}}, one, ten},
-      {"an HCA without a node", without_node, {{"mlx5_1", 7, "231:199"}}, one, ten},
-  };
+      {"an HCA without a node", without_node, {{"mlx5_1", 7, "231:199"}}, one, ten}};
   for (const auto& row : cases) {
     SCOPED_TRACE(row.name);
     Plan plan;
