@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
@@ -97,10 +96,9 @@ TEST(Devices, MasksTheTokenOfAGrant) {
 
 TEST(Devices, ManyHoldersAreSums) {
   const std::string few = text_of(holders_of(8, false));
-  EXPECT_NE(
-      few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it is gone: `rdma-hook recover` "
-               "returns it\n    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
-      std::string::npos)
+  EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it is gone: `rdma-hook "
+                     "recover` returns it\n    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
+            std::string::npos)
       << few;
   EXPECT_EQ(few.find("more"), std::string::npos);
   const std::string many = text_of(holders_of(1000, false));
@@ -184,12 +182,10 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
     std::uint64_t soft, hard;
     Json expected;
     bool warns;
-  } rows[] = {
-      {"unlimited is listed", kMiB, UINT64_MAX, UINT64_MAX, "unlimited", false},
-      {"more is listed", kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB, false},
-      {"the hard limit is higher", kMiB, 65536, 8 * kMiB, 65536, true},
-      {"less is listed", "unlimited", 65536, 65536, 65536, true},
-  };
+  } rows[] = {{"unlimited is listed", kMiB, UINT64_MAX, UINT64_MAX, "unlimited", false},
+              {"more is listed", kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB, false},
+              {"the hard limit is higher", kMiB, 65536, 8 * kMiB, 65536, true},
+              {"less is listed", "unlimited", 65536, 65536, 65536, true}};
   PlanCommand command;
   command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=1"};
   for (const auto& row : rows) {
@@ -201,11 +197,10 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
     EXPECT_EQ(plan["memlock"], row.expected);
     EXPECT_EQ(plan["warnings"].size(), row.warns ? 1U : 0U) << plan["warnings"];
   }
-  EXPECT_EQ(
-      command.json()["warnings"][0],
-      "with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is unlimited; else: cannot set RLIMIT_MEMLOCK to unlimited "
-      "at createRuntime: the runtime sets the 65536 bytes of config.json after this hook; take the limit out of the "
-      "engine's options, raise it there (process.rlimits of config.json), or use rdma-runtime");
+  EXPECT_EQ(command.json()["warnings"][0],
+            "with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is unlimited; else: cannot set RLIMIT_MEMLOCK to "
+            "unlimited at createRuntime: the runtime sets the 65536 bytes of config.json after this hook; take the "
+            "limit out of the engine's options, raise it there (process.rlimits of config.json), or use rdma-runtime");
 }
 
 TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
@@ -224,8 +219,7 @@ TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
       EXPECT_EQ(warnings_of(own), Json::array()) << own << ": nobody has to set it";
     const char* const no_number =
         "the container's own RDMA_INIT_REQUIRE `{}` is no number of HCAs, and rdma-init will not start the trainer: "
-        "make "
-        "it one in the pod, or take it out";
+        "make it one in the pod, or take it out";
     for (const char* own : {"abc", "8 ", "-1", "99999999999"})
       EXPECT_EQ(warnings_of(own), Json::array({fmt::format(fmt::runtime(no_number), own)}));
   }

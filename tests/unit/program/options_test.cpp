@@ -102,11 +102,7 @@ TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
 }
 
 TEST(HookOptions, ErrorsNameWhatIsWrong) {
-  const struct {
-    const char* line;
-    int code;
-    const char* message;
-  } rows[] = {
+  const std::tuple<const char*, int, const char*> rows[] = {
       {"", EINVAL, "no command"},
       {"create", EINVAL, "unknown command `create`"},
       {"plan", EINVAL, "plan needs --bundle DIR"},
@@ -122,13 +118,12 @@ TEST(HookOptions, ErrorsNameWhatIsWrong) {
        "`createContainer` is too late, or inside the container: devices cannot be given there"},
       {"startContainer", ENOTSUP,
        "`startContainer` is too late, or inside the container: devices cannot be given there"},
-      {"poststart", ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"},
-  };
-  for (const auto& row : rows) {
-    const fabric::Error error = parse(row.line).error();
-    EXPECT_EQ(error.message, row.message);
-    EXPECT_EQ(error.code, row.code) << row.line;
-    EXPECT_FALSE(error.hint.empty()) << row.line;
+      {"poststart", ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"}};
+  for (const auto& [line, code, message] : rows) {
+    const fabric::Error error = parse(line).error();
+    EXPECT_EQ(error.message, message);
+    EXPECT_EQ(error.code, code) << line;
+    EXPECT_FALSE(error.hint.empty()) << line;
   }
 }
 

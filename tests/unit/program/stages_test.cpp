@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "fabric/read_inventory.hpp"
 #include "hook/base/failure.hpp"
@@ -17,7 +15,6 @@
 #include "hook/grant/hcas.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
-#include "support/temp_dir.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
 #include "unit/sanitized.hpp"
