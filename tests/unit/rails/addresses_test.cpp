@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <memory>
 
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
@@ -154,8 +153,7 @@ TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
   config_.networks["lab"].ipam.reset();
   NetworkRecord record = NetworkRecordStore::open(path_)->read(pod_.key)->value();
   auto helper = IpamHelper::start(ipam_programs(&config_, path_)).value();
-  const auto given = return_addresses(path_, &helper, pod_.key, *pod_.netns, record.rails, Deadline::max());
-  EXPECT_OK(given);
+  EXPECT_OK(return_addresses(path_, &helper, pod_.key, *pod_.netns, record.rails, Deadline::max()));
   EXPECT_EQ(entries(leases), "");
 }
 
@@ -247,13 +245,9 @@ std::string vf_problem(const std::string& vf, const std::string& more = "}") {
   return parsed.problems.empty() ? "" : parsed.problems.front().message;
 }
 
-struct VfRangeRow {
-  const char* vf;
-  const char* said;  // ""; nothing is wrong
-};
-
 TEST(VfRanges, WhatMayBeWritten) {
-  const VfRangeRow rows[] = {
+  // `said` is "" where nothing is wrong.
+  const std::pair<const char*, const char*> rows[] = {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", ""},
       {R"("guids": {"from": "00:00:00:00:00:00:00:01", "to": "ff:ff:ff:ff:ff:ff:ff:ff"}, "trust": true)", ""},
       {R"("macs": {"from": "03:00:00:00:00:00", "to": "03:00:00:00:00:ff"})", "are of no netdev alone"},
@@ -271,12 +265,11 @@ TEST(VfRanges, WhatMayBeWritten) {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 3})", "has no slice of 3"},
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 0})", "0"},
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})", "is not said"},
-      {R"("macs": 7)", "object"},
-  };
-  for (const VfRangeRow& row : rows) {
-    const std::string said = vf_problem(row.vf);
-    EXPECT_EQ(said.empty(), *row.said == '\0') << row.vf << ": " << said;
-    EXPECT_TRUE(has_text(said, row.said)) << row.vf << ": " << said;
+      {R"("macs": 7)", "object"}};
+  for (const auto& [vf, said] : rows) {
+    const std::string problem = vf_problem(vf);
+    EXPECT_EQ(problem.empty(), *said == '\0') << vf << ": " << problem;
+    EXPECT_TRUE(has_text(problem, said)) << vf << ": " << problem;
   }
   const char* sliced = R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})";
   EXPECT_EQ(vf_problem(sliced, R"(}, "node_index": 1)").find("is not said"), std::string::npos);

@@ -70,12 +70,6 @@ void carry_out(const AlignMove& move, std::size_t rail, KernelGidTable& port) {
     port.remove(placeholder(n), kOwnNetdev);
 }
 
-struct PlanRow {
-  const char* name;
-  std::vector<KernelGidTable> ports;
-  const char* expected;  // "INDEX: moves", or the error
-};
-
 std::string as_text(const Result<Alignment>& plan, const std::vector<AlignRail>& rails) {
   if (!plan) return plan.error().message;
   if (plan->moves.empty()) return fmt::format("{}: none", plan->index);
@@ -97,7 +91,11 @@ TEST(PlanAlignment, Table) {
   odd.remove(own_address(1), kOwnNetdev);
   odd.set(2, others_address(10), true, 10);
   odd.add(own_address(1), kOwnNetdev);
-  const PlanRow rows[] = {
+  const struct {
+    const char* name;
+    std::vector<KernelGidTable> ports;
+    const char* expected;  // "INDEX: moves", or the error
+  } rows[] = {
       {"they agree", {port_with(16, 2, 1, 0), port_with(16, 2, 1, 1)}, "5: none"},
       {"one rail", {port_with(16, 2, 1, 0)}, "5: none"},
       {"no rail", {}, "0: none"},
@@ -117,9 +115,8 @@ TEST(PlanAlignment, Table) {
        "table of `rail1`, 14 of 16 slots taken"},
       {"no v2 GID",
        {port_with(16, 2, 7, 0), port_with(16, 2, 0, 1)},
-       "cannot align `rail0`: its address 10.1.0.2 has no RoCE v2 GID in 16 slots"},
-  };
-  for (const PlanRow& row : rows) {
+       "cannot align `rail0`: its address 10.1.0.2 has no RoCE v2 GID in 16 slots"}};
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto rails = rails_of(row.ports);
     EXPECT_EQ(as_text(plan_alignment(rails), rails), row.expected);
@@ -342,8 +339,7 @@ TEST_F(RunAlignment, ReadsOnAsFarAsAPlanTakes) {
     port.add(others_address(i + 10), i + 10);
   use({port, port_with(256, 1, 0, 1)});
   model.ports[1].add(others_address(500), 500);
-  const auto report = must(run());
-  EXPECT_EQ(report.done.index, 62U);
+  EXPECT_EQ(must(run()).done.index, 62U);
   EXPECT_EQ(index(0), 62U);
   expect_restored();
 }

@@ -16,26 +16,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/give.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
-#include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/record/store.hpp"
 #include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
-#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 #include "unit/rails/network_scene.hpp"
 
@@ -139,9 +131,8 @@ class GiveRails : public NetnsTest {
 
   static std::string names(Netlink& route) {
     std::string text;
-    for (const Link& link : must(all_links(route))) {
+    for (const Link& link : must(all_links(route)))
       if (link.name != "lo" && !link.name.starts_with("peer")) text += (text.empty() ? "" : " ") + link.name;
-    }
     return text;
   }
   bool has_grant() const { return Ledger::open(path_)->find(owner_.key)->has_value(); }
@@ -259,12 +250,8 @@ int load_program(bpf_prog_type type) {
   return static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof attr));
 }
 
-int load_xdp() {
-  return load_program(BPF_PROG_TYPE_XDP);
-}
-
 void attach_xdp(Netlink& route, int ifindex, std::uint32_t flags) {
-  const UniqueFd program(load_xdp());
+  const UniqueFd program(load_program(BPF_PROG_TYPE_XDP));
   if (!program.ok()) return;
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
@@ -323,9 +310,7 @@ SysfsSettings sysfs_of(Netlink& route, const char* name) {
 }
 
 void bring_up(Netlink& route, const char* name) {
-  LinkChange change;
-  change.up = true;
-  ASSERT_OK(change_link(route, ifindex_of(route, name), change));
+  ASSERT_OK(change_link(route, ifindex_of(route, name), {.up = true}));
 }
 
 // veth has NAPI instances while this is on and both ends are up; `threaded` wants them.
@@ -417,8 +402,7 @@ TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeAskedFor) {
        "cannot open a netlink socket (protocol 16): Permission denied: what a container changes of the features of "
        "`rail0` stays"},
       {SYS_bpf, EPERM, 0, BPF_PROG_QUERY,
-       "cannot ask for the tcx programs of `rail0`: Operation not permitted: those that a container attaches stay"},
-  };
+       "cannot ask for the tcx programs of `rail0`: Operation not permitted: those that a container attaches stay"}};
   for (const auto& row : cases) {
     SCOPED_TRACE(testing::Message() << row.call << " " << row.code);
     const auto give_and_take_back = [&] {
@@ -443,7 +427,7 @@ TEST_F(ReturnRails, DetachesXdpProgramOfTheDriversMode) {
 }
 
 TEST_F(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
-  if (!UniqueFd(load_xdp()).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
+  if (!UniqueFd(load_program(BPF_PROG_TYPE_XDP)).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
   attach_xdp(node_, node_index(), XDP_FLAGS_SKB_MODE);
   const auto before = node_settings().xdp;
   ASSERT_OK(give(1));
@@ -454,8 +438,7 @@ TEST_F(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
   attach_xdp(pod_, pod_index(), XDP_FLAGS_SKB_MODE);
   ASSERT_OK(take_back());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
-  ASSERT_EQ(warnings_.size(), 1U);
-  EXPECT_EQ(warnings_[0], "`rail0` has come back without the xdpgeneric program that it had: attach it again");
+  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without the xdpgeneric program that it had: attach it again"});
 }
 
 // A link of bpf(2), which outlives who made it as long as somebody has it open or it is pinned. Empty: not here.
@@ -497,7 +480,7 @@ TEST_F(ReturnRails, AnXdpProgramWithADecoyIsDetached) {
   UniqueFd elsewhere;
   std::vector<UniqueFd> links;
   do_inside([&] {
-    const UniqueFd program(load_xdp());
+    const UniqueFd program(load_program(BPF_PROG_TYPE_XDP));
     const UniqueFd inside = own_netns();
     ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
     elsewhere = own_netns();
@@ -514,14 +497,11 @@ TEST_F(ReturnRails, AnXdpProgramWithADecoyIsDetached) {
 // A program of the driver's mode at a veth's peer bounds the MTU, as drivers do.
 TEST_F(ReturnRails, AnMtuThatIsRefusedKeepsNothingElse) {
   const int peer = ifindex_of(node_, "peer0");
-  LinkChange size;
-  size.mtu = 9000;
-  ASSERT_OK(change_link(node_, node_index(), size));
+  ASSERT_OK(change_link(node_, node_index(), {.mtu = 9000}));
   const LinkSettings before = node_settings();
   ASSERT_OK(give(1));
   const int ifindex = pod_index();
-  size.mtu = 1500;
-  ASSERT_OK(change_link(pod_, ifindex, size));
+  ASSERT_OK(change_link(pod_, ifindex, {.mtu = 1500}));
   set_flags(pod_, ifindex, IFF_PROMISC);
   set_alias(pod_, ifindex, "owned");
   attach_xdp(node_, peer, XDP_FLAGS_DRV_MODE);
@@ -532,8 +512,7 @@ TEST_F(ReturnRails, AnMtuThatIsRefusedKeepsNothingElse) {
 }
 
 TEST_F(ReturnRails, ATcxProgramOfTheNodesOwnStaysAndIsSaid) {
-  const int rail = node_index();
-  UniqueFd link = link_program(UniqueFd(load_program(BPF_PROG_TYPE_SCHED_CLS)), rail, kTcxIngress);
+  UniqueFd link = link_program(UniqueFd(load_program(BPF_PROG_TYPE_SCHED_CLS)), node_index(), kTcxIngress);
   ASSERT_TRUE(link.ok()) << std::strerror(errno);
   const auto before = tcx_of_node();
   ASSERT_EQ(before.size(), 1U);
@@ -545,8 +524,7 @@ TEST_F(ReturnRails, ATcxProgramOfTheNodesOwnStaysAndIsSaid) {
   ASSERT_OK(give(1));
   link.reset();
   ASSERT_OK(take_back());
-  ASSERT_EQ(warnings_.size(), 1U);
-  EXPECT_EQ(warnings_[0], "`rail0` has come back without tcx programs that it had: attach them again");
+  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without tcx programs that it had: attach them again"});
 }
 
 TEST_F(GiveRails, ANetdevWithAQdiscOfItsOwnIsWarnedOf) {
@@ -582,9 +560,7 @@ TEST_F(ReturnRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
 TEST_F(ReturnRails, ANetdevWhoseNameIsTakenOnTheNodeComesHomeAllTheSame) {
   ASSERT_OK(give(1));
   change_name(node_, RTM_NEWLINKPROP, ifindex_of(node_, "rail1"), "rail0");
-  LinkChange rename;
-  rename.name = "rail1";
-  ASSERT_OK(change_link(pod_, pod_index(), rename));
+  ASSERT_OK(change_link(pod_, pod_index(), {.name = "rail1"}));
   EXPECT_FALSE(take_back()) << "its name is another netdev's";
   EXPECT_EQ(names(pod_), "");
   EXPECT_TRUE(has_record());
@@ -608,11 +584,7 @@ TEST_F(ReturnRails, ADecoyStaysAndTheNetdevThatWasGivenComesHome) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(give(1));
   const Link given = **find_link(pod_, "net1");
-  LinkChange hidden;
-  hidden.name = "hidden";
-  hidden.mac = std::vector<std::uint8_t>{2, 0, 0, 0, 0, 9};
-  hidden.up = false;
-  ASSERT_OK(change_link(pod_, given.ifindex, hidden));
+  ASSERT_OK(change_link(pod_, given.ifindex, {.name = "hidden", .mac = {{2, 0, 0, 0, 0, 9}}, .up = false}));
   Link decoy = given;
   decoy.ifindex = 0;
   make_decoy(pod_, decoy, "net1");

@@ -14,13 +14,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <new>
 #include <sstream>
-#include <utility>
 
 extern "C" {
 // The linker's names. NOLINTBEGIN(bugprone-reserved-identifier)
@@ -96,9 +93,8 @@ InfinibandNode::InfinibandNode() {
 }
 
 int InfinibandNode::rename_rdma(std::size_t function, std::string_view name) {
-  for (const IbFunction& other : state_->functions) {
+  for (const IbFunction& other : state_->functions)
     if (other.name.data() == name) return EEXIST;
-  }
   auto& kept = state_->functions.at(function).name;
   if (name.size() >= kept.size()) std::abort();
   kept = {};
@@ -127,9 +123,8 @@ IbLink* InfinibandNode::find_link(int netns, int ifindex) {
 }
 
 IbLink& InfinibandNode::link(int netns, std::string_view name) {
-  for (IbLink& link : state_->links) {
+  for (IbLink& link : state_->links)
     if (link.name.data() == name && link.netns == netns) return link;
-  }
   std::abort();
 }
 
@@ -414,9 +409,8 @@ NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
 // nldev_dellink(): the device itself stays, because rails only ask for the removal.
 NodeReply InfinibandNode::delete_rdma(const NodeRequest& request) {
   const auto index = request.message.attributes(0).u32(RDMA_NLDEV_ATTR_DEV_INDEX).value();
-  for (const IbFunction& function : state_->functions) {
+  for (const IbFunction& function : state_->functions)
     if (function.index == index) note(fmt::format("{}: {} is deleted", shown(function.netns), function.name.data()));
-  }
   return {};
 }
 

@@ -10,9 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 
-#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/links.hpp"
 #include "hook/rails/undo.hpp"
@@ -53,11 +51,9 @@ NetworkNamespace open_container() {
 RailRecord described(const Rail& rail, const fabric::Hca* hca = nullptr, const std::string& sys = "/nowhere") {
   NodeSockets node = open_node();
   Strings warnings;
-  auto host = describe_host(node, rail, hca, sys, warnings);
-  if (!host) ADD_FAILURE() << host.error().message;
   RailRecord record;
   record.rail = rail;
-  record.host = std::move(host).value();
+  record.host = must(describe_host(node, rail, hca, sys, warnings));
   return record;
 }
 
@@ -139,23 +135,17 @@ struct Scene {
   }
 };
 
-const Steps kVfIn = {
-    "node: ibp0: VF 3 node GUID 0x0011223344550001",
-    "node: ibp0: VF 3 port GUID 0x0011223344550002",
-    "node: mlx5_4 -> container; ibp0v3 ends; ib0 begins (node)",
-    "node: ib0 -> container as net1",
-};
+const Steps kVfIn = {"node: ibp0: VF 3 node GUID 0x0011223344550001", "node: ibp0: VF 3 port GUID 0x0011223344550002",
+                     "node: mlx5_4 -> container; ibp0v3 ends; ib0 begins (node)", "node: ib0 -> container as net1"};
 
 // GUIDs before the RDMA device: the netdev that is made anew on the node then has the right one.
-const Steps kVfOut = {
-    "container: net1 -> node as ibp0v3",
-    "node: ibp0: VF 3 node GUID 0x0002c90000aa0004",
-    "node: ibp0: VF 3 port GUID 0x0002c90000bb0004",
-    "container: mlx5_4 -> node; ibp0v3 ends; ib0 begins (node)",
-    "node: ib0 as ibp0v3",
-    "node: ibp0v3, mtu 2044",
-    "node: ibp0v3, up",
-};
+const Steps kVfOut = {"container: net1 -> node as ibp0v3",
+                      "node: ibp0: VF 3 node GUID 0x0002c90000aa0004",
+                      "node: ibp0: VF 3 port GUID 0x0002c90000bb0004",
+                      "container: mlx5_4 -> node; ibp0v3 ends; ib0 begins (node)",
+                      "node: ib0 as ibp0v3",
+                      "node: ibp0v3, mtu 2044",
+                      "node: ibp0v3, up"};
 
 TEST(Infiniband, AVfMovesInAndComesBack) {
   Scene scene;
@@ -315,8 +305,7 @@ TEST(Infiniband, SoftwareDeviceOfTheRecordIsDeletedUnderAnotherName) {
   EXPECT_EQ(std::count(steps.begin(), steps.end(), "node: mlx5_3 is deleted"), 1) << fabric::join(steps, "\n");
   NodeSockets node = open_node();
   Strings warnings;
-  const auto refused = describe_host(node, rail, &hca, "/nowhere", warnings);
-  ASSERT_FALSE(refused) << "renamed between the inventory and the record";
+  ASSERT_FALSE(describe_host(node, rail, &hca, "/nowhere", warnings)) << "renamed between the inventory and the record";
 }
 
 TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {
@@ -424,12 +413,11 @@ TEST(IpoibChild, ComesAndGoes) {
   Scene scene;
   InfinibandNode& kernel = scene.kernel;
   const RailRecord rail = child_rail();
-  const auto ifindex = place(rail);
-  ASSERT_OK(ifindex);
+  const auto ifindex = must(place(rail));
   EXPECT_EQ(kernel.take_steps(),
             (Steps{"node: ipoib child net1 of ibp0, pkey 0x8001", "node: net1 -> container, mtu 2044"}))
       << "the MTU of the request that makes it is lost";
-  EXPECT_EQ(*ifindex, kernel.link(kContainerNetns, "net1").ifindex);
+  EXPECT_EQ(ifindex, kernel.link(kContainerNetns, "net1").ifindex);
   EXPECT_EQ(kernel.link(kContainerNetns, "net1").group, kGroup);
   scene.expect_undone(rail);
   EXPECT_EQ(kernel.take_steps(), Steps{"container: net1 ends"});

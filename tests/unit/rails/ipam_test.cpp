@@ -8,9 +8,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "fabric/text.hpp"
 #include "hook/rails/address/ipam.hpp"
@@ -43,11 +40,7 @@ std::string shown(const fabric::Result<IpamResult>& result) {
 }
 
 TEST(IpamResults, AreRead) {
-  const struct {
-    const char* name;
-    const char* text;
-    const char* expected;
-  } cases[] = {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
       {"version 0.3.1",
        R"({"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.1.0.2/24","gateway":"10.1.0.1"}],"dns":{}})",
        "10.1.0.2/24 gw 10.1.0.1; "},
@@ -76,10 +69,9 @@ TEST(IpamResults, AreRead) {
        "error: `default` is no destination of a route"},
       {"empty", "",
        "error: its result, line 1: syntax error while parsing value - unexpected end of input; expected '[', "
-       "'{', or a literal"},
-  };
-  for (const auto& row : cases)
-    EXPECT_EQ(shown(parse_ipam_result(row.text)), row.expected) << row.name;
+       "'{', or a literal"}};
+  for (const auto& [name, text, expected] : cases)
+    EXPECT_EQ(shown(parse_ipam_result(text)), expected) << name;
 }
 
 // plugin: as the tests have it, with its directory.
@@ -393,8 +385,7 @@ TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
       {[](IpamCall& one) { one.ifname = std::string("net1\0x", 6); }, "no name"},
       {[](IpamCall& one) { one.netns = ""; }, "path of a network namespace"},
       {[](IpamCall& one) { one.netns = "/a\nB=1"; }, "path of a network namespace"},
-      {[](IpamCall& one) { one.ipam = Json::array(); }, "`ipam` object"},
-  };
+      {[](IpamCall& one) { one.ipam = Json::array(); }, "`ipam` object"}};
   for (const auto& [change, refusal] : cases) {
     IpamCall one = call(good);
     change(one);
@@ -477,15 +468,13 @@ TEST_F(Ipam, InheritsNoDescriptor) {
 
 // Killed by somebody: every call has an error, and none waits.
 TEST(IpamHelperLife, ADeadHelperIsAnError) {
-  auto helper = IpamHelper::start({});
-  ASSERT_TRUE(helper);
+  auto helper = must(IpamHelper::start({}));
   siginfo_t info{};
-  const std::string now = children();
-  const auto pid = must(fabric::parse_number<pid_t>(fabric::split(fabric::trim(now), ' ').back()));
+  const auto pid = must(fabric::parse_number<pid_t>(fabric::split(fabric::trim(children()), ' ').back()));
   ASSERT_EQ(kill(pid, SIGKILL), 0);
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
   for (int round = 0; round < 2; ++round) {
-    const auto results = helper->run({call("/nonexistent"), call("/nonexistent")});
+    const auto results = helper.run({call("/nonexistent"), call("/nonexistent")});
     ASSERT_EQ(results.size(), 2U);
     for (const auto& result : results) {
       ASSERT_FALSE(result);

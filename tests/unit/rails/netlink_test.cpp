@@ -24,14 +24,11 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/vf.hpp"
-#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 #include "unit/rails/network_scene.hpp"
 
@@ -65,10 +62,7 @@ int index_of(Netlink& route, const char* name) {
 }
 
 Link link_of(Netlink& route, const char* name) {
-  auto link = find_link(route, name);
-  if (link && *link) return std::move(**link);
-  ADD_FAILURE() << "no `" << name << "`";
-  return {};
+  return must(must(find_link(route, name)));
 }
 
 // Attributes of a request, whose header is ifinfomsg.
@@ -116,9 +110,7 @@ TEST(Netlink, RefusesRequestsThatDoNotFit) {
 }
 
 TEST_F(Links, SaysWhatTheKernelSays) {
-  LinkChange change;
-  change.mtu = 1 << 20;
-  const auto done = change_link(route_, index_of(route_, "v0"), change);
+  const auto done = change_link(route_, index_of(route_, "v0"), {.mtu = 1 << 20});
   EXPECT_EQ(error_code(done), EINVAL);
   EXPECT_EQ(error_message(done), "cannot change `v0`: Invalid argument (mtu greater than device maximum)");
 }
@@ -131,8 +123,7 @@ TEST_F(Links, SkipsAnswersToOtherRequests) {
   } request{};
   request.header = {sizeof request, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 12345, 0};
   ASSERT_EQ(::send(route_.fd(), &request, sizeof request, 0), static_cast<ssize_t>(sizeof request));
-  const auto missing = must(find_link(route_, "v9"));
-  EXPECT_FALSE(missing);
+  EXPECT_FALSE(must(find_link(route_, "v9")));
   EXPECT_EQ(index_of(route_, "lo"), 1);
 }
 
@@ -170,17 +161,11 @@ TEST_F(Links, AreFoundByNameAndIndex) {
   EXPECT_FALSE(link.lower_is_elsewhere);
   EXPECT_EQ(link.group, 0U);
   EXPECT_EQ(link.bus_address, "");
-  const auto same = find_link(route_, link.ifindex);
-  ASSERT_TRUE(same && *same);
-  EXPECT_EQ((*same)->name, "v0");
-  for (const int none : {0, -1, 99999}) {
-    const auto missing = find_link(route_, none);
-    EXPECT_TRUE(missing && !*missing) << none;
-  }
-  for (const char* none : {"", "v9", "v0/../v1", "a-name-of-sixteen", "v%d"}) {
-    const auto missing = find_link(route_, none);
-    EXPECT_TRUE(missing && !*missing) << none;
-  }
+  EXPECT_EQ(must(must(find_link(route_, link.ifindex))).name, "v0");
+  for (const int none : {0, -1, 99999})
+    EXPECT_FALSE(must(find_link(route_, none))) << none;
+  for (const char* none : {"", "v9", "v0/../v1", "a-name-of-sixteen", "v%d"})
+    EXPECT_FALSE(must(find_link(route_, none))) << none;
 }
 
 TEST_F(Links, AreListedHoweverManyTheyAre) {
@@ -213,29 +198,21 @@ TEST_F(Links, ChangeInOneMessage) {
     std::ifstream(fmt::format("/proc/sys/net/ipv4/conf/rail0/{}", name)) >> found;
     EXPECT_EQ(found, value) << name;
   }
-  change = {};
-  change.up = false;
-  EXPECT_TRUE(change_link(route_, link.ifindex, change));
+  EXPECT_TRUE(change_link(route_, link.ifindex, {.up = false}));
   EXPECT_FALSE(link_of(route_, "rail0").up);
 }
 
 TEST_F(Links, RefuseNamesThatTheKernelWouldTakeOtherwise) {
   const int v0 = index_of(route_, "v0");
-  for (const char* name : {"", "v%d", "a/b", "a b", "a-name-of-sixteen", ".."}) {
-    LinkChange change;
-    change.name = name;
-    EXPECT_EQ(error_code(change_link(route_, v0, change)), EINVAL) << name;
-  }
+  for (const char* name : {"", "v%d", "a/b", "a b", "a-name-of-sixteen", ".."})
+    EXPECT_EQ(error_code(change_link(route_, v0, {.name = name})), EINVAL) << name;
   EXPECT_EQ(index_of(route_, "v0"), v0);
   EXPECT_FALSE(change_link(route_, 0, {})) << "no index: the kernel would look for a name";
 }
 
 TEST_F(Links, MoveUnderAnotherName) {
   Place inside = enter_another_namespace();
-  LinkChange change;
-  change.netns = inside.netns.get();
-  change.name = "rail0";
-  change.up = false;
+  const LinkChange change{.name = "rail0", .up = false, .netns = inside.netns.get()};
   ASSERT_OK(change_link(route_, index_of(route_, "v0"), change));
   EXPECT_EQ(index_of(route_, "v0"), -1);
   const Link link = link_of(inside.route, "rail0");
@@ -247,10 +224,7 @@ TEST_F(Links, SayThatTheNameIsTakenWhereTheyMove) {
   Place inside = enter_another_namespace();
   make_veth(inside.route, "rail0", "x");
   const int v0 = index_of(route_, "v0");
-  LinkChange change;
-  change.netns = inside.netns.get();
-  change.name = "rail0";
-  const auto done = change_link(route_, v0, change);
+  const auto done = change_link(route_, v0, {.name = "rail0", .netns = inside.netns.get()});
   EXPECT_EQ(error_code(done), EEXIST);
   EXPECT_TRUE(has_text(error_message(done), "`rail0` is taken"));
   // Wherever the kernel left it, it is in one of the two.
@@ -266,8 +240,7 @@ TEST_F(Links, AreDeletedOnceAndByGroup) {
   const auto lo = delete_link(route_, 1);
   EXPECT_EQ(error_code(lo), EOPNOTSUPP);
   EXPECT_TRUE(has_text(error_message(lo), "cannot delete `lo`"));
-  LinkChange group;
-  group.group = 0x7d000001;
+  const LinkChange group{.group = 0x7d000001};
   for (const char* name : {"a", "b", "c"}) {
     make_veth(route_, name, (std::string(name) + "-peer").c_str());
     if (*name == 'c') continue;
@@ -282,10 +255,7 @@ TEST_F(Links, AreDeletedOnceAndByGroup) {
 }
 
 NewChild macvlan(int parent, const char* name) {
-  NewChild child;
-  child.name = name;
-  child.parent = parent;
-  return child;
+  return {.name = name, .parent = parent};
 }
 
 bool has_macvlan(Netlink& route, int parent) {
@@ -465,8 +435,7 @@ TEST(Vfs, OnlyOtherProtocolsNeedTheVlanList) {
 
 TEST_F(Links, SayThatAVfIsMissing) {
   const int v0 = index_of(route_, "v0");
-  const auto read = read_vf(route_, v0, 3);
-  EXPECT_EQ(error_message(read), "cannot read VF 3 of `v0`: it has no such VF");
+  EXPECT_EQ(error_message(read_vf(route_, v0, 3)), "cannot read VF 3 of `v0`: it has no such VF");
   VfAttributes wanted;
   wanted.trust = true;
   const auto changed = change_vf(route_, v0, 3, wanted);
@@ -587,8 +556,7 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
     if (inode_of(open_path("/proc/self/ns/net").get()) == inside) return {};
     return fabric::make_error("elsewhere");
   };
-  const auto done = run_in_network_namespace(netns.get(), check);
-  EXPECT_OK(done);
+  EXPECT_OK(run_in_network_namespace(netns.get(), check));
   EXPECT_EQ(check().error().message, "elsewhere");
   const auto failed = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> {
     return fabric::Error{"said inside", EBUSY, "a hint"};
@@ -658,21 +626,17 @@ TEST(RdmaDevices, RequestsAndNodeGuids) {
 }
 
 TEST(RdmaDevices, ExplainsRefusals) {
-  const struct {
-    int code;
-    std::optional<bool> is_shared;
-    const char* hint;
-  } cases[] = {{EOPNOTSUPP, true, "netns_mode=0"},
-               {EOPNOTSUPP, false, "netns shared"},
-               {EOPNOTSUPP, std::nullopt, "netns shared"},
-               {EBUSY, false, "rdma resource show"},
-               {EPERM, false, "CAP_NET_ADMIN"},
-               {EEXIST, false, "rdma dev set"}};
+  const std::tuple<int, std::optional<bool>, const char*> cases[] = {{EOPNOTSUPP, true, "netns_mode=0"},
+                                                                     {EOPNOTSUPP, false, "netns shared"},
+                                                                     {EOPNOTSUPP, std::nullopt, "netns shared"},
+                                                                     {EBUSY, false, "rdma resource show"},
+                                                                     {EPERM, false, "CAP_NET_ADMIN"},
+                                                                     {EEXIST, false, "rdma dev set"}};
   const auto explain = [](int code, std::optional<bool> shared) {
     return explain_rdma_move(Error{"cannot move RDMA device 3", code, {}}, shared);
   };
-  for (const auto& row : cases)
-    EXPECT_TRUE(has_text(explain(row.code, row.is_shared).hint, row.hint)) << row.code;
+  for (const auto& [code, is_shared, hint] : cases)
+    EXPECT_TRUE(has_text(explain(code, is_shared).hint, hint)) << code;
   EXPECT_EQ(explain(EIO, false).hint, "");
   const Error shared = explain(EOPNOTSUPP, true);
   EXPECT_EQ(shared.message, "cannot move RDMA device 3; the RDMA subsystem is shared between network namespaces");

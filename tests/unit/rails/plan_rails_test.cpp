@@ -6,15 +6,11 @@
 #include <linux/rtnetlink.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 
 #include "hook/rails/plan/rails.hpp"
 #include "support/inventories.hpp"
-#include "support/results.hpp"
 #include "unit/rails/network_scene.hpp"
 
 namespace hook {
@@ -215,8 +211,7 @@ TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
       {"a child of a bond", scene(Mode::kShared), [](Scene& one) { one.netdev(0).kind = "bond"; }, ""},
       {"a netvsc", scene(Mode::kExclusive), [](Scene& one) { one.add("enP1", "").master_ifindex = 1; }, enslaved},
       {"a slave", scene(Mode::kExclusive), slave, of_bond},
-      {"a child of a slave", scene(Mode::kShared), slave, of_bond},
-  };
+      {"a child of a slave", scene(Mode::kShared), slave, of_bond}};
   for (const char* destination : {"0.0.0.0/0", "::/0", "default"}) {
     const auto route = [=](Scene& one) { one.node.routes = {{destination, "rail1"}}; };
     cases.push_back({"a default route", scene(Mode::kExclusive), route,
@@ -240,67 +235,63 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
   const auto one_netdev = [](Scene& one) { one.plan.netdevs[1].host = "rail0"; };
   const std::string moves_once =
       "`mlx5_0` and `mlx5_1` have one netdev, `rail0`, which moves once; ask for one of them, or for mode shared";
-  expect_refused({
-      {"children in exclusive mode", scene(Mode::kShared),
-       [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
-       "`mlx5_0`: the RDMA subsystem is in exclusive mode, where a container sees HCAs of its own only, and not those "
-       "of "
-       "which its netdevs are children; `options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode "
-       "exclusive"},
-      {"macvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "macvlan"; },
-       "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; \"child\": \"ipoib\" in network `n`"},
-      {"ipvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "ipvlan"; },
-       "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no ipvlan children; \"child\": \"ipoib\" in network `n`"},
-      {"ipoib of Ethernet", scene(Mode::kShared), [](Scene& one) { one.network().child = "ipoib"; },
-       "`mlx5_0`: its netdev `rail0` is Ethernet, which takes no ipoib children; \"child\": \"macvlan\" in network "
-       "`n`"},
-      {"an MTU as its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9000; }, ""},
-      {"an MTU above its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9001; },
-       "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of `rail0`, whose children it is for; ip link set "
-       "rail0 "
-       "mtu 9001, or a lower \"mtu\""},
-      {"ranges of other rails only", scene(Mode::kShared), of_rail_0,
-       "`mlx5_1`: network `n` has addresses, and none for rail 1; a range with \"rail\": 1, or one without \"rail\""},
-      {"a range of every rail as well", scene(Mode::kShared),
-       [&](Scene& one) {
-         of_rail_0(one);
-         one.network().ranges.emplace_back();
-       },
-       ""},
-      {"a table that the kernel has", scene(Mode::kShared), [](Scene& one) { one.network().first_table = 252; },
-       "network `n`: rail 1 of the container would have table 253, which is not to be had; \"first_table\": 100"},
-      {"a table beyond all", scene(Mode::kShared), [](Scene& one) { one.network().first_table = UINT32_MAX; },
-       "network `n`: rail 1 of the container would have table 4294967296, which is not to be had; \"first_table\": "
-       "100"},
-      {"one table for two networks", scene(Mode::kShared),
-       [](Scene& one) {
-         one.network().first_table = 101;
-         one.config.networks["m"] = Network{};
-         one.plan.netdevs[1].network = "m";
-       },
-       "`mlx5_0` and `mlx5_1`: their networks give both table 101; the same \"first_table\" in both networks, or "
-       "numbers "
-       "far apart"},
-      {"one netdev that moves twice", scene(Mode::kExclusive), one_netdev, moves_once},
-      {"one netdev that moves and has children", scene(Mode::kExclusive),
-       [&](Scene& one) {
-         one_netdev(one);
-         one.plan.netdevs[1].mode = Mode::kShared;
-       },
-       moves_once},
-      {"two children of one netdev", scene(Mode::kShared), one_netdev, ""},
-      {"a netdev that is gone", scene(Mode::kShared), [](Scene& one) { one.plan.netdevs[0].host = "rail7\x1b"; },
-       "`mlx5_0`: its netdev `rail7?` is not in the node's network namespace; give it back to the node, or mode hca, "
-       "which needs none"},
-      {"an HCA that is gone", scene(Mode::kShared),
-       [](Scene& one) { one.inventory.hcas.erase(one.inventory.hcas.begin()); }, "`mlx5_0` is gone; "},
-      {"nothing is asked", scene(Mode::kShared),
-       [](Scene& one) {
-         one.inventory.hcas.clear();
-         one.plan.netdevs.clear();
-       },
-       ""},
-  });
+  expect_refused(
+      {{"children in exclusive mode", scene(Mode::kShared),
+        [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
+        "`mlx5_0`: the RDMA subsystem is in exclusive mode, where a container sees HCAs of its own only, and not those "
+        "of which its netdevs are children; `options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode "
+        "exclusive"},
+       {"macvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "macvlan"; },
+        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; \"child\": \"ipoib\" in network `n`"},
+       {"ipvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "ipvlan"; },
+        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no ipvlan children; \"child\": \"ipoib\" in network `n`"},
+       {"ipoib of Ethernet", scene(Mode::kShared), [](Scene& one) { one.network().child = "ipoib"; },
+        "`mlx5_0`: its netdev `rail0` is Ethernet, which takes no ipoib children; \"child\": \"macvlan\" in network "
+        "`n`"},
+       {"an MTU as its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9000; }, ""},
+       {"an MTU above its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9001; },
+        "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of `rail0`, whose children it is for; ip link set "
+        "rail0 mtu 9001, or a lower \"mtu\""},
+       {"ranges of other rails only", scene(Mode::kShared), of_rail_0,
+        "`mlx5_1`: network `n` has addresses, and none for rail 1; a range with \"rail\": 1, or one without \"rail\""},
+       {"a range of every rail as well", scene(Mode::kShared),
+        [&](Scene& one) {
+          of_rail_0(one);
+          one.network().ranges.emplace_back();
+        },
+        ""},
+       {"a table that the kernel has", scene(Mode::kShared), [](Scene& one) { one.network().first_table = 252; },
+        "network `n`: rail 1 of the container would have table 253, which is not to be had; \"first_table\": 100"},
+       {"a table beyond all", scene(Mode::kShared), [](Scene& one) { one.network().first_table = UINT32_MAX; },
+        "network `n`: rail 1 of the container would have table 4294967296, which is not to be had; \"first_table\": "
+        "100"},
+       {"one table for two networks", scene(Mode::kShared),
+        [](Scene& one) {
+          one.network().first_table = 101;
+          one.config.networks["m"] = Network{};
+          one.plan.netdevs[1].network = "m";
+        },
+        "`mlx5_0` and `mlx5_1`: their networks give both table 101; the same \"first_table\" in both networks, or "
+        "numbers far apart"},
+       {"one netdev that moves twice", scene(Mode::kExclusive), one_netdev, moves_once},
+       {"one netdev that moves and has children", scene(Mode::kExclusive),
+        [&](Scene& one) {
+          one_netdev(one);
+          one.plan.netdevs[1].mode = Mode::kShared;
+        },
+        moves_once},
+       {"two children of one netdev", scene(Mode::kShared), one_netdev, ""},
+       {"a netdev that is gone", scene(Mode::kShared), [](Scene& one) { one.plan.netdevs[0].host = "rail7\x1b"; },
+        "`mlx5_0`: its netdev `rail7?` is not in the node's network namespace; give it back to the node, or mode hca, "
+        "which needs none"},
+       {"an HCA that is gone", scene(Mode::kShared),
+        [](Scene& one) { one.inventory.hcas.erase(one.inventory.hcas.begin()); }, "`mlx5_0` is gone; "},
+       {"nothing is asked", scene(Mode::kShared),
+        [](Scene& one) {
+          one.inventory.hcas.clear();
+          one.plan.netdevs.clear();
+        },
+        ""}});
   Scene moved = scene(Mode::kExclusive);
   moved.network().mtu = 9001;
   EXPECT_EQ(planned(moved)[0].mtu, 9001U) << "the driver decides";
@@ -375,18 +366,16 @@ Rail rail_with(std::vector<RailAddress> addresses, std::optional<unsigned> table
   return rail;
 }
 
-struct ConfigRow {
-  const char* name;
-  std::vector<RailAddress> addresses;
-  std::optional<unsigned> table;
-  Strings made;
-  Strings routes;
-};
-
 TEST(RailConfig, Table) {
   const RailAddress ipv4{address("10.1.7.77"), 20, address("10.1.0.1")};
   const RailAddress ipv6{address("fd00:7::77"), 61, address("fd00:7::1")};
-  const ConfigRow rows[] = {
+  const struct {
+    const char* name;
+    std::vector<RailAddress> addresses;
+    std::optional<unsigned> table;
+    Strings made;
+    Strings routes;
+  } rows[] = {
       {"none", {}, 100, {}, {}},
       {"no table of its own", {ipv4, ipv6}, std::nullopt, {"10.1.7.77/20", "fd00:7::77/61"}, {}},
       {"a table",
@@ -418,7 +407,7 @@ TEST(RailConfig, Table) {
        {"10.1.7.0/24 table 100 scope link src 10.1.7.77", "from 10.1.7.77 lookup 100", "fd00::1 table 100 src fd00::1",
         "from fd00::1 lookup 100"}},
   };
-  for (const ConfigRow& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto config = configure_rail(rail_with(row.addresses, row.table), 5, kPriority, {});
     EXPECT_EQ(texts(config.addresses), row.made);
@@ -467,52 +456,44 @@ TEST(RailConfig, WhatItsNetdevHadOnTheNode) {
   EXPECT_EQ(texts(own.routes), Strings());
 }
 
-struct GidRow {
-  Strings addresses;
-  const char* expected;
-};
-
 TEST(GidAddress, Table) {
-  const GidRow rows[] = {{{}, "none"},
-                         {{"10.1.0.2"}, "10.1.0.2"},
-                         {{"fd00::2", "10.1.0.2"}, "10.1.0.2"},
-                         {{"10.1.0.2", "10.1.0.3", "fd00::2"}, "10.1.0.2"},
-                         {{"fe80::1", "fd00::2", "fd00::3"}, "fd00::2"},
-                         {{"fe80::1"}, "none"},
-                         {{"127.0.0.1", "::1"}, "none"}};
-  for (const GidRow& row : rows) {
+  const std::pair<Strings, const char*> rows[] = {{{}, "none"},
+                                                  {{"10.1.0.2"}, "10.1.0.2"},
+                                                  {{"fd00::2", "10.1.0.2"}, "10.1.0.2"},
+                                                  {{"10.1.0.2", "10.1.0.3", "fd00::2"}, "10.1.0.2"},
+                                                  {{"fe80::1", "fd00::2", "fd00::3"}, "fd00::2"},
+                                                  {{"fe80::1"}, "none"},
+                                                  {{"127.0.0.1", "::1"}, "none"}};
+  for (const auto& [addresses, expected] : rows) {
     RailConfig config;
-    for (const std::string& text : row.addresses)
+    for (const std::string& text : addresses)
       config.addresses.push_back(address_record(3, address(text), 32));
     const auto found = gid_address(config);
-    EXPECT_EQ(found ? fabric::to_string(*found) : "none", row.expected) << testing::PrintToString(row.addresses);
+    EXPECT_EQ(found ? fabric::to_string(*found) : "none", expected) << testing::PrintToString(addresses);
   }
   RailConfig odd;
   odd.addresses.push_back(rule_record(address("10.1.0.2"), 1, 1));
   EXPECT_EQ(gid_address(odd), std::nullopt);
 }
 
-struct NameRow {
-  const char* pattern;
-  Strings taken;
-  unsigned rails;
-  Strings expected;
-};
-
 TEST(NameRails, Table) {
-  const NameRow rows[] = {
-      {"net%d", {}, 0, {}},
-      {"net%d", {}, 3, {"net1", "net2", "net3"}},
-      {"net%d", {"lo", "eth0", "net2"}, 3, {"net1", "net3", "net4"}},
-      {"net%d", {"net1", "net2", "net3"}, 1, {"net4"}},
-      {"r%dx", {"r1", "r1x"}, 2, {"r2x", "r3x"}},
-      {"%d%d", {}, 1, {"1%d"}},
-      {"rdma", {"rdma"}, 1, {"rdma"}},
-      {"net%d",
-       {"net10"},
-       12,
-       {"net1", "net2", "net3", "net4", "net5", "net6", "net7", "net8", "net9", "net11", "net12", "net13"}}};
-  for (const NameRow& row : rows) {
+  const struct {
+    const char* pattern;
+    Strings taken;
+    unsigned rails;
+    Strings expected;
+  } rows[] = {{"net%d", {}, 0, {}},
+              {"net%d", {}, 3, {"net1", "net2", "net3"}},
+              {"net%d", {"lo", "eth0", "net2"}, 3, {"net1", "net3", "net4"}},
+              {"net%d", {"net1", "net2", "net3"}, 1, {"net4"}},
+              {"r%dx", {"r1", "r1x"}, 2, {"r2x", "r3x"}},
+              {"%d%d", {}, 1, {"1%d"}},
+              {"rdma", {"rdma"}, 1, {"rdma"}},
+              {"net%d",
+               {"net10"},
+               12,
+               {"net1", "net2", "net3", "net4", "net5", "net6", "net7", "net8", "net9", "net11", "net12", "net13"}}};
+  for (const auto& row : rows) {
     std::vector<Rail> rails(row.rails);
     name_rails(row.pattern, row.taken, rails);
     Strings names;
@@ -535,15 +516,10 @@ std::string line(const std::string& local, const std::string& remote, const std:
 
 // Numbers of a little-endian host, as all that run this are.
 TEST(ServiceAddresses, Ipv4) {
-  struct Row {
-    const char* what;
-    std::string line;
-    Services expected;
-  };
   const std::string ten = "0501000A";  // 10.0.1.5
   const Services sshd = {{address("10.0.1.5"), "sshd"}};
   const Services kubelet = {{address("10.0.1.5"), "kubelet"}};
-  for (const Row& row : std::vector<Row>{
+  for (const auto& [what, lines, expected] : std::vector<std::tuple<const char*, std::string, Services>>{
            {"a session of ssh", line(ten + ":0016", "0902000A:C350", "01"), sshd},
            {"sshd listens on one address", line(ten + ":0016", "00000000:0000", "0A"), sshd},
            {"sshd listens on all", line("00000000:0016", "00000000:0000", "0A"), {}},
@@ -557,8 +533,8 @@ TEST(ServiceAddresses, Ipv4) {
            {"both", line(ten + ":280A", "0902000A:C350", "01") + line(ten + ":0016", "0902000A:C351", "01"), sshd},
            {"both, the other way", line(ten + ":0016", "0902000A:C351", "01") + line(ten + ":280A", "0:0", "01"), sshd},
        }) {
-    SCOPED_TRACE(row.what);
-    EXPECT_EQ(service_addresses(kHeading + row.line, ""), row.expected);
+    SCOPED_TRACE(what);
+    EXPECT_EQ(service_addresses(kHeading + lines, ""), expected);
   }
 }
 
@@ -589,11 +565,10 @@ TEST_F(NodeNetworkTest, HasDefaultRoutesOverSeveralNetdevs) {
   // NOLINTBEGIN(bugprone-command-processor,concurrency-mt-unsafe): fixed texts
   if (std::system("ip link add up0 type veth peer name far0 2>&1 && ip link add up1 type veth peer name far1") != 0)
     GTEST_SKIP() << "no veth here (root, ip)";
-  ASSERT_EQ(std::system("set -e; ip addr add 192.0.2.1/25 dev up0; ip addr add 192.0.2.129/25 dev up1;"
-                        "ip addr add 2001:db8::1/64 dev up1 nodad; for n in lo up0 up1 far0 far1; do ip link set $n up;"
-                        "done; ip route add default nexthop via 192.0.2.2 dev up0 nexthop via 192.0.2.130 dev up1;"
-                        "ip route add default via 192.0.2.2 dev up0 table 100;"
-                        "ip -6 route add default via 2001:db8::2 dev up1"),
+  ASSERT_EQ(std::system("set -e; ip addr add 192.0.2.1/25 dev up0; ip addr add 192.0.2.129/25 dev up1;ip addr add "
+                        "2001:db8::1/64 dev up1 nodad; for n in lo up0 up1 far0 far1; do ip link set $n up;done; ip "
+                        "route add default nexthop via 192.0.2.2 dev up0 nexthop via 192.0.2.130 dev up1;ip route add "
+                        "default via 192.0.2.2 dev up0 table 100;ip -6 route add default via 2001:db8::2 dev up1"),
             0);
   // NOLINTEND(bugprone-command-processor,concurrency-mt-unsafe)
   const auto node = must(read_node_network(true));

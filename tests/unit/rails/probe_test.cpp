@@ -13,12 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "fabric/unique_fd.hpp"
 #include "hook/rails/probe/probe.hpp"
@@ -104,11 +99,7 @@ FrameChange inserted(std::size_t at, FrameBytes bytes) {
   };
 }
 
-struct FrameRow {
-  const char* name;
-  FrameChange change;
-  std::optional<AddressClaim> expected;
-};
+using FrameRow = std::tuple<const char*, FrameChange, std::optional<AddressClaim>>;
 
 TEST(ArpFrame, Reads) {
   const AddressClaim has{address("10.0.0.1"), kTheirs, false};
@@ -134,14 +125,13 @@ TEST(ArpFrame, Reads) {
       {"protocol addresses of 16 bytes", [](FrameBytes& f) { f[19] = 16; }, std::nullopt},
       {"reverse request", [](FrameBytes& f) { f[21] = 3; }, std::nullopt},
       {"no hardware address", [](FrameBytes& f) { std::fill_n(f.begin() + 22, 6, std::uint8_t{0}); }, std::nullopt},
-      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt},
-  };
-  for (const FrameRow& row : rows) {
+      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt}};
+  for (const auto& [name, change, expected] : rows) {
     FrameBytes frame = arp_reply();
-    row.change(frame);
+    change(frame);
     frame.shrink_to_fit();
-    EXPECT_EQ(parse_arp(frame), row.expected) << row.name;
-    EXPECT_EQ(parse_neighbour(frame), std::nullopt) << row.name;
+    EXPECT_EQ(parse_arp(frame), expected) << name;
+    EXPECT_EQ(parse_neighbour(frame), std::nullopt) << name;
   }
 }
 
@@ -215,14 +205,13 @@ TEST(NeighbourFrame, Reads) {
       {"an IPv4 target", [](FrameBytes& f) { f = advertisement(address("10.0.0.1")); }, std::nullopt},
       {"IPv4", [](FrameBytes& f) { f[14] = 0x45; }, std::nullopt},
       {"another header in front", [](FrameBytes& f) { f[20] = 0; }, std::nullopt},
-      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt},
-  };
-  for (const FrameRow& row : rows) {
+      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt}};
+  for (const auto& [name, change, expected] : rows) {
     FrameBytes frame = advertisement();
-    row.change(frame);
+    change(frame);
     frame.shrink_to_fit();
-    EXPECT_EQ(parse_neighbour(frame), row.expected) << row.name;
-    EXPECT_EQ(parse_arp(frame), std::nullopt) << row.name;
+    EXPECT_EQ(parse_neighbour(frame), expected) << name;
+    EXPECT_EQ(parse_arp(frame), std::nullopt) << name;
   }
 }
 
@@ -465,8 +454,7 @@ TEST_F(RunProbes, AnswersOnAnotherRailDoNotCount) {
     frame[27] = 0x77;
     return frame;
   }());
-  const auto got = run(scene_, {scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kQuick);
-  EXPECT_FALSE(got.answers[0].answered);
+  EXPECT_FALSE(run(scene_, {scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kQuick).answers[0].answered);
   EXPECT_TRUE(run(scene_, {scene_.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")}, kPatient).answers[0].answered);
 }
 

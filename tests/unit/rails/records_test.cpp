@@ -13,7 +13,6 @@
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "support/inventories.hpp"
-#include "support/results.hpp"
 #include "unit/rails/network_scene.hpp"
 
 namespace hook {
@@ -211,8 +210,7 @@ TEST(RecordHex, ReadsBack) {
 }
 
 TEST(RecordHex, RefusesWhatIsNone) {
-  const NetRecord record = address_record(3, address("10.1.0.2"), 24);
-  const std::string hex = to_hex(record);
+  const std::string hex = to_hex(address_record(3, address("10.1.0.2"), 24));
   EXPECT_TRUE(record_from_hex(RTM_NEWADDR, hex.substr(0, 16))) << "a header alone is one";
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, ""));
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex + "0")) << "half a byte";
@@ -257,8 +255,7 @@ TEST(RecordHex, AnyBytesCanBeLookedAt) {
         EXPECT_EQ(to_string(looked_at), "?");
       }
       address_of(looked_at);
-      const NetRecord moved = for_netdev(looked_at, 9, "net1");
-      EXPECT_EQ(record_from_hex(type, to_hex(moved)).has_value(), read.has_value());
+      EXPECT_EQ(record_from_hex(type, to_hex(for_netdev(looked_at, 9, "net1"))).has_value(), read.has_value());
     }
   }
   EXPECT_GT(accepted, 10000U);
@@ -296,10 +293,7 @@ std::string ip_says(const std::string& arguments) {
 }
 
 NetdevRecords read_all(Netlink& route, int ifindex, const char* name) {
-  auto found = read_records(route, ifindex, name);
-  if (found) return std::move(*found);
-  ADD_FAILURE() << found.error().message;
-  return {};
+  return must(read_records(route, ifindex, name));
 }
 
 TEST_F(ReadRecords, OfANewNetdevIsNothingAndOfAMissingOneAnError) {
@@ -381,9 +375,7 @@ TEST_F(ReadRecords, SeesNexthopObjectsThatShowNoNetdev) {
   ip("route add 10.4.0.0/16 nhid 5");
   ASSERT_EQ(std::system("echo 0 > /proc/sys/net/ipv4/nexthop_compat_mode"), 0);
   EXPECT_EQ(read_all(route_, v0_, "v0").skipped, Strings{"10.4.0.0/16 nhid 5"});
-  const auto v1 = find_link(route_, "v1");
-  ASSERT_TRUE(v1 && *v1);
-  EXPECT_EQ(read_all(route_, (*v1)->ifindex, "v1").skipped, Strings{});
+  EXPECT_EQ(read_all(route_, must(must(find_link(route_, "v1"))).ifindex, "v1").skipped, Strings{});
 }
 
 TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
@@ -395,15 +387,13 @@ TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
   ip("link add x type veth peer name eth7");
   ip("link set x up");
   ip("link set eth7 up");
-  const auto link = find_link(route_, "eth7");
-  ASSERT_TRUE(link && *link);
+  const int eth7 = must(must(find_link(route_, "eth7"))).ifindex;
   std::vector<NetRecord> records;
   for (const NetRecord& record : found.records)
-    records.push_back(for_netdev(record, (*link)->ifindex, "eth7"));
-  for (int time = 0; time < 2; ++time) {  // again: all of it is there already
+    records.push_back(for_netdev(record, eth7, "eth7"));
+  for (int time = 0; time < 2; ++time)  // again: all of it is there already
     ASSERT_OK(add_records(route_, records));
-  }
-  NetdevRecords again = read_all(route_, (*link)->ifindex, "eth7");
+  NetdevRecords again = read_all(route_, eth7, "eth7");
   Strings wanted = kOfV0;
   *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
       "from all fwmark 0x5 iif eth7 lookup 104";
@@ -411,12 +401,11 @@ TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
   EXPECT_TRUE(has_text(ip_says("addr show dev eth7"), "eth7:1"));
   EXPECT_TRUE(has_text(ip_says("route show table 101"), "mtu 1400"));
   for (NetRecord& record : again.records)
-    record = for_netdev(record, (*link)->ifindex, "eth7");
+    record = for_netdev(record, eth7, "eth7");
   EXPECT_EQ(again.records.size(), records.size());
-  for (int time = 0; time < 2; ++time) {  // again: none of it is there
+  for (int time = 0; time < 2; ++time)  // again: none of it is there
     ASSERT_OK(remove_records(route_, records));
-  }
-  EXPECT_EQ(record_texts(read_all(route_, (*link)->ifindex, "eth7").records), Strings{});
+  EXPECT_EQ(record_texts(read_all(route_, eth7, "eth7").records), Strings{});
   ip("link del x");
   EXPECT_TRUE(remove_records(route_, records)) << "nor is the netdev";
 }
@@ -437,9 +426,8 @@ TEST_F(AddRecords, MadeByHandAreTaken) {
       route_record(gateway6),
       rule_record(address("10.1.0.2"), 1001, 5000),
       rule_record(address("fd00::2"), 1001, 5000)};
-  for (int time = 0; time < 2; ++time) {
+  for (int time = 0; time < 2; ++time)
     ASSERT_OK(add_records(route_, records));
-  }
   EXPECT_TRUE(has_text(ip_says("addr show dev v0"), "10.1.0.2/24 scope host noprefixroute"));
   EXPECT_EQ(ip_says("-6 addr show dev v0 scope global tentative"), "");
   EXPECT_EQ(ip_says("route show table 1001"),

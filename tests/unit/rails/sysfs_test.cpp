@@ -8,8 +8,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "fabric/unique_fd.hpp"
 #include "hook/rails/give.hpp"
