@@ -99,26 +99,24 @@ TEST(Request, whoseWordItIs) {
   const Annotations two = devices("2");
   const Annotations other_sandbox = {{kOwnDevices, "2"}, {"io.kubernetes.cri-o.SandboxName", "k8s_train-0_team-a_u_0"}};
   const Annotations mode_and_network = {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}};
-  check({
-      {"runc: the operator's", Engine::kRunc, two, "2"},
-      {"docker: the operator's", Engine::kDocker, two, "2"},
-      {"podman: an image's", Engine::kPodman, two, "unheard"},
-      {"podman: not by a namespace's glob", Engine::kPodman, two, "unheard", 0, {}, "train-1", {"train-*"}},
-      {"podman: opened for all", Engine::kPodman, two, "2", 0, {}, "", {"*"}},
-      {"containerd: a pod's author", Engine::kContainerd, two, "unheard", 0, {}, "team-b", {"team-a"}},
-      {"containerd: a namespace that may", Engine::kContainerd, two, "2", 0, {}, "train-7", {"team-a", "train-*"}},
-      {"crio: a namespace that may", Engine::kCrio, two, "2", 0, {}, "team-a", {"team-a"}},
-      {"crio: a label of another namespace than its sandbox's", Engine::kCrio, other_sandbox,
-       "cannot tell the pod's namespace: its sandbox says `team-a`, the label `io.kubernetes.pod.namespace` says "
-       "`team-b`",
-       0, Strings(), "team-b", Strings{"team-a"}},
-      {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
-      {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
-      {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
-      {"trusted, nodes given: the wish stands", Engine::kRunc, two, "2", 4},
-      {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
-      {"untrusted mode and network change nothing", Engine::kPodman, mode_and_network, "given !", 1},
-  });
+  check({{"runc: the operator's", Engine::kRunc, two, "2"},
+         {"docker: the operator's", Engine::kDocker, two, "2"},
+         {"podman: an image's", Engine::kPodman, two, "unheard"},
+         {"podman: not by a namespace's glob", Engine::kPodman, two, "unheard", 0, {}, "train-1", {"train-*"}},
+         {"podman: opened for all", Engine::kPodman, two, "2", 0, {}, "", {"*"}},
+         {"containerd: a pod's author", Engine::kContainerd, two, "unheard", 0, {}, "team-b", {"team-a"}},
+         {"containerd: a namespace that may", Engine::kContainerd, two, "2", 0, {}, "train-7", {"team-a", "train-*"}},
+         {"crio: a namespace that may", Engine::kCrio, two, "2", 0, {}, "team-a", {"team-a"}},
+         {"crio: a label of another namespace than its sandbox's", Engine::kCrio, other_sandbox,
+          "cannot tell the pod's namespace: its sandbox says `team-a`, the label `io.kubernetes.pod.namespace` says "
+          "`team-b`",
+          0, Strings(), "team-b", Strings{"team-a"}},
+         {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
+         {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
+         {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
+         {"trusted, nodes given: the wish stands", Engine::kRunc, two, "2", 4},
+         {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
+         {"untrusted mode and network change nothing", Engine::kPodman, mode_and_network, "given !", 1}});
   const auto asked =
       parse_request(spec_of({"", Engine::kContainerd, two, "", 0, {}, "team-b"}), {}, Engine::kContainerd);
   ASSERT_TRUE(asked);
@@ -132,30 +130,25 @@ TEST(Request, orderOfThoseWhoAsk) {
   const Annotations for_trainer = {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}};
   const Annotations for_other = {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}};
   const Annotations last_two = {{kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
-  check({
-      {"own first", Engine::kRunc, all_three, "mlx5_1 network of pool"},
-      {"volcengine next", Engine::kRunc, last_two, "2 network of pool"},
-      {"spiderpool next", Engine::kRunc, annotation(kSpiderpool, "n"), "all network of pool"},
-      {"given nodes", Engine::kContainerd, {}, "given", 2},
-      {"nothing", Engine::kRunc, {}, "nothing"},
-      {"mode alone asks nothing", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "nothing"},
-      {"mode of the given", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "given mode shared", 1},
-      {"own none beats the others", Engine::kRunc, {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}}, "nothing"},
-      {"a key for this container", Engine::kContainerd, for_trainer, "2", 0, {}, "a", {"a"}},
-      {"a key for another container", Engine::kContainerd, for_other, "8", 0, {}, "a", {"a"}},
-      {"runc has no container names", Engine::kRunc, for_trainer, "8"},
-      {"an unknown key is said", Engine::kRunc, annotation("rdma-init.io/device", "8"), "unheard"},
-  });
+  check({{"own first", Engine::kRunc, all_three, "mlx5_1 network of pool"},
+         {"volcengine next", Engine::kRunc, last_two, "2 network of pool"},
+         {"spiderpool next", Engine::kRunc, annotation(kSpiderpool, "n"), "all network of pool"},
+         {"given nodes", Engine::kContainerd, {}, "given", 2},
+         {"nothing", Engine::kRunc, {}, "nothing"},
+         {"mode alone asks nothing", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "nothing"},
+         {"mode of the given", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "given mode shared", 1},
+         {"own none beats the others", Engine::kRunc, {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}}, "nothing"},
+         {"a key for this container", Engine::kContainerd, for_trainer, "2", 0, {}, "a", {"a"}},
+         {"a key for another container", Engine::kContainerd, for_other, "8", 0, {}, "a", {"a"}},
+         {"runc has no container names", Engine::kRunc, for_trainer, "8"},
+         {"an unknown key is said", Engine::kRunc, annotation("rdma-init.io/device", "8"), "unheard"}});
   Config config;
   config.default_devices = "1";
-  check(
-      {
-          {"default", Engine::kPodman, {}, "1"},
-          {"default, narrowed", Engine::kPodman, devices("mlx5_0"), "1 & mlx5_0"},
-          {"default, refused", Engine::kPodman, devices("none"), "nothing"},
-          {"given before default", Engine::kPodman, {}, "given", 1},
-      },
-      config);
+  check({{"default", Engine::kPodman, {}, "1"},
+         {"default, narrowed", Engine::kPodman, devices("mlx5_0"), "1 & mlx5_0"},
+         {"default, refused", Engine::kPodman, devices("none"), "nothing"},
+         {"given before default", Engine::kPodman, {}, "given", 1}},
+        config);
   config.default_devices.reset();
   config.trusted_annotations = {"k8s.volcengine.com"};
   check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
@@ -195,31 +188,26 @@ TEST(Request, variables) {
   });
   Config config;
   config.env_may_request = true;
-  check(
-      {
-          {"may ask", Engine::kPodman, {}, "0,2", 0, {"RDMA_VISIBLE_DEVICES=0,2"}},
-          {"may ask for all", Engine::kPodman, {}, "all", 0, all},
-          {"asks for none", Engine::kPodman, {}, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
-          {"is not set", Engine::kPodman, {}, "nothing"},
-      },
-      config);
+  check({{"may ask", Engine::kPodman, {}, "0,2", 0, {"RDMA_VISIBLE_DEVICES=0,2"}},
+         {"may ask for all", Engine::kPodman, {}, "all", 0, all},
+         {"asks for none", Engine::kPodman, {}, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
+         {"is not set", Engine::kPodman, {}, "nothing"}},
+        config);
 }
 
 TEST(Request, volcengine) {
   const Annotations two_nics = {{kVolcengine, kTwoNics}};
-  check({
-      {"other names are not ours", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
-      {"odd entries are not ours", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
-       "nothing"},
-      {"matches the given nodes", Engine::kContainerd, two_nics, "given", 2},
-      {"matches, and may ask: still the given", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
-      {"contradicts the given nodes", Engine::kContainerd, two_nics,
-       "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes", 3},
-      {"no list", Engine::kRunc, volcengine("{}"), "annotation k8s.volcengine.com/pod-networks: expected a list"},
-      {"no objects", Engine::kRunc, volcengine("[1]"),
-       "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
-      {"nobody may ask by it", Engine::kPodman, two_nics, "unheard"},
-  });
+  check({{"other names are not ours", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
+         {"odd entries are not ours", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
+          "nothing"},
+         {"matches the given nodes", Engine::kContainerd, two_nics, "given", 2},
+         {"matches, and may ask: still the given", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
+         {"contradicts the given nodes", Engine::kContainerd, two_nics,
+          "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes", 3},
+         {"no list", Engine::kRunc, volcengine("{}"), "annotation k8s.volcengine.com/pod-networks: expected a list"},
+         {"no objects", Engine::kRunc, volcengine("[1]"),
+          "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
+         {"nobody may ask by it", Engine::kPodman, two_nics, "unheard"}});
   ContainerSpec broken;
   broken.annotations[kVolcengine] = R"([{"cniConf")";
   const std::string message = parse_request(broken, {}, Engine::kRunc).error().message;
@@ -227,31 +215,28 @@ TEST(Request, volcengine) {
   const Annotations::value_type one = {kOwnDevices, "1"};
   Config config;
   config.networks = {{"fabric", {"fabric", Mode::kShared, "macvlan", {}}}, {"storage", {"storage", {}, "macvlan", {}}}};
-  check(
-      {
-          {"a configured network", Engine::kRunc, volcengine(kFabricNic), "1 network fabric"},
-          {"\"rdma\" is a network of the pool's", Engine::kRunc, two_nics, "2 network of pool"},
-          {"\"rdma\" is the network that another entry names", Engine::kRunc,
-           volcengine(R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"), "2 network storage"},
-          {"the own annotation's network", Engine::kRunc, volcengine(kTwoNics, {"rdma-init.io/network", "storage"}),
-           "2 network storage"},
-          {"nobody may choose by it", Engine::kPodman, two_nics, "given !", 2},
-          {"beside the own annotation's HCAs", Engine::kRunc, volcengine(kFabricNic, one), "1 network fabric"},
-          {"\"rdma\" beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNics, one), "1 network of pool"},
-          {"no JSON beside the own annotation's HCAs", Engine::kRunc, volcengine("{", one), "1 !"},
-          {"two networks beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNetworks, one), "1 !"},
-          {"no JSON of whom nobody hears", Engine::kPodman, volcengine("{"), "unheard"},
-          {"no JSON of whom nobody hears, with nodes", Engine::kPodman, volcengine("{"), "given !", 2},
-          {"nothing beside none", Engine::kRunc, volcengine(kTwoNics, {kOwnDevices, "none"}), "nothing"},
-          {"spiderpool's unknown network beside the own annotation's HCAs",
-           Engine::kRunc,
-           {{kSpiderpool, "x"}, one},
-           "1 !"},
-          {"two networks", Engine::kRunc, volcengine(kTwoNetworks),
-           "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, a container gets "
-           "one"},
-      },
-      config);
+  check({{"a configured network", Engine::kRunc, volcengine(kFabricNic), "1 network fabric"},
+         {"\"rdma\" is a network of the pool's", Engine::kRunc, two_nics, "2 network of pool"},
+         {"\"rdma\" is the network that another entry names", Engine::kRunc,
+          volcengine(R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"), "2 network storage"},
+         {"the own annotation's network", Engine::kRunc, volcengine(kTwoNics, {"rdma-init.io/network", "storage"}),
+          "2 network storage"},
+         {"nobody may choose by it", Engine::kPodman, two_nics, "given !", 2},
+         {"beside the own annotation's HCAs", Engine::kRunc, volcengine(kFabricNic, one), "1 network fabric"},
+         {"\"rdma\" beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNics, one), "1 network of pool"},
+         {"no JSON beside the own annotation's HCAs", Engine::kRunc, volcengine("{", one), "1 !"},
+         {"two networks beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNetworks, one), "1 !"},
+         {"no JSON of whom nobody hears", Engine::kPodman, volcengine("{"), "unheard"},
+         {"no JSON of whom nobody hears, with nodes", Engine::kPodman, volcengine("{"), "given !", 2},
+         {"nothing beside none", Engine::kRunc, volcengine(kTwoNics, {kOwnDevices, "none"}), "nothing"},
+         {"spiderpool's unknown network beside the own annotation's HCAs",
+          Engine::kRunc,
+          {{kSpiderpool, "x"}, one},
+          "1 !"},
+         {"two networks", Engine::kRunc, volcengine(kTwoNetworks),
+          "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, a container gets "
+          "one"}},
+        config);
   config.networks.erase("storage");
   check({{"\"rdma\" is the only network", Engine::kRunc, two_nics, "2 network fabric"},
          {"nobody may choose it", Engine::kPodman, two_nics, "given !", 2}},
@@ -266,32 +251,26 @@ TEST(Request, networks) {
   Config config;
   config.networks["fabric"] = {"fabric", std::nullopt, "macvlan", std::nullopt};
   config.namespaces_exclude = {"kube-*"};
-  check(
-      {
-          {"spiderpool", Engine::kRunc, fabric, "all network fabric"},
-          {"the other key", Engine::kRunc, annotation("cni.spidernet.io/network-resource-inject", "fabric"),
-           "all network fabric"},
-          {"with nodes given", Engine::kContainerd, fabric, "given network fabric", 2, {}, "a", {"a"}},
-          {"untrusted, with nodes given", Engine::kContainerd, fabric, "given !", 2, {}, "a"},
-          {"unknown network", Engine::kRunc, annotation(kSpiderpool, "x"),
-           "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
-          {"excluded namespace", Engine::kContainerd, fabric, "nothing", 0, {}, "kube-system", {"*"}},
-          {"own network alone", Engine::kRunc, annotation("rdma-init.io/network", "fabric"), "all network fabric"},
-          {"own unknown network", Engine::kRunc, annotation("rdma-init.io/network", "x"),
-           "annotation rdma-init.io/network: there is no network `x`"},
-          {"own network, spiderpool's wish",
-           Engine::kRunc,
-           {{"rdma-init.io/mode", "exclusive"}, {kSpiderpool, "fabric"}},
-           "all mode exclusive network fabric"},
-      },
-      config);
+  check({{"spiderpool", Engine::kRunc, fabric, "all network fabric"},
+         {"the other key", Engine::kRunc, annotation("cni.spidernet.io/network-resource-inject", "fabric"),
+          "all network fabric"},
+         {"with nodes given", Engine::kContainerd, fabric, "given network fabric", 2, {}, "a", {"a"}},
+         {"untrusted, with nodes given", Engine::kContainerd, fabric, "given !", 2, {}, "a"},
+         {"unknown network", Engine::kRunc, annotation(kSpiderpool, "x"),
+          "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
+         {"excluded namespace", Engine::kContainerd, fabric, "nothing", 0, {}, "kube-system", {"*"}},
+         {"own network alone", Engine::kRunc, annotation("rdma-init.io/network", "fabric"), "all network fabric"},
+         {"own unknown network", Engine::kRunc, annotation("rdma-init.io/network", "x"),
+          "annotation rdma-init.io/network: there is no network `x`"},
+         {"own network, spiderpool's wish",
+          Engine::kRunc,
+          {{"rdma-init.io/mode", "exclusive"}, {kSpiderpool, "fabric"}},
+          "all mode exclusive network fabric"}},
+        config);
   config.namespaces_include = {"team-a"};
-  check(
-      {
-          {"included", Engine::kContainerd, fabric, "all network fabric", 0, {}, "team-a", {"*"}},
-          {"not included", Engine::kContainerd, fabric, "nothing", 0, {}, "team-b", {"*"}},
-      },
-      config);
+  check({{"included", Engine::kContainerd, fabric, "all network fabric", 0, {}, "team-a", {"*"}},
+         {"not included", Engine::kContainerd, fabric, "nothing", 0, {}, "team-b", {"*"}}},
+        config);
 }
 
 TEST(Request, refusals) {
@@ -300,21 +279,19 @@ TEST(Request, refusals) {
   std::string long_list = "a";
   for (std::size_t i = 0; i < kMaxListEntries; ++i)
     long_list += ",a";
-  check({
-      {"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is no mode"},
-      {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: it is empty"},
-      {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
-      {"too many", Engine::kRunc, devices("1025"),
-       "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
-      {"selector", Engine::kPodman, devices("rail:x"),
-       "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
-      {"long value", Engine::kPodman, devices(long_value),
-       "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
-      {"long list", Engine::kPodman, devices(long_list),
-       "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
-      {"long PCIDEVICE", Engine::kPodman, Annotations(), "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read", 1,
-       Strings{"PCIDEVICE_X=" + long_value}},
-  });
+  check({{"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is no mode"},
+         {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: it is empty"},
+         {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
+         {"too many", Engine::kRunc, devices("1025"),
+          "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
+         {"selector", Engine::kPodman, devices("rail:x"),
+          "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
+         {"long value", Engine::kPodman, devices(long_value),
+          "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
+         {"long list", Engine::kPodman, devices(long_list),
+          "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
+         {"long PCIDEVICE", Engine::kPodman, Annotations(), "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read",
+          1, Strings{"PCIDEVICE_X=" + long_value}}});
 }
 
 TEST(Request, nodesAndOrder) {
