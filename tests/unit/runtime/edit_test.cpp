@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "shim/runtime/hooks.hpp"
 #include "shim/runtime/marker.hpp"
 #include "support/results.hpp"
 #include "unit/runtime/scene.hpp"
@@ -123,8 +122,7 @@ TEST(ExecProcess, GetsWhatTheContainerHas) {
        {true, 4096},
        R"({"capabilities": {"bounding": ["CAP_IPC_LOCK"], "effective": ["CAP_IPC_LOCK"], "permitted": ["CAP_IPC_LOCK"]},
            "rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 4096, "soft": 4096}]})",
-       nullptr},
-  };
+       nullptr}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Json process = Json::parse(row.before);

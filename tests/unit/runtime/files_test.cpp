@@ -6,14 +6,9 @@
 #include <filesystem>
 #include <iterator>
 
-#include "hook/ledger/runtime_state.hpp"
-#include "shim/runtime/behind.hpp"
-#include "shim/runtime/choose.hpp"
-#include "shim/runtime/log.hpp"
 #include "shim/runtime/marker.hpp"
-#include "shim/runtime/settings.hpp"
 #include "shim/runtime/spec_file.hpp"
-#include "support/temp_dir.hpp"
+#include "support/results.hpp"
 #include "unit/runtime/scene.hpp"
 
 namespace {
@@ -21,9 +16,7 @@ namespace {
 using shim::Dialect;
 using shim::SpecFile;
 using shim_scene::program;
-using test_support::read_file;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 const hook::ProcessIdentity kSelf = hook::identify(::getpid()).value();
 
@@ -77,10 +70,9 @@ TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
   EXPECT_EQ((*file)->text(), "old");
   ASSERT_TRUE((*file)->rewrite("never", kSelf)) << "and dropped";
   EXPECT_EQ(read_file(path), "old");
-  auto edited = (*file)->rewrite("new", kSelf);
-  ASSERT_TRUE(edited);
-  EXPECT_NE(edited->version(), (*file)->version());
-  ASSERT_TRUE(edited->put_in_place());
+  auto edited = must((*file)->rewrite("new", kSelf));
+  EXPECT_NE(edited.version(), (*file)->version());
+  ASSERT_TRUE(edited.put_in_place());
   EXPECT_EQ(read_file(path), "new");
   const struct stat status = shim_scene::status_of(path);
   EXPECT_EQ(status.st_mode & 07777, 0640U);
@@ -115,11 +107,10 @@ TEST(Marker, ThereAndBack) {
   EXPECT_FALSE(*shim::read_marker(directory.path()));
   EXPECT_FALSE(*shim::read_original(directory.path(), marker.edited));
   ASSERT_TRUE(shim::leave_marker(directory.path(), marker, "original", kSelf));
-  const auto read = shim::read_marker(directory.path());
-  ASSERT_TRUE(read && *read);
-  EXPECT_EQ((*read)->id, "id");
-  EXPECT_EQ((*read)->edited, marker.edited);
-  EXPECT_EQ((*read)->process, marker.process);
+  const auto read = must(must(shim::read_marker(directory.path())));
+  EXPECT_EQ(read.id, "id");
+  EXPECT_EQ(read.edited, marker.edited);
+  EXPECT_EQ(read.process, marker.process);
   EXPECT_EQ(*shim::read_original(directory.path(), marker.edited), "original");
   auto other = marker.edited;
   ++other.mtime_ns;
@@ -165,9 +156,8 @@ TEST(FindBundle, InTheStateOfRuncAndCrun) {
   write_file(root / "two/status", R"({"bundle": "/two"})");
   EXPECT_EQ(shim::find_bundle(root.path(), "one", Dialect::kRunc), "/one");
   EXPECT_EQ(shim::find_bundle(root.path(), "two", Dialect::kRunc), "/two");
-  for (const char* id : {"three", "", ".", "..", "../one", "one/"}) {
+  for (const char* id : {"three", "", ".", "..", "../one", "one/"})
     EXPECT_FALSE(shim::find_bundle(root.path(), id, Dialect::kRunc)) << id;
-  }
 }
 
 TEST(RuntimeLog, Lines) {

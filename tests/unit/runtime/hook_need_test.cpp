@@ -1,5 +1,4 @@
 // Which container needs rdma-hook at createRuntime, and whose word it is that one without lives.
-#include "shim/runtime/hooks.hpp"
 
 #include <gtest/gtest.h>
 

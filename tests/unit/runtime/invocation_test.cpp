@@ -64,8 +64,7 @@ TEST(Invocation, CreateAndRunOfTheEngines) {
       {"criu", "--criu /usr/sbin/criu create -b /b ID", "/b", "ID"},
       {"levels", "--log-level warning create -b /b --preserve-fds 3 ID", "/b", "ID"},
       {"nothing behind the command", "create", "", ""},
-      {"a value that is missing", "create --bundle", "", ""},
-  };
+      {"a value that is missing", "create --bundle", "", ""}};
   for (const auto& row : rows) {
     for (const Dialect dialect : {kRunc, kCrun}) {
       SCOPED_TRACE(std::string(row.name) + (dialect == kRunc ? ", runc" : ", crun"));
@@ -80,21 +79,19 @@ TEST(Invocation, WhatOnlyOneOfThemReads) {
     Dialect dialect;
     const char *bundle, *id;
     const char* config = "";
-  } rows[] = {
-      {"create -b=/b ID", kRunc, "/b", "ID"},
-      {"create -b=/b ID", kCrun, "=/b", "ID"},
-      {"-root /r create -bundle /b ID", kRunc, "/b", "ID"},
-      {"create -bundle=/b ID", kRunc, "/b", "ID"},
-      {"create -b/b ID", kCrun, "/b", "ID"},
-      {"run -db /b ID", kCrun, "/b", "ID"},
-      {"create --bun /b ID", kCrun, "/b", "ID"},
-      {"--sys --roo=/r --cg cgroupfs create --bu=/b ID", kCrun, "/b", "ID"},
-      {"create --p /x --bundle /b ID", kCrun, "/b", "ID"},  // --pid-file or --preserve-fds: a value either way
-      {"create -f /c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
-      {"create --conf=/c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
-      {"create ID --bundle /b", kRunc, "/b", "ID"},
-      {"--debug=true create --no-pivot=false -b /b ID", kRunc, "/b", "ID"},
-  };
+  } rows[] = {{"create -b=/b ID", kRunc, "/b", "ID"},
+              {"create -b=/b ID", kCrun, "=/b", "ID"},
+              {"-root /r create -bundle /b ID", kRunc, "/b", "ID"},
+              {"create -bundle=/b ID", kRunc, "/b", "ID"},
+              {"create -b/b ID", kCrun, "/b", "ID"},
+              {"run -db /b ID", kCrun, "/b", "ID"},
+              {"create --bun /b ID", kCrun, "/b", "ID"},
+              {"--sys --roo=/r --cg cgroupfs create --bu=/b ID", kCrun, "/b", "ID"},
+              {"create --p /x --bundle /b ID", kCrun, "/b", "ID"},  // --pid-file or --preserve-fds: a value either way
+              {"create -f /c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
+              {"create --conf=/c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
+              {"create ID --bundle /b", kRunc, "/b", "ID"},
+              {"--debug=true create --no-pivot=false -b /b ID", kRunc, "/b", "ID"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.line);
     expect_start(row.line, row.dialect, row.bundle, row.id, row.config);
@@ -130,8 +127,7 @@ TEST(Invocation, WhatIsNoCreate) {
       {"--version create --bundle /b ID", Action::kVersion},
       {"--root /r --version", Action::kVersion},
       {"--help", Action::kHelp},
-      {"-h", Action::kHelp},
-  };
+      {"-h", Action::kHelp}};
   for (const auto& [line, action] : rows) {
     for (const Dialect dialect : {kRunc, kCrun})
       EXPECT_EQ(parse(line, dialect).action, action) << line << (dialect == kRunc ? ", runc" : ", crun");
@@ -145,25 +141,23 @@ TEST(Invocation, Exec) {
   const struct {
     const char *line, *file, *id;
     Dialect dialect = kRunc;
-  } rows[] = {
-      {"--root /r --log /l --log-format json exec --process /tmp/runc-process1 --detach --pid-file /p ID",
-       "/tmp/runc-process1", "ID"},
-      {"exec -p /f ID", "/f", "ID"},
-      {"exec --process=/f --tty ID", "/f", "ID"},
-      {"exec -p=/f ID", "/f", "ID"},
-      {"exec -process /f ID", "/f", "ID"},
-      {"exec ID ls -p /f", "", "ID"},
-      {"exec --env A=b --cwd / -u 0:0 ID sh -c x --process /f", "", "ID"},
-      {"exec -- ID --process /f", "", "ID"},
-      {"exec --cap CAP_KILL --process /f ID", "/f", "ID"},
-      {"exec --process /f --new ID", "/f", "ID"},
-      {"exec -t -p /f ID", "/f", "ID", kCrun},
-      {"exec -dp /f ID", "/f", "ID", kCrun},
-      {"exec -dp/f ID", "/f", "ID", kCrun},
-      {"exec -tfalse --process /f ID", "/f", "ID", kCrun},
-      {"exec --proces=/f ID", "", "ID", kCrun},  // or --process-label: crun refuses it
-      {"exec --cgroup x --process /f ID", "/f", "ID", kCrun},
-  };
+  } rows[] = {{"--root /r --log /l --log-format json exec --process /tmp/runc-process1 --detach --pid-file /p ID",
+               "/tmp/runc-process1", "ID"},
+              {"exec -p /f ID", "/f", "ID"},
+              {"exec --process=/f --tty ID", "/f", "ID"},
+              {"exec -p=/f ID", "/f", "ID"},
+              {"exec -process /f ID", "/f", "ID"},
+              {"exec ID ls -p /f", "", "ID"},
+              {"exec --env A=b --cwd / -u 0:0 ID sh -c x --process /f", "", "ID"},
+              {"exec -- ID --process /f", "", "ID"},
+              {"exec --cap CAP_KILL --process /f ID", "/f", "ID"},
+              {"exec --process /f --new ID", "/f", "ID"},
+              {"exec -t -p /f ID", "/f", "ID", kCrun},
+              {"exec -dp /f ID", "/f", "ID", kCrun},
+              {"exec -dp/f ID", "/f", "ID", kCrun},
+              {"exec -tfalse --process /f ID", "/f", "ID", kCrun},
+              {"exec --proces=/f ID", "", "ID", kCrun},  // or --process-label: crun refuses it
+              {"exec --cgroup x --process /f ID", "/f", "ID", kCrun}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.line);
     const Invocation invocation = parse(row.line, row.dialect);

@@ -11,8 +11,7 @@ using shim_scene::kAsking;
 using shim_scene::kSilent;
 using shim_scene::Prepare;
 using shim_scene::status_of;
-using test_support::read_file;
-using test_support::write_file;
+using namespace test_support;
 
 TEST_F(Prepare, AContainerThatAsksIsEdited) {
   write_config(kAsking);
@@ -108,8 +107,7 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
     runtime_ = "/usr/bin/crun";
     const std::string before = read_file(config_path());
     booked_ = 0;
-    const auto restored = restore(shim::Dialect::kCrun);
-    ASSERT_EQ(!restored, is_pod_shared) << "its init says nothing of its other processes";
+    ASSERT_EQ(!restore(shim::Dialect::kCrun), is_pod_shared) << "its init says nothing of its other processes";
     if (is_pod_shared) continue;
     EXPECT_EQ(booked_, 1);
     ASSERT_TRUE(state_);
@@ -210,11 +208,7 @@ TEST_F(Prepare, AnotherConfiguration) {
 
 TEST_F(Prepare, RefusalsChangeNothing) {
   ASSERT_TRUE(start()) << "no configuration at all is the runtime's to refuse";
-  const struct {
-    const char* name;
-    std::string text;
-    const char* word;
-  } rows[] = {
+  const std::tuple<const char*, std::string, const char*> rows[] = {
       {"no JSON", "{", "line 1"},
       {"a key twice", R"({"a": 1, "a": 2})", "twice"},
       {"too deep", std::string(100, '[') + std::string(100, ']'), "nested"},
@@ -223,14 +217,13 @@ TEST_F(Prepare, RefusalsChangeNothing) {
       {"a device of another number",
        R"({"annotations": {"rdma-init.io/devices": "1"},
            "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 1, "minor": 3}]}})",
-       "c 1:3"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    write_config(row.text);
+       "c 1:3"}};
+  for (const auto& [name, text, word] : rows) {
+    SCOPED_TRACE(name);
+    write_config(text);
     const std::string message = start().error().message;
-    EXPECT_NE(message.find(row.word), std::string::npos) << message;
-    EXPECT_EQ(read_file(config_path()), row.text);
+    EXPECT_NE(message.find(word), std::string::npos) << message;
+    EXPECT_EQ(read_file(config_path()), text);
     EXPECT_FALSE(has_marker());
   }
   ASSERT_EQ(::unlink(config_path().c_str()), 0);

@@ -31,9 +31,8 @@ std::set<std::string_view> all() {
 TEST(Seccomp, EveryNameIsASystemCallForLibseccomp) {
   for (const NeededCall& call : shim::needed_calls()) {
     const std::string name(call.name);
-    for (const std::uint32_t architecture : {SCMP_ARCH_X86_64, SCMP_ARCH_AARCH64}) {
+    for (const std::uint32_t architecture : {SCMP_ARCH_X86_64, SCMP_ARCH_AARCH64})
       EXPECT_GE(seccomp_syscall_resolve_name_arch(architecture, name.c_str()), 0) << name;
-    }
     EXPECT_FALSE(call.who.empty()) << name;
   }
 }
@@ -54,10 +53,8 @@ TEST(Seccomp, TheDefaultDecides) {
 }
 
 TEST(Seccomp, Rules) {
-  const struct {
-    const char *name, *rules;
-    std::set<std::string_view> refused;  // of mlock and mbind, with everything else allowed
-  } rows[] = {
+  // `expected`: those of mlock and mbind that are refused; every other call is allowed.
+  const std::tuple<const char*, const char*, std::set<std::string_view>> rows[] = {
       {"refused by name", R"([{"names": ["mbind", "mlock"], "action": "SCMP_ACT_ERRNO"}])", {"mbind", "mlock"}},
       {"under a condition", R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0}]}])", {}},
       {"under none", R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "args": []}])", {"mbind"}},
@@ -77,11 +74,10 @@ TEST(Seccomp, Rules) {
        {}},
       {"of this one",
        R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "includes": {"arches": ["amd64"]}}])",
-       {"mbind"}},
-  };
-  for (const auto& row : rows) {
-    const Json profile{{"defaultAction", "SCMP_ACT_ALLOW"}, {"syscalls", Json::parse(row.rules)}};
-    EXPECT_EQ(refused(profile.dump().c_str()), row.refused) << row.name;
+       {"mbind"}}};
+  for (const auto& [name, rules, expected] : rows) {
+    const Json profile{{"defaultAction", "SCMP_ACT_ALLOW"}, {"syscalls", Json::parse(rules)}};
+    EXPECT_EQ(refused(profile.dump().c_str()), expected) << name;
   }
   // A capability opens a rule.
   constexpr const char* kProfile = R"({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
@@ -95,10 +91,9 @@ TEST(Seccomp, Rules) {
 TEST(Seccomp, TheWarningNamesCallsAndWhoNeedsThem) {
   EXPECT_EQ(shim::seccomp_warning({}), "");
   const NeededCall calls[] = {{"mbind", "libnuma"}, {"mlock", "UCX"}};
-  EXPECT_EQ(
-      shim::seccomp_warning(calls),
-      "the container's seccomp profile refuses system calls that RDMA may need: mbind for libnuma, mlock for UCX; "
-      "allow them in the profile");
+  EXPECT_EQ(shim::seccomp_warning(calls),
+            "the container's seccomp profile refuses system calls that RDMA may need: mbind for libnuma, mlock for "
+            "UCX; allow them in the profile");
 }
 
 TEST(Seccomp, AllowedCallsAreAllowed) {
