@@ -92,9 +92,8 @@ TEST_F(ConnectionTest, AnEmptyAnswerIsABareHeader) {
 }
 
 TEST_F(ConnectionTest, EverySplitOfTheStream) {
-  const std::string data = request("Split", "payload");
   // One message over three frames, as Go sends a long one.
-  const std::string inner = message(1, 1, 1, data).substr(8);
+  const std::string inner = message(1, 1, 1, request("Split", "payload")).substr(8);
   const std::string bytes = frame(1, inner.substr(0, 4)) + frame(1, inner.substr(4, 20)) + frame(1, inner.substr(24));
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
     connect();
@@ -135,24 +134,20 @@ TEST_F(ConnectionTest, WhatIsNotARequestIsRefusedByItself) {
 }
 
 TEST_F(ConnectionTest, BreaksAndStaysBroken) {
-  const struct {
-    const char* name;
-    std::string bytes;
-    const char* error;
-  } cases[] = {
+  const std::tuple<const char*, std::string, const char*> cases[] = {
       {"unknown connection", frame(4, "x"), "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
       {"unknown type", message(1, 1, 9, ""), "ttrpc message of type 9: there are types 1 to 3 only"},
       {"data of a stream", message(1, 1, 3, ""), "ttrpc message of type 3 on the connection for requests"},
       {"response where requests are", message(1, 1, 2, ""), "ttrpc message of type 2 on the connection for requests"},
       {"request where answers are", message(2, 1, 1, ""), "ttrpc message of type 1 on the connection for answers"},
       {"answer never asked for", message(2, 1, 2, ""), "ttrpc answer to stream 1, which was never asked"}};
-  for (const auto& one : cases) {
-    SCOPED_TRACE(one.name);
+  for (const auto& [name, bytes, error] : cases) {
+    SCOPED_TRACE(name);
     connect();
-    peer_.send(one.bytes);
+    peer_.send(bytes);
     EXPECT_EQ(answers(), Answers{});
-    EXPECT_EQ(error_, one.error);
-    EXPECT_EQ(connection_->call("S", "M", "", 1s).error().message, one.error);
+    EXPECT_EQ(error_, error);
+    EXPECT_EQ(connection_->call("S", "M", "", 1s).error().message, error);
   }
 }
 
@@ -200,8 +195,7 @@ TEST_F(ConnectionTest, LargeMessagesBothWays) {
     const std::string large = message(1, 1, 1, request("Sync", std::string(10 << 20, 'S'))).substr(8);
     peer_.send(frame(1, large.substr(0, 4096)) + frame(1, large.substr(4096)));
     sizes.push_back(peer_.wait().value().data.size());
-    const std::string head = message(1, 3, 1, "").substr(8);
-    peer_.send(frame(1, shim_peer::u32(17 << 20) + head.substr(4)));
+    peer_.send(frame(1, shim_peer::u32(17 << 20) + message(1, 3, 1, "").substr(8).substr(4)));
     for (int i = 0; i < 17; ++i)
       peer_.send(frame(1, std::string(1 << 20, 'x')));
     EXPECT_EQ(answer(peer_.wait().value().data), "status 8: request of 17825792 bytes: the limit is 16777216");

@@ -198,20 +198,17 @@ TEST(Mux, KnowsWhereAFrameEnds) {
 }
 
 TEST(Mux, RefusesAndStaysRefused) {
-  const struct {
-    const char* name;
-    std::string bytes;
-    const char* error;
-  } cases[] = {{"reserved", "\0\0\0\0\0\0\0\1x"s, "for connection 0: NRI has connections 1 and 2 only"},
-               {"unknown", "\0\0\0\3\0\0\0\1x"s, "for connection 3: NRI has connections 1 and 2 only"},
-               {"swapped bytes", "\1\0\0\0\1\0\0\0"s, "for connection 16777216: NRI has connections 1 and 2 only"},
-               {"a byte too long", "\0\0\0\1\1\0\0\1"s, "of 16777217 bytes on connection 1: the limit is 16777216"},
-               {"longest", "\0\0\0\2\xff\xff\xff\xff"s, "of 4294967295 bytes on connection 2: the limit is 16777216"}};
-  for (const auto& one : cases) {
-    SCOPED_TRACE(one.name);
+  const std::tuple<const char*, std::string, const char*> cases[] = {
+      {"reserved", "\0\0\0\0\0\0\0\1x"s, "for connection 0: NRI has connections 1 and 2 only"},
+      {"unknown", "\0\0\0\3\0\0\0\1x"s, "for connection 3: NRI has connections 1 and 2 only"},
+      {"swapped bytes", "\1\0\0\0\1\0\0\0"s, "for connection 16777216: NRI has connections 1 and 2 only"},
+      {"a byte too long", "\0\0\0\1\1\0\0\1"s, "of 16777217 bytes on connection 1: the limit is 16777216"},
+      {"longest", "\0\0\0\2\xff\xff\xff\xff"s, "of 4294967295 bytes on connection 2: the limit is 16777216"}};
+  for (const auto& [name, wrong, error] : cases) {
+    SCOPED_TRACE(name);
     MuxDecoder decoder;
-    for (const std::string& bytes : {one.bytes, kFirst})
-      EXPECT_EQ(decode(decoder, {bytes})[0], std::string("multiplexer frame ") + one.error);
+    for (const std::string& bytes : {wrong, kFirst})
+      EXPECT_EQ(decode(decoder, {bytes})[0], std::string("multiplexer frame ") + error);
     EXPECT_FALSE(decoder.between_frames());
   }
 }
@@ -268,11 +265,7 @@ TEST(Fields, Writes) {
 }
 
 TEST(Fields, ThatAreBadAreRefused) {
-  const struct {
-    const char* name;
-    std::string bytes;
-    const char* error;
-  } cases[] = {
+  const std::tuple<const char*, std::string, const char*> cases[] = {
       {"number zero", "\0\1"s, "invalid field number 0"},
       {"number too high", "\x80\x80\x80\x80\x10\1"s, "invalid field number 536870912"},
       {"tag cut off", "\x80"s, "cut off or overlong field number"},
@@ -286,8 +279,8 @@ TEST(Fields, ThatAreBadAreRefused) {
       {"fixed32 cut off", "\x25\1\2\3", "field 4 is cut off or overlong"},
       {"group", "\x0b\x0c", "field 1 has type 3, which proto3 does not have"},
       {"type 7", "\x0f", "field 1 has type 7, which proto3 does not have"}};
-  for (const auto& one : cases)
-    EXPECT_EQ(error_of(one.bytes), std::string("protobuf message: ") + one.error) << one.name;
+  for (const auto& [name, bytes, error] : cases)
+    EXPECT_EQ(error_of(bytes), std::string("protobuf message: ") + error) << name;
 }
 
 TEST(Request, ReadsAndWrites) {
@@ -304,19 +297,15 @@ TEST(Request, ReadsAndWrites) {
 }
 
 TEST(Response, HasAPayloadOrAStatus) {
-  const struct {
-    Response written;
-    std::string bytes;
-    Response read;
-  } cases[] = {
-      {{}, "", {}},
+  const std::tuple<Response, std::string, Response> cases[] = {
+      {Response(), "", Response()},
       {{StatusCode::kOk, "ignored", "pp"}, "\x12\2pp", {StatusCode::kOk, "", "pp"}},
       {{StatusCode::kUnimplemented, "no", ""}, "\x0a\6\x08\x0c\x12\2no", {StatusCode::kUnimplemented, "no", ""}}};
-  for (const auto& one : cases) {
+  for (const auto& [written, bytes, read] : cases) {
     std::string out;
-    append_response(out, one.written);
-    EXPECT_EQ(out, one.bytes);
-    EXPECT_EQ(parse_response(out).value(), one.read);
+    append_response(out, written);
+    EXPECT_EQ(out, bytes);
+    EXPECT_EQ(parse_response(out).value(), read);
   }
   // A negative code, and details (3).
   const std::string bytes = "\x0a\x0e\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x1a\1x";
@@ -335,8 +324,7 @@ TEST(Status, OfErrno) {
 TEST(Status, MessageIsOneValidLine) {
   EXPECT_EQ(status_message({"pool is empty", 0, "add HCAs"}), "pool is empty (add HCAs)");
   EXPECT_EQ(status_message({"a\nb\xff", 0, ""}), "a?b?");
-  const std::string cut = status_message({std::string(3999, 'x') + "\xc3\xa4", 0, ""});
-  EXPECT_EQ(cut, std::string(3999, 'x') + "?...");
+  EXPECT_EQ(status_message({std::string(3999, 'x') + "\xc3\xa4", 0, ""}), std::string(3999, 'x') + "?...");
 }
 
 }  // namespace
