@@ -19,19 +19,19 @@ using Kind = hook::RuntimeState::Kind;
 
 constexpr hook::JsonLimits kStateLimits = {.bytes = std::size_t{4} << 20};
 
-// As an id that is one component of a path: neither runtime takes another.
+// Both runtimes reject an id that is not a single path component.
 bool is_component(const std::string& id) {
   return !id.empty() && id != "." && id != ".." && id.find('/') == std::string::npos;
 }
 
-// Of runc and crun, where no --root is given.
+// The default root of runc and crun without --root.
 std::string default_root(Dialect dialect) {
   const char* const name = dialect == Dialect::kCrun ? "/crun" : "/runc";
   const char* const own = ::geteuid() == 0 ? nullptr : std::getenv("XDG_RUNTIME_DIR");
   return std::string(own ? own : "/run") + name;
 }
 
-// A link of another name, as for alternatives, is not the program's.
+// Alternatives link /usr/bin/runc to another program: the name of the link's target counts.
 std::string program_name(const std::string& path) {
   char target[PATH_MAX];
   std::error_code failed;
@@ -72,15 +72,16 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
 std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
-  // Both have rules of their own for whose directory it is where this is set. Empty, as Podman sets it for root, it is
-  // none for either (tried: runc 1.1.5, crun 1.8.1).
+  // If XDG_RUNTIME_DIR is set, both runtimes apply their own rules for the owner of that directory. An empty value,
+  // which Podman sets for root, counts as unset in both (tried: runc 1.1.5, crun 1.8.1).
   const char* const own = std::getenv("XDG_RUNTIME_DIR");
   const bool is_default = given.empty() && (!own || *own == '\0');
   if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
+  // A relative --root depends on the working directory, which differs between the runtime and later calls of the hook.
   if (!given.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
   const std::string root = is_default ? default_root(behind.dialect) : given;
-  if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // that there is none, the next call says
+  if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // identify_runtime_state() reports a missing root
   auto state = hook::identify_runtime_state(*kind, root);
   return state ? std::optional(*std::move(state)) : std::nullopt;
 }

@@ -1,5 +1,5 @@
-// The runtime behind, and what its own files tell: where it keeps containers, and where the bundle of one is, because
-// reading a file costs less than asking the runtime.
+// The real runtime (runc or crun) behind rdma-runtime, and the files in which it records its containers. Reading a file
+// costs less than starting the runtime.
 #pragma once
 
 #include <optional>
@@ -16,18 +16,19 @@ struct Behind {
   Dialect dialect = Dialect::kRunc;
 };
 
-// The bundle of `create`, absolute; empty: it cannot be told.
+// Returns the bundle of `create` as an absolute path; empty: the working directory cannot be read.
 std::string absolute_bundle(const Invocation& invocation);
-// Where runc or crun keeps its state of this container; empty: the id or the root is none that they take.
+// Returns the directory in which runc or crun keeps the state of the container. root: value of --root; empty: the
+// runtime's default. Returns an empty path if the id is not a single path component: both runtimes reject such an id.
 std::string state_directory(const std::string& root, const std::string& id, Dialect dialect);
 
-// nullopt: there is no such container, or its runtime keeps its state in another way. root: of --root; empty: the
-// runtime's own.
+// Returns the bundle that the runtime recorded for the container. root: value of --root; empty: the runtime's default.
+// nullopt: no such container exists, or its runtime keeps state in another format.
 std::optional<std::string> find_bundle(const std::string& root, const std::string& id, Dialect dialect);
 
-// Where the runtime behind will tell whether the container lives. nullopt, and the container needs the hook: it is
-// neither runc nor crun by the name of its program, its root is not known for sure, or not there yet. make_root: it is
-// made then, as the runtime would.
+// Returns the state directory in which the runtime records whether the container is alive. make_root: creates a missing
+// root directory, as the runtime would. nullopt: the container needs the createRuntime hook, because the program is
+// neither runc nor crun, or because its root is unknown or missing.
 std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root = false);
 
 }  // namespace shim

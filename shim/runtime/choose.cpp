@@ -30,8 +30,8 @@ bool makes_container(const Invocation& invocation) {
   return invocation.action == Action::kStart || invocation.action == Action::kRestore;
 }
 
-// runc and crun have a directory for each container in their root. How others keep theirs is not known: their bundle is
-// there at least as long as the container.
+// A file that exists as long as the container. runc and crun have a directory for each container in their root. The
+// state layout of other runtimes is unknown: their bundle exists at least as long as the container.
 std::string witness_of(const Behind& behind) {
   const Invocation& invocation = behind.invocation;
   const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
@@ -57,10 +57,13 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
   const auto is_usable = [&](const std::string& file) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    // Compares device and inode: rdma-runtime may be installed under the name runc, or behind a link.
     const bool is_self = ProgramId{status.st_dev, status.st_ino} == self;
     met_self = met_self || is_self;
+    // AT_EACCESS: execve(2) checks the effective IDs, faccessat(2) without it the real ones.
     return !is_self && ::faccessat(AT_FDCWD, file.c_str(), X_OK, AT_EACCESS) == 0;
   };
+  // kUsualPath comes last: the administrator's PATH has priority.
   const std::string directories = fmt::format("{}:{}", path, kUsualPath);
   for (const std::string& runtime : configured) {
     if (runtime.starts_with('/')) {
@@ -76,13 +79,15 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
       if (directory.starts_with('/') && is_usable(file)) return file;
     }
   }
-  return Error{fmt::format("no runtime to pass the command on to: looked for `{}`{}", fabric::join(configured, "`, `"),
-                           met_self ? ", and what was found is rdma-runtime itself" : ""),
+  return Error{fmt::format("no runtime found: searched for `{}`{}", fabric::join(configured, "`, `"),
+                           met_self ? ", and found only rdma-runtime itself" : ""),
                ENOENT, kRemedy};
 }
 
 Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
   std::string asked;
+  // The command line can be parsed only if the runtime is known, and the runtime is found by the container id in it. So
+  // both syntaxes are tried, and the record must name a runtime of the syntax that was used.
   for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
     Behind behind{{}, parse_invocation(arguments, dialect), dialect};
     if (behind.invocation.id.empty() || makes_container(behind.invocation)) continue;
@@ -105,15 +110,15 @@ Result<Configured> configured_runtime(Settings& settings) {
     const ProgramId self = TRY(own_id());
     return Configured{TRY(find_runtime(settings.runtimes, path ? path : "", self)), {}};
   }
+  // An error in config.json must not stop containers without RDMA.
   const auto last = TRY(hook::last_choice(settings.node.ledger));
   if (!last) {
     return fabric::wrap(settings.admin.error(),
-                        "no configuration was read since the node started that names a runtime");
+                        "no runtime is known: no configuration was readable since the node started");
   }
   settings.engine = last->engine;
-  return Configured{last->runtime,
-                    fmt::format("{}: becoming `{}`, which the last configuration named that could be read",
-                                settings.admin.error().message, printable(last->runtime))};
+  return Configured{last->runtime, fmt::format("{}: using runtime `{}` from the last readable configuration",
+                                               settings.admin.error().message, printable(last->runtime))};
 }
 
 Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self) {
@@ -121,10 +126,11 @@ Result<std::string> note_runtime(const Behind& behind, const Settings& settings,
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
   if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
+  // `run` and `restore` may end without a `delete`: let a later sweep check the record.
   if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();
   if (noted.error().code == EEXIST) return noted.error();
-  return fmt::format("{}: commands for container `{}` will go to the runtime that config.json names then",
+  return fmt::format("{}: later commands for container `{}` use the runtime that config.json names at that time",
                      noted.error().message, printable(behind.invocation.id));
 }
 

@@ -1,6 +1,6 @@
-// Which runtime rdma-runtime becomes. For a container that exists: the one that made it, as the record beside the
-// ledger says, whatever the configuration says now. For all else: the one of the configuration; while that cannot be
-// read, the one of the last that could.
+// Chooses the runtime that rdma-runtime executes. For an existing container, it is the runtime that created the
+// container, as recorded beside the ledger. Otherwise it is the runtime of the configuration. If the configuration
+// cannot be read, it is the runtime of the last readable configuration.
 #pragma once
 
 #include <sys/stat.h>
@@ -25,33 +25,35 @@ struct ProgramId {
   std::uint64_t ino = 0;
   friend bool operator==(const ProgramId&, const ProgramId&) = default;
 };
-// The id of the running program (/proc/self/exe).
+// Returns the id of the running program (/proc/self/exe).
 Result<ProgramId> own_id();
 
-// The first of these that is there and executable. An absolute path is that file; a name is looked for in the
-// directories of path (as $PATH has them; relative ones are left out) and then in those where distributions put
-// runtimes, because the PATH of a service often lacks one. self is passed over, whatever name it has. Errors: none is
-// there; a relative path.
+// Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
+// searched in the absolute directories of path (format of $PATH), then in the directories where distributions install
+// runtimes: the PATH of a service often lacks one. Skips the program self under any name. Errors: no runtime exists; a
+// relative path with a slash.
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 
-// The runtime that made the container which the command names. nullopt: it names none, or none that is on record.
+// Returns the runtime that created the container of this command line. nullopt: the command names no container, or no
+// record of the container exists. Errors: of the ledger.
 Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;
   std::string warning;  // empty: the configuration was read
 };
-// settings.engine becomes the last that was known where the configuration cannot be read. Errors: as find_runtime(); no
-// configuration was ever read since the node started.
+// Returns the runtime of the configuration. If the configuration cannot be read, returns the last known runtime and
+// sets settings.engine to the last known engine. Errors: as find_runtime(); no configuration was readable since the
+// node started.
 Result<Configured> configured_runtime(Settings& settings);
 
-// For a container that is about to be made by this runtime. "", or a warning: the record cannot be written. Error:
-// another runtime has it.
+// Records the runtime of a container that is about to be created. Returns "" or a warning: the record cannot be
+// written. Error: another runtime has a container of this id and root.
 Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self);
-// The runtime could not be started.
+// Removes the record of note_runtime(). For a runtime that could not be executed.
 void forget_note(const Invocation& invocation, const std::string& ledger);
-// Before `delete`: from here on its record is forgotten when the container is gone.
+// Marks the record as ending, before `delete`: a later sweep removes it once the container is gone.
 void note_delete(const Invocation& invocation, const std::string& ledger);
 
 }  // namespace shim

@@ -18,7 +18,7 @@ std::string_view base_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// The member, made where it is missing or null. Making one moves its siblings.
+// Returns the member, created if it is missing or null. Creating a member invalidates pointers to its siblings.
 Result<Json*> made(Json& parent, const char* name, Json::value_t type, const char* path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);
@@ -37,7 +37,7 @@ bool is_same_program(const std::string& left, const std::string& right) {
   return left == right || std::filesystem::equivalent(left, right, failed);
 }
 
-// What the program does there is its first argument: `verify` gives nothing.
+// The first argument of rdma-hook is its stage. An entry with `verify` at the same stage adds no devices.
 bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
   const auto* path = text_of(hook::member(entry, "path"));
   const Json* arguments = hook::member(entry, "args");
@@ -61,6 +61,7 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
     arguments.push_back(option);
   entries.push_back(Json{{"path", command.path},
                          {"args", std::move(arguments)},
+                         // A fixed PATH: the hook must not depend on the environment of the runtime.
                          {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}},
                          {"timeout", kTimeoutSeconds}});
   return {};
@@ -89,6 +90,7 @@ bool has_return_hook(const HookCommand& command, const Json& config) {
 }
 
 Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& config) {
+  // Edits a copy, so that config stays unchanged after an error.
   Json edited = config;
   TRY_VOID(add_missing_hooks(command, stages, edited));
   config = std::move(edited);
@@ -97,6 +99,7 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& conf
 
 HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect) {
   if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
+  // The order determines only which reason is reported: each of them requires the hook.
   if (hook::may_get_rails(asking)) return HookNeed::kRails;
   if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
   if (hook::needs_own_view(asking)) return HookNeed::kOwnView;

@@ -1,7 +1,7 @@
-// What rdma-runtime adds to config.json beyond hook::edit_spec(): the hook that takes everything back, and where it is
-// needed (hook_need()) the one that finishes the job when the container's namespaces exist.
-// No linux.netDevices (runc 1.4, crun 1.22), also where the runtime knows it: the runtime would move a netdev without
-// its routes, rules and RDMA device, and give nothing back; the createRuntime hook does all of that, from a record.
+// The hooks that rdma-runtime adds to config.json, in addition to hook::edit_spec(): always the poststop hook that
+// releases the grant; the createRuntime hook where hook_need() requires it.
+// linux.netDevices (runc 1.4, crun 1.22) is not used: the runtime would move a netdev without its routes, rules and
+// RDMA device, and would not restore it. The createRuntime hook moves all of them, and restores them from a record.
 #pragma once
 
 #include <string>
@@ -16,35 +16,35 @@
 
 namespace shim {
 
-// How rdma-hook is to be called.
+// Command line of rdma-hook.
 struct HookCommand {
   std::string path = "/usr/local/bin/rdma-hook";  // absolute
   hook::Engine engine = hook::Engine::kRunc;
   std::vector<std::string> options;  // after --engine NAME
 };
 
-// The same file is a hook at createRuntime there already; prestart counts for it.
+// Returns true if the same program is already a hook at createRuntime or prestart.
 bool has_create_hook(const HookCommand& command, const hook::Json& config);
-// And at poststop.
+// Returns true if the same program is already a hook at poststop.
 bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
-// Adds poststop, and createRuntime for both, each behind what is there, unless the same file does that stage there
-// already. config is changed only on success; errors: `hooks` or a stage of a wrong type.
+// Appends poststop, and createRuntime for kBoth, to the hooks of config.json. Skips a stage that the same program
+// already has. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
 Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
-// Why a container needs rdma-hook at createRuntime: what only a live container can be given, or tell. A container with
-// such a hook, whatever it does, is a tenth longer in `runc create`; where rdma-runtime gave everything and the runtime
-// behind tells who is alive, it goes without.
+// Reasons for which a container needs rdma-hook at createRuntime. Any hook at this stage makes `runc create` about 10 %
+// slower. A container without such a reason runs without the hook.
 enum class HookNeed {
   kNone,
-  kThereAlready,  // config.json has the hook already, and what it finds booked has to be a token
-  kRails,         // netdevs: there is no network namespace before
+  kThereAlready,  // config.json has the hook already, and the hook accepts a booking only as a token
+  kRails,         // netdevs: the network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
-  kOwnView,       // an overlay in a user namespace, which has to be made outside of it
-  kSharedPids,    // its init is not the end of all its processes: its own cgroup has to be noted
+  kOwnView,       // an overlay in a user namespace, which must be mounted from outside
+  kSharedPids,    // the container has no PID namespace, so processes outlive init: the grant needs its cgroup
 };
-// Pure, but for a look at whether two paths are one program. The first that holds. asking.document: its config.json.
+// Returns the first reason that applies. asking.document: the container's config.json. Pure, except for a stat(2) that
+// compares two program paths.
 HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect);
 
 }  // namespace shim

@@ -1,5 +1,5 @@
-// The first argument that is neither an option nor an option's value is the command; after that, each command has its
-// own options. A container or directory of the name "create" is never taken for the command.
+// The command is the first argument that is neither an option nor an option's value. The options after it depend on the
+// command. A container or directory named "create" is never mistaken for the command.
 #include "shim/runtime/invocation.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ enum class Takes {
   kOptional,  // only `--x=V` or glued to the letter: crun's `--tty`
 };
 
-// What is said by an option alone.
+// Flags that have an effect without a command.
 struct Wanted {
   bool help = false;
   bool version = false;
@@ -30,23 +30,23 @@ struct OptionSpec {
 };
 using Options = std::span<const OptionSpec>;
 
-// Go's strconv.ParseBool, which reads `--help=false`; crun takes no value there and refuses the command.
+// As Go's strconv.ParseBool, for `--help=false`. crun accepts no value there and refuses the command.
 bool is_false(std::string_view value) {
   constexpr std::array<std::string_view, 6> kWords = {"0", "f", "F", "false", "False", "FALSE"};
   return std::find(kWords.begin(), kWords.end(), value) != kWords.end();
 }
 
-// The options of the OCI runtimes that rdma-runtime stands in front of: runc 1.1 to 1.4 and its development branch
-// (urfave/cli), crun 1.8 to 1.29 (argp). One table for both, because they agree wherever both have an option.
+// Options of the runtimes that rdma-runtime can execute: runc 1.1 to 1.4 and its development branch (urfave/cli), crun
+// 1.8 to 1.29 (argp). One table is enough, because both runtimes agree on each option that both have.
 constexpr Takes kValue = Takes::kValue;
 
-// Everywhere, beside what is there.
+// Options of every command, in addition to its table.
 constexpr std::array kHelp = {
     OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
     OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
 };
 
-// In front of the command.
+// Options before the command.
 constexpr std::array kGlobal = {
     OptionSpec{"debug"},
     OptionSpec{"log", 0, kValue, &Invocation::log},
@@ -61,7 +61,7 @@ constexpr std::array kGlobal = {
     OptionSpec{"", 'V', Takes::kNothing, nullptr, &Wanted::version},
 };
 
-// Of `create` and `run`.
+// Options of `create`, `run` and `restore`.
 constexpr std::array kStart = {
     OptionSpec{"bundle", 'b', kValue, &Invocation::bundle},
     OptionSpec{"config", 'f', kValue, &Invocation::config_file},  // crun; runc after 1.4, without the letter
@@ -76,7 +76,7 @@ constexpr std::array kStart = {
     OptionSpec{"no-subreaper"},
 };
 
-// Of `exec`.
+// Options of `exec`.
 constexpr std::array kExec = {
     OptionSpec{"process", 'p', kValue, &Invocation::process_file},
     OptionSpec{"console-socket", 0, kValue},
@@ -98,7 +98,7 @@ constexpr std::array kExec = {
     OptionSpec{"ignore-paused"},
 };
 
-// Of the others that name a container. Options that are not here have a value.
+// Flags of the other commands that name a container. An option that is missing here has a value.
 constexpr std::array kOther = {
     OptionSpec{"all", 'a'},      OptionSpec{"force", 'f'},
     OptionSpec{"stats"},         OptionSpec{"resources", 'r', kValue},
@@ -108,7 +108,7 @@ constexpr std::array kOther = {
     OptionSpec{"pre-dump"},      OptionSpec{"auto-dedup"},
 };
 
-// Of `ps`, whose -f is another one.
+// Options of `ps`, which uses -f for --format.
 constexpr std::array kPs = {
     OptionSpec{"format", 'f', kValue},
 };
@@ -126,7 +126,7 @@ bool is_command(std::string_view name) {
 
 struct Match {
   const OptionSpec* spec = nullptr;
-  bool ambiguous = false;  // an abbreviation of several: all of one kind as to values
+  bool ambiguous = false;  // abbreviates several options, all with or all without a value
 };
 
 Match find_long(Options options, std::string_view name, bool abbreviated) {
@@ -156,7 +156,7 @@ class Reader {
   Reader(std::span<char* const> arguments, Dialect dialect, Invocation& result)
       : arguments_(arguments), dialect_(dialect), result_(result) {}
 
-  // The first argument that is no option; nullopt: none.
+  // Returns the first argument that is not an option; nullopt: none.
   std::optional<std::string_view> command() {
     const auto found = next_operand(kGlobal, true);
     return found ? found : swallowed_;
@@ -169,7 +169,7 @@ class Reader {
     take_swallowed_id();
   }
 
-  // What follows the id is the container's own command line, or a signal.
+  // The arguments after the id are the container's command line, or a signal.
   void read_id(Options options) {
     result_.id = next_operand(options, false).value_or("");
     take_swallowed_id();
@@ -178,7 +178,7 @@ class Reader {
   const Wanted& wanted() const { return wanted_; }
 
  private:
-  // The id is last: an unknown option that has no value after all did not own it.
+  // The id is the last argument: if no argument is left, the unknown option had no value and the "value" is the id.
   void take_swallowed_id() {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;
   }
@@ -188,6 +188,7 @@ class Reader {
       const std::string_view argument = arguments_[at_++];
       if (only_operands_ || argument.size() < 2 || argument[0] != '-') return argument;
       if (argument == "--") {
+        // Before the command, "--" ends the global options only: the command's own options follow.
         only_operands_ = !is_global;
         if (is_global)
           return at_ < arguments_.size() ? std::optional<std::string_view>(arguments_[at_++]) : std::nullopt;
@@ -206,7 +207,7 @@ class Reader {
     const auto glued =
         equals == std::string_view::npos ? std::nullopt : std::optional<std::string_view>(body.substr(equals + 1));
     if (two_dashes || dialect_ == Dialect::kRunc) {
-      // Go knows no abbreviations, but who is behind a wrapper behind us is not known; runc itself refuses them.
+      // Go has no abbreviations, and runc refuses them. They are accepted here because a wrapper may execute crun.
       Match match = find_long(options, name, two_dashes);
       if (!match.spec && name.size() == 1) match.spec = find_letter(options, name[0]);
       if (match.spec) return take(*match.spec, match.ambiguous, glued);
@@ -215,7 +216,7 @@ class Reader {
     if (!glued) skip_value_of_unknown(is_global);
   }
 
-  // `-dp FILE`, `-bDIR`
+  // Combined letters: `-dp FILE`, `-bDIR`.
   void read_letters(Options options, std::string_view letters) {
     while (!letters.empty()) {
       const OptionSpec* spec = find_letter(options, letters[0]);
@@ -239,7 +240,9 @@ class Reader {
   void skip_value_of_unknown(bool is_global) {
     if (at_ >= arguments_.size()) return;
     const std::string_view next = arguments_[at_];
+    // A command name after an unknown global option is the command: otherwise `--new-flag create` would be missed.
     if (next.starts_with("-") || (is_global && is_command(next))) return;
+    // Remembered: if no id follows, this argument was the id and the option had no value.
     swallowed_ = next;
     ++at_;
   }

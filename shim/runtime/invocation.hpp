@@ -1,4 +1,4 @@
-// What an engine wants of the runtime: its command line, read and not changed.
+// Parses the command line that an engine passes to its runtime. The command line itself stays unchanged.
 #pragma once
 
 #include <span>
@@ -7,40 +7,40 @@
 
 namespace shim {
 
-// How the runtime behind reads its options, where the two ways differ: `-b=X` and `-bundle`.
+// Option syntax of the runtime behind. The two syntaxes differ in `-b=X` and `-bundle`.
 enum class Dialect {
-  kRunc,  // Go: `-name` is `--name`, `-b=X` is X; options of create and run also after the container's id
-  kCrun,  // argp: long options may be abbreviated, letters glued together, `-b=X` is "=X"
+  kRunc,  // Go: `-name` is `--name`, `-b=X` is X; create and run accept options after the container's id
+  kCrun,  // argp: long options may be abbreviated, letters combined, `-b=X` is "=X"
 };
-// By the name of the program: crun, krun and crun-* are crun, everything else is taken for a Go program.
+// Returns the syntax of a program by its name: kCrun for crun, krun and crun-*, else kRunc.
 Dialect dialect_of(std::string_view runtime);
 
 enum class Action {
-  kPass,     // nothing of ours
+  kPass,     // rdma-runtime does nothing
   kStart,    // create and run
-  kRestore,  // restore, which makes a container too
+  kRestore,  // restore, which also creates a container
   kExec,     // exec
   kDelete,   // delete
-  kVersion,  // --version in front of a command
-  kHelp,     // --help in front of a command
+  kVersion,  // --version before a command
+  kHelp,     // --help before a command
 };
 
 struct Invocation {
   Action action = Action::kPass;
   std::string root;          // empty: the runtime's own
-  std::string log;           // of --log, as written
-  std::string log_format;    // of --log-format
-  bool json_log = false;     // it is "json"
+  std::string log;           // value of --log, unchanged
+  std::string log_format;    // value of --log-format
+  bool json_log = false;     // log_format is "json"
   std::string bundle;        // kStart, kRestore; empty: the current directory
   std::string config_file;   // kStart: --config; empty: config.json of the bundle
   std::string process_file;  // kExec: --process; empty: none
-  std::string id;            // of the container; empty: missing, or the command has none
-  bool is_create = false;    // kStart: `create`, whose container stays until `delete`
+  std::string id;            // of the container; empty: missing, or the command takes none
+  bool is_create = false;    // kStart: `create`; its container exists until `delete`
 };
 
-// arguments: without the program's name. Of an option that is there twice the last one counts. Never fails: what a
-// runtime would refuse, it shall refuse itself. An unknown option is taken to have a value when what follows is no
-// option and, in front of the command, no command.
+// Parses arguments, which exclude the program's name. The last occurrence of an option counts. Never fails: the runtime
+// itself reports invalid arguments. An unknown option is assumed to have a value if the next argument is not an option
+// and, before the command, not a command.
 Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect);
 
 }  // namespace shim

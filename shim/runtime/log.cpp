@@ -12,12 +12,12 @@ namespace shim {
 namespace {
 
 constexpr std::size_t kLongestMessage = 2000;
-// The engine shows the message as its runtime's.
+// The engine shows the message as a message of its runtime.
 const std::string kPrefix = "rdma-runtime: ";
 
 void write_stderr(const std::string& text) {
   const std::string line = kPrefix + fabric::one_line(text.substr(0, kLongestMessage)) + "\n";
-  // A stderr without a reader is no reason to fail.
+  // A closed stderr is not a reason to fail.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -59,7 +59,7 @@ void RuntimeLog::warning(std::string_view message) const {
   syslog().warning(message);
 }
 
-// Opened when there is something to say, which is seldom.
+// Opened for each message: messages are rare, and most calls write none.
 hook::Log RuntimeLog::syslog() const {
   hook::Log log = hook::Log::to_syslog("rdma-runtime");
   log.set_container(container_);
@@ -68,10 +68,11 @@ hook::Log RuntimeLog::syslog() const {
 
 bool RuntimeLog::append(std::string_view level, std::string_view message) const {
   if (file_.empty()) return false;
-  // Non-blocking: a pipe without a reader must not keep the container from starting. The mode is runc's.
+  // O_NONBLOCK: a FIFO without a reader must not block the start of the container. 0644 is the mode that runc uses.
   const fabric::UniqueFd fd(
       ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
   if (!fd.ok()) return false;
+  // One write(2) per line: O_APPEND keeps lines of rdma-runtime and the runtime apart.
   const std::string line = log_line(level, message, std::time(nullptr), json_);
   return ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
 }

@@ -1,6 +1,6 @@
-// What rdma-runtime says goes to syslog, and where the engine reads what its runtime says: the file of --log, in the
-// format of --log-format. containerd and Podman show the last line of level "error" of a JSON log, and one line that is
-// no JSON hides all others.
+// The log of rdma-runtime: syslog, and the file of --log in the format of --log-format, which the engine reads.
+// containerd and Podman show the last line of level "error" of a JSON log. One line that is not JSON hides all other
+// lines.
 #pragma once
 
 #include <ctime>
@@ -13,22 +13,22 @@
 
 namespace shim {
 
-// {"level":"error","msg":"...","time":"2026-01-02T03:04:05Z"}, or the same as runc's text. Ends with the end of the
-// line. level: "error" or "warning". What is not printable becomes '?'; at most 2,000 bytes of the message are kept, so
-// that one write(2) does it.
+// Returns one line with its line break: JSON {"level":"error","msg":"...","time":"2026-01-02T03:04:05Z"}, or the same
+// fields in runc's text format. level: "error" or "warning". Replaces unprintable characters by '?' and keeps at most
+// 2,000 bytes of the message, so that one write(2) is enough.
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json);
 
-// The file that --log names; empty: stderr, and crun's "syslog:" and "journald:".
+// Returns the file that --log names; empty: stderr, or crun's "syslog:" and "journald:".
 std::string log_file(const std::string& log, Dialect dialect);
 
 class RuntimeLog {
  public:
   RuntimeLog(const Invocation& invocation, Dialect dialect);
 
-  // To the file, and to stderr: CRI-O shows that one.
+  // Writes to syslog, to the file and to stderr, because CRI-O shows stderr.
   void error(const Error& error) const;
-  // To the file. Without one, as by CRI-O, stderr is the log of the container, which is no place for the node's words:
-  // a terminal alone has them.
+  // Writes to syslog and to the file. Without a file (CRI-O), stderr is the container's log, which must not contain
+  // messages of the node: they are written there only if stderr is a terminal.
   void warning(std::string_view message) const;
 
  private:

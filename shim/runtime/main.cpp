@@ -1,4 +1,4 @@
-// rdma-runtime: an OCI runtime for containerd and Docker that gives containers their RDMA devices and becomes runc or
+// rdma-runtime: an OCI runtime for containerd and Docker that adds RDMA devices to containers and executes runc or
 // crun.
 #include "shim/runtime/run.hpp"
 

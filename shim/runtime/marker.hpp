@@ -1,6 +1,6 @@
-// What rdma-runtime leaves in the bundle of a container that it edited: rdma-runtime.json says what was granted, for
-// `exec`; rdma-runtime.config.json is config.json as it was, for a bundle that is started again. An annotation would
-// not do: a user who writes the container's annotations could write it, too.
+// Two files in the bundle of a container that rdma-runtime edited. rdma-runtime.json records the grant, for
+// `exec`. rdma-runtime.config.json is the unedited config.json, for a bundle that is started again. An annotation is
+// not safe for this: a user with access to the container's annotations could forge it.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace shim {
 
-// What every process may do of a container that got RDMA.
+// Limits and capabilities that each process of the container gets.
 struct ProcessGrant {
   bool ipc_lock = false;                 // CAP_IPC_LOCK
-  std::optional<std::uint64_t> memlock;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: left alone
+  std::optional<std::uint64_t> memlock;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: unchanged
   friend bool operator==(const ProcessGrant&, const ProcessGrant&) = default;
 };
 
 ProcessGrant process_grant(const hook::Plan& plan);
 
-// Pure, of the process of `exec --process FILE`. Engines make it from their own copy of the specification (`kubectl
-// exec`, `docker exec`), which has nothing of what rdma-runtime wrote into config.json. True: it was changed. A process
-// without `capabilities` keeps having none: the runtimes then take the container's, which have it (tried: runc 1.1.5,
-// crun 1.8.1; a limit that is not listed they take from the engine). Unknown members and 64-bit integers are kept, and
-// an edited process stays as it is. Errors: no object, a member of a wrong type; nothing is changed then. inherited: as
-// edit_spec()'s.
+// Adds the grant to the process file of `exec --process FILE`. Engines (`kubectl exec`, `docker exec`) write this file
+// from their own copy of the specification, which lacks the edits of rdma-runtime. Pure. Returns true if the process
+// was changed; an edited process stays as it is.
+// A process without `capabilities` stays without: the runtimes then use those of the container (tried: runc 1.1.5, crun
+// 1.8.1). They take an rlimit that is not listed from the engine. Unknown members and 64-bit integers are kept.
+// inherited: as edit_spec()'s. Errors: not an object, a member of a wrong type; the process is then unchanged.
 Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
                           const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
@@ -39,23 +39,24 @@ inline constexpr const char* kOriginalName = "rdma-runtime.config.json";
 
 struct Marker {
   std::string id;      // of the container
-  FileVersion edited;  // which config.json was written
+  FileVersion edited;  // version of the config.json that was written
   ProcessGrant process;
 };
 
-// Pure: the file's text and back. Errors: a missing member, or one of a wrong type.
+// Converts between a marker and the text of its file. Pure. Errors: a missing member, or a member of a wrong type.
 std::string marker_text(const Marker& marker);
 Result<Marker> parse_marker(std::string_view text);
 
-// nullopt: there is no marker. Errors: one that another user could have written, or that is damaged.
+// Reads the marker of a bundle. nullopt: the bundle has none. Errors: another user could have written the file, or it
+// is damaged.
 Result<std::optional<Marker>> read_marker(const std::string& bundle);
-// The config.json that was there before it was edited; nullopt: `config` is not what was written, or nothing was.
+// Reads the config.json from before the edit. nullopt: the bundle has no marker, or `config` is not the edited version.
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
-// Writes both, 0600. Removes first what writers left that were killed. writer: this process.
+// Writes both files with mode 0600, after removing temporary files of killed writers. writer: this process.
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
                           const hook::ProcessIdentity& writer);
-// Both, and what writers left.
+// Removes both files, and temporary files of killed writers.
 void remove_marker(const std::string& bundle);
 
 }  // namespace shim

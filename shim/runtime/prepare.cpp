@@ -29,7 +29,7 @@ constexpr std::string_view kArchitecture = "arm64";
 constexpr std::string_view kArchitecture = "";
 #endif
 
-// crun takes --config from its own directory, but for this name; runc goes to the bundle first.
+// crun resolves --config against its own working directory, except for this name. runc tries the bundle first.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
@@ -67,6 +67,7 @@ Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Js
 }
 
 hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
+  // Podman is the default engine because annotations of its containers are trusted least: images can set them.
   return {settings.engine.value_or(hook::Engine::kPodman), settings.engine.has_value(), absolute_bundle(invocation),
           invocation.root};
 }
@@ -83,7 +84,7 @@ class Start {
   Result<void> run(const GrantInSpec& grant) {
     hook::Asking asking =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
-    // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
+    // If the configuration cannot be read, run() has already logged its one warning.
     for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!asking.note.text.empty()) {
@@ -94,19 +95,21 @@ class Start {
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
     auto state = hook_need(asking, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
+    // With a runtime state the ledger checks the runtime's own files, so no hook has to report the container's init.
     const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
     return book(grant, asking, std::move(state), [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
     });
   }
 
-  // What it was given is in its config.json, also where the engine has written that anew since the checkpoint, as
-  // Podman does (libpod/container_internal_linux.go, restore()).
+  // config.json still has the devices of the checkpointed container, even if the engine wrote the file again, as Podman
+  // does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again(const GrantInSpec& grant) {
     hook::Asking asking =
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!asking.request) return {};
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
+    // Our poststop hook marks a config.json of a container that was granted HCAs.
     if (!has_return_hook(command, *asking.document)) return {};
     if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, asking);
     return book(grant, asking, {}, [&](const hook::Plan& plan, Json& config) {
@@ -124,7 +127,7 @@ class Start {
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);
     const auto given = grant(asking, self_, call, publish);
-    // Else createRuntime counts it.
+    // Without a runtime state, the createRuntime hook counts the grant.
     if (call.state) hook::count_stage("create", call, given);
     return given;
   }
@@ -133,20 +136,21 @@ class Start {
   // (libcontainer/criu_linux.go, criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::Asking& asking) const {
     if (!asking.spec.has_own_pidns) {
-      return Error{"cannot restore the container: its processes may outlive its first one, which crun tells nobody", 0,
-                   "start the container anew, with a PID namespace of its own"};
+      return Error{"cannot restore the container: it has no PID namespace, and crun does not report its last process",
+                   0, "create a new container with its own PID namespace"};
     }
-    auto state = state_behind(behind_, true);  // it may be the first container since the node started
+    // Creates the root: this may be the first container since the node started.
+    auto state = state_behind(behind_, true);
     if (!state) {
-      return Error{"cannot restore the container: crun runs no hooks then, and where it keeps its state is not known",
-                   0, "set its `--root`, or start the container anew"};
+      return Error{"cannot restore the container: crun runs no hooks at restore, and its state directory is unknown", 0,
+                   "set `--root`, or create a new container"};
     }
     if (hook::may_get_rails(asking))
-      log_.warning("the container comes back without rails: crun runs no hooks at restore");
+      log_.warning("the container is restored without rails: crun runs no hooks at restore");
     return book(grant, asking, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
   }
 
-  // As it was before rdma-runtime edited it, if it did.
+  // The config.json from before an edit by rdma-runtime, else the file itself.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
   Result<void> keep_original() const {
@@ -158,13 +162,13 @@ class Start {
     return {};
   }
 
-  // config has the devices and limits already.
+  // config already has the devices and limits.
   Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
     TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(look_at_seccomp(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
-    // The marker first, which says which config.json is ours: if this is killed in between, the file that is there
-    // counts as the engine's.
+    // Order: the marker names our version of config.json and must exist first. If this process is killed in between,
+    // the config.json in place is still the engine's, and the marker does not match it.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
     return edited.put_in_place();
@@ -180,9 +184,11 @@ class Start {
 };
 
 Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self) {
+  // `exec` names no bundle: it is read from the runtime's state.
   const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
   if (!bundle) return {};
   const auto marker = TRY(read_marker(*bundle));
+  // A bundle can be used again by another container: the marker counts only for its own id.
   if (!marker || marker->id != invocation.id) return {};
   const auto [directory, name] = split_path(invocation.process_file);
   const auto file = TRY(SpecFile::open(directory, name));
@@ -208,7 +214,7 @@ void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::Pro
   if (invocation.process_file.empty()) return;
   const auto edited = edit_exec(invocation, dialect, self);
   if (edited) return;
-  log.warning(fmt::format("exec in `{}` goes without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
+  log.warning(fmt::format("exec in `{}` runs without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
                           fabric::printable(invocation.id), edited.error().message));
 }
 

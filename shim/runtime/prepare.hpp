@@ -1,4 +1,4 @@
-// What happens before rdma-runtime becomes the runtime: the files that the engine wrote for it are edited.
+// Edits the files that the engine wrote for its runtime, before rdma-runtime executes that runtime.
 #pragma once
 
 #include "hook/base/process/identity.hpp"
@@ -10,17 +10,17 @@
 
 namespace shim {
 
-// Of a container that is about to be made. create and run: books for a container that asks, and edits its config.json.
-// One that asks nothing keeps its file, untouched; one that was edited before and asks nothing any more gets its own
-// back. restore: the grant of a container ended with its checkpoint, and who comes back has all that config.json says:
-// what a container was given, which our hook at poststop tells, is booked again, and its view made. Behind crun, which
-// runs no hooks then, config.json stays as it is; else the hook at createRuntime binds what was booked. Errors: the
-// container must not start.
+// Prepares a container that is about to be created. Errors: the container must not start.
+// create, run: books HCAs for a container that requests them, and edits its config.json. If the container requests
+// none, config.json stays unchanged, or the original replaces an earlier edit.
+// restore: the checkpoint released the grant, but config.json still has its devices. Our poststop hook in config.json
+// shows that the container was granted HCAs: they are booked again, and the container's view is made. crun runs no
+// hooks at restore, so config.json stays as it is. With other runtimes the createRuntime hook binds the booking.
 Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log);
 
-// exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
-// container have to go on.
+// Edits the process file of `exec` in a container that was edited. Failures are only warnings: probes and shells of a
+// running container must still work.
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
                   const RuntimeLog& log);
 

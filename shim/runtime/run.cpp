@@ -31,7 +31,7 @@ constexpr int kExitFailure = 1;
 constexpr std::string_view kVersionLine = "rdma-runtime " RDMA_INIT_VERSION "\n";
 constexpr std::string_view kHelpLine =
     "rdma-runtime " RDMA_INIT_VERSION
-    ": gives containers their RDMA devices at create and run, and passes every command on to this runtime:\n\n";
+    ": adds RDMA devices to containers at create and run, and passes every command on to this runtime:\n\n";
 
 std::span<char* const> arguments_of(char* const* argv) {
   std::size_t count = 0;
@@ -44,10 +44,8 @@ void print(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-// What the program got from its caller and hands on to the runtime: rdma-runtime must work with it without changing it.
-
-// While it lives, a pipe without a reader and a file that becomes too large are errors of a write, not the end of the
-// process. The dispositions come back afterwards: exec(2) passes on what is ignored.
+// Ignores SIGPIPE and SIGXFSZ during the edit, so that a closed pipe or a file size limit is an error of write(2) and
+// does not kill the process. The destructor restores the caller's dispositions: ignored signals survive execve(2).
 class IgnoredSignals {
  public:
   IgnoredSignals() {
@@ -68,38 +66,39 @@ class IgnoredSignals {
   struct sigaction file_size_ {};
 };
 
-// Where the caller closed one of the descriptors 0 to 2, a file of ours would get its number, and with it what is
-// written to stderr. Until exec(2) they are /dev/null.
+// If the caller closed one of the descriptors 0 to 2, a file that is opened here would get its number and receive the
+// messages to stderr. /dev/null occupies these numbers until execve(2) closes it.
 std::vector<UniqueFd> hold_standard_descriptors() {
   std::vector<UniqueFd> held;
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest free number is this one.
+    // open(2) returns the lowest free number, which is fd.
     UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
     if (null.ok()) held.push_back(std::move(null));
   }
   return held;
 }
 
-// Set for the runtime: "PID.STARTTIME" of this process. The runtime is the same process, so an rdma-runtime that finds
-// its own there was reached by its own exec(2).
+// Environment variable with "PID.STARTTIME" of this process. execve(2) keeps both, so a process that finds its own
+// value was started by itself: the configured runtime executes rdma-runtime again.
 constexpr const char* kGuardVariable = "RDMA_RUNTIME_GUARD";
 
 std::string guard_value(const hook::ProcessIdentity& self) {
   return fmt::format("{}.{}", self.pid, self.start_time);
 }
 
-// Error: the runtime that was called led back here.
+// Error: the runtime executed rdma-runtime again.
 Result<void> refuse_loop(const hook::ProcessIdentity& self) {
   const char* const guard = std::getenv(kGuardVariable);
   if (!guard || guard != guard_value(self)) return {};
-  return Error{"the runtime that rdma-runtime calls leads back to rdma-runtime", ELOOP,
-               R"(set "runtime": {"path": ...} in /etc/rdma-init/config.json to a runtime that is no wrapper, )"
-               "or have that wrapper call the runtime by its absolute path"};
+  return Error{
+      "cannot start the runtime: it executes rdma-runtime again", ELOOP,
+      R"(set "runtime": {"runtimes": [...]} in /etc/rdma-init/config.json to a runtime that is not a wrapper, )"
+      "or let the wrapper execute the runtime by its absolute path"};
 }
 
-// Becomes the runtime: argv[0] is its path, the rest is argv's, the environment the caller's and the guard's variable.
-// Returns only with the error.
+// Executes the runtime with argv[0] replaced by its path. The environment is the caller's plus the guard variable.
+// Returns only on failure.
 Error become(const std::string& runtime, char* const* argv, const hook::ProcessIdentity& self) {
   std::string path = runtime;
   std::vector<char*> arguments = {path.data()};
@@ -110,6 +109,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   std::string guard = name + guard_value(self);
   std::vector<char*> environment;
   for (char* const* variable = environ; *variable; ++variable) {
+    // A variable of this name from the caller is stale, or forged: exactly one value must remain.
     if (!std::string_view(*variable).starts_with(name)) environment.push_back(*variable);
   }
   environment.push_back(guard.data());
@@ -120,12 +120,14 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
 
 Result<void> prepare(const Behind& behind, const std::string& ledger, const Settings& settings,
                      const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
+  // Destroyed before become(): the runtime must get the caller's signal dispositions.
   const IgnoredSignals ignored;
   switch (behind.invocation.action) {
     case Action::kPass:
       break;
     case Action::kStart:
     case Action::kRestore:
+      // If note_runtime() fails, the booking is free again as soon as this process has ended.
       TRY_VOID(prepare_new(behind, settings, grant, self, log));
       if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
       break;
@@ -144,7 +146,7 @@ Result<void> prepare(const Behind& behind, const std::string& ledger, const Sett
   }
   return {};
 } catch (const std::exception& error) {
-  // Nothing of ours is thrown on purpose, but bad_alloc can be
+  // The code throws nothing itself, but the standard library may throw bad_alloc.
   return Error{error.what(), 0, {}};
 }
 
@@ -152,8 +154,8 @@ Result<void> prepare(const Behind& behind, const std::string& ledger, const Sett
 
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
-  // The runtime comes first: its kind tells how to read the command line, and that tells where errors go. A loop is
-  // refused before anything is booked.
+  // Order: the runtime's kind determines how to parse the command line, and the command line determines the log file. A
+  // loop is refused before HCAs are booked.
   const auto arguments = arguments_of(argv);
   Settings settings;
   Behind behind{{}, parse_invocation(arguments, Dialect::kRunc)};
@@ -182,6 +184,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   const auto prepared = prepare(behind, ledger, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());
   const Error failed = become(behind.runtime, argv, *self);
+  // No runtime was executed, so no container exists that later commands could name.
   forget_note(behind.invocation, ledger);
   return fail(failed);
 }

@@ -1,4 +1,4 @@
-// rdma-runtime from the first line to exec(2).
+// Entry point of rdma-runtime.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace shim {
 
-// Does not return, but becomes the runtime, unless something is wrong: 1, and it is said in the engine's log and on
-// stderr. argv ends with a nullptr. read: called at most once, and not for a container whose runtime is known. ledger:
-// what it will name.
+// Executes the runtime and does not return. On failure writes to the engine's log and stderr, and returns 1. argv: ends
+// with a nullptr. read: called at most once, and not for a container whose runtime is recorded. ledger: path of the
+// ledger that `read` will return.
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant);
 
 }  // namespace shim

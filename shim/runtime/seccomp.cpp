@@ -14,7 +14,7 @@ namespace {
 
 using hook::Json;
 
-// A name that is no system call does not compile.
+// SYS_name makes the compiler reject a name that is not a system call.
 #define NEEDED(name, who)          \
   NeededCall {                     \
     ((void)SYS_##name, #name), who \
@@ -47,14 +47,14 @@ std::string_view text_of(const Json& object, const char* name) {
   return text ? std::string_view(*text) : std::string_view();
 }
 
-// nullptr: missing, or no array.
+// Returns nullptr if the member is missing or not an array.
 const Json* list_of(const Json& object, const char* name) {
   const Json* value = hook::member(object, name);
   return value && value->is_array() ? value : nullptr;
 }
 
 bool contains(const Json& list, std::string_view text) {
-  // Compared as strings: comparing with a Json would make one of `text` each time.
+  // Compares strings: a comparison with Json would allocate a Json for `text` each time.
   return std::any_of(list.begin(), list.end(), [&](const Json& entry) {
     const auto* string = entry.get_ptr<const std::string*>();
     return string && *string == text;
@@ -62,7 +62,7 @@ bool contains(const Json& list, std::string_view text) {
 }
 
 bool refuses(std::string_view action) {
-  // SCMP_ACT_KILL, _KILL_THREAD, _KILL_PROCESS
+  // SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD and SCMP_ACT_KILL_PROCESS.
   return action.starts_with("SCMP_ACT_KILL") || action == "SCMP_ACT_ERRNO" || action == "SCMP_ACT_TRAP";
 }
 
@@ -100,20 +100,21 @@ bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, c
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
+    // Also for a conditional rule: the arguments that RDMA uses are assumed to be allowed.
     if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }
   return refused;
 }
 
-// A rule that refuses under no condition and one that allows would contradict each other.
+// An unconditional rule that refuses a call would contradict the rule that allows it.
 void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
     if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
     std::erase_if(rule["names"].get_ref<Json::array_t&>(),
                   [&](const Json& name) { return std::find(names.begin(), names.end(), name) != names.end(); });
   }
-  // The specification wants at least one name in a rule.
+  // The OCI specification requires at least one name in a rule.
   std::erase_if(rules, [](const Json& rule) {
     const Json* left = list_of(rule, "names");
     return left && left->empty();
@@ -141,7 +142,7 @@ std::string seccomp_warning(std::span<const NeededCall> refused) {
   for (const NeededCall& call : refused)
     parts.push_back(fmt::format("{} for {}", call.name, call.who));
   return fmt::format(
-      "the container's seccomp profile refuses system calls that RDMA may need: {}; allow them in the profile",
+      "the container's seccomp profile refuses system calls that RDMA may need: {}; remedy: allow them in the profile",
       fabric::join(parts, ", "));
 }
 
@@ -150,10 +151,10 @@ Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
   if (!config.is_object() || linux_part == config.end() || !linux_part->is_object()) return {};
   const auto seccomp = linux_part->find("seccomp");
   if (calls.empty() || seccomp == linux_part->end() || seccomp->is_null()) return {};
-  if (!seccomp->is_object()) return make_error("config.json: `linux.seccomp` is no object");
+  if (!seccomp->is_object()) return make_error("config.json: `linux.seccomp` is not an object");
   Json& rules = (*seccomp)["syscalls"];
   if (!rules.is_null() && !rules.is_array()) {
-    return make_error("config.json: `linux.seccomp.syscalls` is no array");
+    return make_error("config.json: `linux.seccomp.syscalls` is not an array");
   }
   if (rules.is_null()) rules = Json::array();
   Json names = Json::array();

@@ -1,5 +1,5 @@
-// Whether a container's seccomp profile lets RDMA work. Engines' own profiles do, those that users write often do not,
-// and what fails then is a library deep below the trainer, with EPERM. Pure.
+// Checks whether a container's seccomp profile allows the system calls of RDMA programs. Profiles of engines allow
+// them, profiles of users often do not: a library deep below the trainer then fails with EPERM. Pure.
 #pragma once
 
 #include <span>
@@ -14,29 +14,29 @@ namespace shim {
 
 struct NeededCall {
   std::string_view name;  // of the system call
-  std::string_view who;   // needs it
+  std::string_view who;   // library that needs it
 };
-// What libibverbs, NCCL, UCX and libnuma call beyond what every program does.
+// Returns the system calls that libibverbs, NCCL, UCX and libnuma use in addition to those of every program.
 std::span<const NeededCall> needed_calls();
 
-// For the members `includes` and `excludes` of a rule. They are Docker's, which resolves them before it writes
-// config.json; a profile file has them.
+// Values for the members `includes` and `excludes` of a rule. They are Docker's: profile files have them, and Docker
+// resolves them before it writes config.json.
 struct SeccompContext {
-  std::string_view architecture;          // in their words: "amd64", "arm64"
+  std::string_view architecture;          // Docker's name: "amd64", "arm64"
   std::vector<std::string> capabilities;  // of the bounding set
 };
 
-// Those of the needed calls that this linux.seccomp refuses: by its default, or by a rule without conditions on
-// arguments. Of rules with conditions an allowing one counts as allowing and a refusing one as nothing, so that what is
-// returned is refused for sure. SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave it to another process: not refused. A value
-// that is no profile refuses nothing.
+// Returns the needed calls that linux.seccomp refuses by its default action, or by a rule without conditions on
+// arguments. A conditional rule that allows a call counts as allowing it; a conditional rule that refuses does not
+// count. So each call that is returned is always refused. SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to
+// another process and do not count as refusal. A value that is not a profile refuses nothing.
 std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompContext& context);
 
-// "" for none. One line, with the remedy.
+// Returns one line with the remedy; empty if nothing is refused.
 std::string seccomp_warning(std::span<const NeededCall> refused);
 
-// Allows them in config.json's linux.seccomp: takes their names out of rules without conditions that refuse them, and
-// adds one rule. No profile: nothing. Errors: a member of a wrong type; nothing is changed then.
+// Allows the calls in linux.seccomp of config.json: removes them from unconditional rules that refuse them, and adds
+// one rule. Does nothing without a profile. Errors: a member has a wrong type; config is then unchanged.
 Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
 
 }  // namespace shim

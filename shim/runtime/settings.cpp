@@ -17,6 +17,7 @@ constexpr const char* kInstalledHook = "/usr/local/bin/rdma-hook";
 
 std::string hook_beside_us() {
   char path[PATH_MAX];
+  // /proc/self/exe and not argv[0], which the engine chooses.
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
   if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return {};
   const std::string_view own(path, static_cast<std::size_t>(length));
@@ -41,14 +42,14 @@ Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) 
   if (command.path.empty()) command.path = hook_beside_us();
   if (settings.hook.empty() && !is_executable(command.path)) command.path = kInstalledHook;
   if (!is_executable(command.path)) {
-    return Error{
-        fmt::format("no program `{}`, which has to run as the container's hook", fabric::printable(command.path)),
-        ENOENT, "install rdma-hook beside rdma-runtime"};
+    return Error{fmt::format("no program `{}` to run as the container's hook", fabric::printable(command.path)), ENOENT,
+                 "install rdma-hook beside rdma-runtime"};
   }
   const Settings usual;
   const auto pass = [&](const char* name, const std::string& value, const std::string& otherwise) {
     if (value != otherwise) command.options.insert(command.options.end(), {name, value});
   };
+  // The hook's command line becomes part of config.json, so defaults are left out.
   pass("--config", settings.node.config.file, usual.node.config.file);
   pass("--root", settings.node.root, usual.node.root);
   pass("--ledger", settings.node.ledger, usual.node.ledger);

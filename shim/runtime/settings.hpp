@@ -1,4 +1,4 @@
-// What the administrator says about rdma-runtime, and how it comes to a grant.
+// Configuration of rdma-runtime, and the type of its grant function.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,18 @@ namespace shim {
 
 struct Settings : hook::RuntimeOptions {
   hook::NodeSettings node = {};
-  Result<hook::Config> admin = hook::Config();  // what node.config says; its "runtime" is this
+  Result<hook::Config> admin = hook::Config();  // content of node.config; its "runtime" is this
 };
-// "runtime" of config.json. When that cannot be read, `admin` says why, and the rest is as without it.
+// Reads the node's configuration. If it cannot be read, `admin` has the error and all other members keep their
+// defaults.
 Settings node_settings();
 using ReadSettings = std::function<Settings()>;
 
-// rdma-hook of the settings, else the one beside this program, else /usr/local/bin/rdma-hook; with the options that
-// make it see what rdma-runtime saw. Error: it is not there.
+// Returns the command line of rdma-hook: the configured path, else the program beside this one, else
+// /usr/local/bin/rdma-hook. The options pass on this program's non-default paths. Error: no such program.
 Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
-// hook::grant_in_spec(), or what stands for it in a test.
+// hook::grant_in_spec(), or a substitute in tests.
 using GrantInSpec = std::function<Result<void>(hook::Asking& asking, const hook::ProcessIdentity& requester,
                                                hook::Call& call, const hook::Publish& publish)>;
 

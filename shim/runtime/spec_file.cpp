@@ -29,20 +29,20 @@ FileVersion version_of(const struct stat& status) {
 
 Error write_error(int code, const std::string& name) {
   Error error = sys_error(code, "cannot write the edited `{}`", printable(name));
-  if (code == EROFS) error.hint = "the bundle has to be on a file system that can be written";
-  if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of the bundle";
-  if (code == EACCES || code == EPERM) error.hint = "the runtime has to run as the owner of the bundle";
+  if (code == EROFS) error.hint = "put the bundle on a writable file system";
+  if (code == ENOSPC || code == EDQUOT) error.hint = "free space on the file system of the bundle";
+  if (code == EACCES || code == EPERM) error.hint = "run the runtime as the owner of the bundle";
   return error;
 }
 
-// Random, so that no other user can make the name first: the directory may be /tmp.
+// The random part prevents other users from creating the name first: the directory may be /tmp.
 Result<std::string> temporary_name(const hook::ProcessIdentity& writer) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
   return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, random);
 }
 
-// Whose temporary file this is; nullopt: it is none.
+// Returns the writer of a temporary file; nullopt: the name is not that of a temporary file.
 std::optional<hook::ProcessIdentity> temporary_writer(std::string_view name) {
   const auto parts = fabric::split(name, '@');
   if (parts.size() != 3 || parts[0] != kTemporaryPrefix || parts[2].size() != 16) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<hook::ProcessIdentity> temporary_writer(std::string_view name) {
 Error open_error(int code, const std::string& path) {
   if (code == ELOOP) {
     return Error{fmt::format("cannot read `{}`: it is a symbolic link", printable(path)), code,
-                 "put the file itself there"};
+                 "replace the link by the file itself"};
   }
   return sys_error(code, "cannot read `{}`", printable(path));
 }
@@ -84,7 +84,8 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
   file.temporary_ = temporary;
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
-  // Owner and mode before the text, and the mode last of the two, since chown(2) may clear some of its bits.
+  // Order: owner and mode before the text, so that no other user can read it. The mode comes last of the two, because
+  // chown(2) may clear mode bits.
   const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
   if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
   if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);
@@ -110,11 +111,12 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
   if (!file.directory_.ok()) return open_error(errno, directory);
   const UniqueFd fd(
+      // O_NOFOLLOW: a link in the bundle could name any file of the node. O_NONBLOCK: opening a FIFO must not block.
       ::openat(file.directory(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && is_missing()) return std::optional<SpecFile>();
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);
-  if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is no regular file", printable(file.path_));
+  if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is not a regular file", printable(file.path_));
   file.version_ = version_of(status);
   file.owner_ = {status.st_uid, status.st_gid, status.st_mode};
   file.text_ = TRY(hook::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
@@ -129,6 +131,7 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
   std::vector<std::string> leftovers;
   fabric::sysfs::each_name(directory, [&](std::string_view name) {
     const auto writer = temporary_writer(name);
+    // The start time distinguishes the writer from a later process with the same number.
     const bool is_dead = writer && hook::is_proven_gone(hook::look_at(*writer));
     if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
     return true;

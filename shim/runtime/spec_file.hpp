@@ -1,5 +1,5 @@
-// A JSON file that an engine wrote for its runtime: config.json of a bundle, the process of an `exec`. Read once,
-// replaced as a whole.
+// JSON files that an engine writes for its runtime: config.json of a bundle, the process file of an `exec`. Each is
+// read once and replaced as a whole.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 
 namespace shim {
 
-// Which content a file has: changes when it is written or replaced.
+// Identifies the content of a file: it differs after a write or replacement.
 struct FileVersion {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
@@ -32,10 +32,10 @@ struct FileOwner {
   mode_t mode = 0600;
 };
 
-// A file that is written but not yet where readers look. Removed unless put in place.
+// A complete file under a temporary name. The destructor removes it unless put_in_place() renamed it.
 class NewFile {
  public:
-  // In that directory, as .rdma-runtime@PID.START@RANDOM; name: of the file that it will be. writer: this process.
+  // Writes .rdma-runtime@PID.START@RANDOM in the directory. name: the final file name. writer: this process.
   static Result<NewFile> write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
                                const hook::ProcessIdentity& writer);
   NewFile(NewFile&& other) noexcept;
@@ -43,7 +43,7 @@ class NewFile {
   ~NewFile();
 
   const FileVersion& version() const { return version_; }
-  // Over whatever has the name: readers see the old file or the new one.
+  // Renames the file over `name`: readers find the old file or the new one.
   Result<void> put_in_place();
 
  private:
@@ -56,8 +56,8 @@ class NewFile {
 
 class SpecFile {
  public:
-  // nullopt: there is no such file or directory; the runtime says that better. Errors: a symbolic link, no regular
-  // file, over limits.bytes.
+  // Opens and reads a file. nullopt: the file or the directory does not exist, which the runtime reports better.
+  // Errors: a symbolic link, not a regular file, longer than limits.bytes.
   static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
                                               const hook::JsonLimits& limits = {});
 
@@ -65,10 +65,10 @@ class SpecFile {
   const FileVersion& version() const { return version_; }
   const FileOwner& owner() const { return owner_; }
   int directory() const { return directory_.get(); }
-  // For messages.
+  // Path for messages.
   const std::string& path() const { return path_; }
 
-  // Another text for it, with its owner and mode.
+  // Writes another text to a NewFile with this file's name, owner and mode.
   Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
 
  private:
@@ -80,10 +80,10 @@ class SpecFile {
   FileOwner owner_;
 };
 
-// Removes what writers of a NewFile left in this directory that were killed, and the files of these names. Best effort.
+// Removes temporary files of killed writers, and the files with these names. Best effort.
 void remove_leftovers(int directory, std::span<const std::string_view> also);
 
-// The directory and name of a path, as openat(2) takes them: "x.json" is in ".".
+// Splits a path into directory and name for openat(2): "x.json" is in ".".
 struct PathParts {
   std::string directory;
   std::string name;
