@@ -1,4 +1,4 @@
-// rdma-device-plugin: has the kubelet count HCAs as a resource.
+// rdma-device-plugin: announces HCAs to the kubelet as a resource.
 #include <malloc.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,18 +23,18 @@ using fabric::Result;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
-constexpr std::size_t kLongestSocketName = 64;  // socket_name()
+constexpr std::size_t kLongestSocketName = 64;  // upper limit of socket_name()
 
 Result<void> set_directory(shim::DevicePluginSettings& settings, std::string_view value) {
   if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
-    return fabric::make_error("--plugins `{}`: expected an absolute path that a socket's name has room behind",
-                              fabric::printable(value));
+    return fabric::make_error("--plugins `{}`: expected an absolute path of at most {} bytes", fabric::printable(value),
+                              sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
   settings.directory = value;
   return {};
 }
 
 constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
-    {"plugins", "DIR", "where the kubelet's socket is (/var/lib/kubelet/device-plugins)", set_directory},
+    {"plugins", "DIR", "directory of the kubelet's socket (/var/lib/kubelet/device-plugins)", set_directory},
     hook::kConfigOption<shim::DevicePluginSettings>,
     hook::kRootOption<shim::DevicePluginSettings>,
     hook::kLedgerOption<shim::DevicePluginSettings>,
@@ -43,16 +43,16 @@ constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
 
 std::string help_text() {
   return fabric::wrapped(
-             "rdma-device-plugin: has the kubelet count HCAs as a resource, as a device plugin of Kubernetes.") +
+             "rdma-device-plugin: announces HCAs to the kubelet as a resource, as a device plugin of Kubernetes.") +
          "\n" +
-         fabric::help_lines("  rdma-device-plugin [options]",
-                            "registers with the kubelet, and again when that restarts", 33) +
+         fabric::help_lines("  rdma-device-plugin [options]", "registers with the kubelet, and again after it restarts",
+                            33) +
          "\nOptions (in brackets the default):\n" +
          fabric::option_help(std::span<const fabric::Option<shim::DevicePluginSettings>>(kOptions)) +
          "\nExit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 usage.\n";
 }
 
-// Errors: an unknown option, a value that is missing or of no use.
+// Errors: an unknown option, a missing or invalid value.
 Result<shim::DevicePluginSettings> parse_options(std::span<char* const> arguments) {
   shim::DevicePluginSettings settings;
   TRY_VOID(hook::apply_options<shim::DevicePluginSettings>(kOptions, arguments, "rdma-device-plugin", settings));
@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   const hook::Log log = plugin_log();
+  // Before gRPC's first call, which would write to stderr.
   shim::silence_grpc();
   const auto done = shim::run_device_plugin(*settings, log);
   if (done) return 0;
@@ -86,11 +87,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  // A closed stderr must not end the plugin. The sockets are for root only, as the kubelet is.
   ::umask(0077);
-  ::mallopt(M_ARENA_MAX, 2);  // gRPC has a dozen threads, each of which would have one of its own
+  ::mallopt(M_ARENA_MAX, 2);  // gRPC has a dozen threads, and glibc would allocate one arena for each
   try {
     return run(argc, argv);
-  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
     plugin_log().error({error.what(), 0, {}});
     return kExitFailure;
   }

@@ -24,6 +24,7 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   const auto text = hook::read_text_file(path);
   const auto spec = text ? hook::parse_json(*text, path) : Result<hook::Json>(text.error());
   const auto kind = spec ? hook::text_at(*spec, "kind") : spec.error();
+  // Runtimes ignore an invalid file, and so does this function.
   const hook::Json* list = kind && *kind == hook::kCdiKind ? hook::member(*spec, "devices") : nullptr;
   if (!list || !list->is_array()) return;
   for (const hook::Json& device : *list) {
@@ -31,8 +32,8 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   }
 }
 
-// The kubelet puts its pods' containers below it, with whichever cgroup driver (pkg/kubelet/cm, Kubernetes 1.34:
-// "kubepods.slice", "/kubepods"; kind: "kubelet-kubepods.slice").
+// Cgroup above all containers of the kubelet's pods, with each cgroup driver. Source: pkg/kubelet/cm, Kubernetes 1.34:
+// "kubepods.slice", "/kubepods"; kind: "kubelet-kubepods.slice".
 constexpr std::string_view kPodsGroup = "kubepods";
 
 bool is_in_pods_group(const hook::GrantUser& user) {
@@ -42,7 +43,7 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
-  const auto same = hook::look_at(*user.process);  // after, for the number may be another's by now
+  const auto same = hook::look_at(*user.process);  // read last: the number may have been reused
   return same && *same == hook::Presence::kPresent;
 }
 
@@ -61,7 +62,7 @@ std::map<std::string, std::string> problems_of(const std::vector<Resource>& reso
   return problems;
 }
 
-// What it is, whatever else was read: which HCAs there are.
+// Returns the failure to list HCAs, if any. Failures to read other parts leave the list of HCAs usable.
 const fabric::Unread* unread_hcas(const fabric::Inventory& inventory) {
   const auto found = std::find_if(inventory.unread.begin(), inventory.unread.end(), [](const fabric::Unread& unread) {
     return unread.part == fabric::Unread::Part::kHcas;
@@ -94,7 +95,7 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   }
 }
 
-// One that was a pod's stays so, while its containers end and start again.
+// A pod's grant stays a pod's grant while its containers end and start again.
 bool HoldReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
   if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
@@ -103,6 +104,8 @@ bool HoldReader::is_of_kubelet(const Grant& grant) {
 
 Result<void> HoldReader::read(std::vector<Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
+  // Each grant is a file in this directory, so its mtime changes with every grant and release. Foreign grants are read
+  // each time: their owners may end without a change of the ledger.
   if (stamp == stamp_ && !has_foreign_) return {};
   HcaHolds holds;
   std::set<std::string> keys;
@@ -114,6 +117,7 @@ Result<void> HoldReader::read(std::vector<Error>& unread) {
     add_grant(grant, foreign, holds);
     return {};
   };
+  // Results are stored only after a complete read: after an error the previous grants count.
   TRY(hook::Ledger::for_each_at(ledger_, use, &unread));
   std::erase_if(known_pods_, [&](const std::string& key) { return !keys.contains(key); });
   stamp_ = std::move(stamp);
@@ -127,10 +131,11 @@ HcaHolds HoldReader::of(const fabric::Inventory& inventory, const std::string& r
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
   for (const auto& now : hook::devices_of(names, inventory, root).devices) {
+    // A netdev or an administrator may have renamed the HCA: one device must not have two names.
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
   }
-  HcaHolds holds = holds_;  // also what has no device and was booked by its name
+  HcaHolds holds = holds_;  // includes HCAs without a device, which are booked by name
   for (const auto& [name, device] : devices_) {
     if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
   }
@@ -138,17 +143,19 @@ HcaHolds HoldReader::of(const fabric::Inventory& inventory, const std::string& r
 }
 
 void NodeReader::say_once(const std::string& about, const std::string& what) {
+  // An empty text clears the last one, so that the next failure is logged again.
   if (std::exchange(said_[about], what) != what && !what.empty()) log_.warning(what);
 }
 
 void NodeReader::read_config() {
   auto texts = hook::read_config_texts(node_.config);
+  // Comparing the texts costs less than parsing them.
   if (texts && config_ && *texts == texts_) return say_once("config", "");
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config) {
     const std::string hint = fabric::remedy_of(config.error());
     return say_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
-                                  (config_ ? "; the configuration before it stays" : ""));
+                                  (config_ ? "; the previous configuration stays in use" : ""));
   }
   say_once("config", "");
   texts_ = std::move(*texts);
@@ -158,8 +165,9 @@ void NodeReader::read_config() {
   if (!counts) log_.warning("no pool of config.json has a \"resource\": nothing to announce");
 }
 
-// GIDs for children, VFs for exclusive HCAs.
+// Reads GIDs for the limit of children, and VFs for exclusive HCAs.
 fabric::HcaFacts NodeReader::facts() const {
+  // Each fact costs reads in sysfs for every HCA, so only required facts are read.
   fabric::HcaFacts facts{.driver = true, .link_layer = true, .place = true, .rate = true, .pfs = true};
   for (const hook::Pool& pool : config_->pools) {
     if (!pool.resource) continue;
@@ -170,7 +178,7 @@ fabric::HcaFacts NodeReader::facts() const {
   return facts;
 }
 
-// One line for each HCA would be enough, but who reads the kubelet's numbers knows IDs.
+// Logs one line per device, because the kubelet and its users identify devices by ID.
 void NodeReader::say_changes(const std::vector<Resource>& now) const {
   const auto before = problems_of(resources_);
   for (const auto& [device, problem] : problems_of(now)) {
@@ -193,8 +201,8 @@ void NodeReader::say_changes(const std::vector<Resource>& now) const {
 void NodeReader::say_other_kinds(const std::vector<std::string>& others) {
   say_once("kinds", others.empty()
                         ? ""
-                        : fmt::format("of another rate or link layer than most of their pool, and not counted "
-                                      "unless they were before: {}",
+                        : fmt::format("not added, because their rate or link layer differs from most HCAs of their "
+                                      "pool: {}",
                                       fabric::printable(fabric::join(others, ", "))));
 }
 
@@ -204,11 +212,13 @@ void NodeReader::note_moved(const HcaHolds& now) {
   for (const auto& [name, hold] : now)
     if (hold.units > 0) held.emplace(name, hold.units);
   std::set<std::string> names;
+  // The first read has nothing to compare with: an HCA that is held at the start did not move.
   if (held_) {
     for (const auto* one : {&*held_, &held})
       for (const auto& [name, units] : *one)
         if (held_->contains(name) != held.contains(name) || held_->at(name) != held.at(name)) names.insert(name);
   }
+  // Entries are dropped after kSettling, so the map cannot grow.
   std::erase_if(moved_at_, [&](const auto& moved) { return time - moved.second >= kSettling; });
   for (const std::string& name : names)
     moved_at_[name] = time;
@@ -230,7 +240,8 @@ bool NodeReader::read() {
   if (!config_) return false;
   std::vector<Error> unread;
   const auto held = holders_.read(unread);
-  say_once("ledger", held ? "" : held.error().message + "; who held HCAs before counts as holding them");
+  // A failed part keeps its last known state: a read error must not remove devices from the kubelet.
+  say_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
   say_once("grants", unread.empty() ? "" : unread.front().message);
   const auto inventory = hook::read_whole_node(*config_, node_, facts());
   if (!inventory) {
@@ -243,6 +254,7 @@ bool NodeReader::read() {
   }
   say_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
+  // Before count_resources(): a change of grants explains problems that may pass.
   note_moved(holds);
   std::vector<std::string> others;
   auto now = count_resources(*inventory, *config_, holds, resources_, &others);

@@ -1,4 +1,4 @@
-// What the plugin announces, read from the node: configuration, ledger, HCAs.
+// Reads configuration, ledger and HCAs of the node, and derives the resources that the plugin announces.
 #pragma once
 
 #include <chrono>
@@ -22,24 +22,25 @@
 
 namespace shim {
 
-// Names of the devices of kind rdma-init.io/hca that *.json files in /etc/cdi and /var/run/cdi describe, where every
-// runtime looks, by which it knows what a CDI device is. root: stands before both directories. Of a file that cannot be
-// read or parsed there are none: the runtimes ignore it as well.
+// Returns the names of the devices of kind rdma-init.io/hca that *.json files in /etc/cdi and /var/run/cdi describe.
+// All runtimes resolve CDI devices from these directories. root: prefix of both directories. A file that cannot be read
+// or parsed is ignored, as runtimes do.
 std::set<std::string> described_cdi_devices(const std::string& root);
 
-// Pure: what a grant adds. By what its HCAs are booked as. A vanished one adds nothing.
+// Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
-// Who holds what, as the ledger has it: for the kubelet's own pods nothing changes, what others hold it cannot give.
-// Reads it again only when it has changed, or when somebody holds HCAs who may end without a word of it:
-// not the kubelet's pods, whose grants are returned by their runtime.
+// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices; all
+// other grants are foreign and do. The ledger is read again only if it has changed, or while foreign grants exist:
+// their owners may end without a change of the ledger, while runtimes release the grants of pods.
 class HoldReader {
  public:
   explicit HoldReader(std::string ledger) : ledger_(std::move(ledger)) {}
-  // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
-  // then what was read last stays.
+  // unread: receives the grants that cannot be read. Without a ledger nothing is held. Errors: of the ledger; the
+  // result of the last read then stays.
   Result<void> read(std::vector<Error>& unread);
-  // By the names that HCAs have now; of one that is away, as in a pod's network namespace, by the name that it had.
+  // Returns the holds by the current name of each HCA. An HCA that is not visible, as in a pod's network namespace, has
+  // its last name.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
 
  private:
@@ -48,21 +49,22 @@ class HoldReader {
   std::vector<std::int64_t> stamp_;  // of the directory of grants
   bool has_foreign_ = false;
   HcaHolds holds_;
-  hook::HcaDevices devices_;          // of each HCA that was seen, by its name
-  std::set<std::string> known_pods_;  // keys of grants that a pod was seen to have
+  hook::HcaDevices devices_;          // of each HCA that was visible, by its name
+  std::set<std::string> known_pods_;  // keys of grants that a pod has used
 };
 
 class NodeReader {
  public:
-  // Both have to outlive it.
+  // The references must outlive this object.
   NodeReader(const hook::NodeSettings& node, const hook::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
 
-  // Reads all of it. What cannot be read is said once, and what was read last stays: of a configuration that is wrong
-  // the one before, of a node whose HCAs cannot be listed what was announced. False: there has been no configuration
-  // yet.
+  // Reads the whole node. A part that cannot be read is logged once and keeps its previous state: an invalid
+  // configuration the previous one, HCAs that cannot be listed the announced ones. Returns false until there was a
+  // valid configuration.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
-  // When to read it again although nothing changes: what is held back until then may be announced. nullopt: nothing is.
+  // Returns the time of the next read that is due without any change: keep_settling() withholds problems until then.
+  // nullopt: none.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 
@@ -80,9 +82,9 @@ class NodeReader {
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;
-  std::optional<std::map<std::string, unsigned>> held_;  // how much of each HCA was held; nullopt: not read yet
+  std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, std::string> said_;  // by what it is about
+  std::map<std::string, std::string> said_;  // last message by subject
 };
 
 }  // namespace shim

@@ -25,7 +25,7 @@ HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
   return found == holds.end() ? HcaHold() : found->second;
 }
 
-// "port 1 is DOWN": of "1: DOWN".
+// "port 1 is DOWN", from the kernel's "1: DOWN".
 std::string ports_text(const fabric::Hca& hca) {
   std::vector<std::string> ports;
   for (const fabric::Port& port : hca.ports) {
@@ -41,17 +41,18 @@ struct Problem {
   bool may_pass = false;
 };
 
-// Of all devices of an HCA.
+// Returns the problem that all devices of an HCA share.
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
                    const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
+  // An HCA in use by foreign owners is no passing state: the kubelet must not count on it.
   if (room.held && room.units == 0) return {room.why};
   if (!nodes) return {nodes.error().message, true};
   if (node.is_active()) return {};
   return {"has no active port: " + ports_text(*node.hca), true};
 }
 
-// Children take GIDs, in whichever mode they are made.
+// Children take GIDs in both modes that make them.
 std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
   const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
   return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
@@ -70,6 +71,7 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
     hca.rate_gbps = port.rate_gbps();
     hca.is_infiniband = port.is_infiniband();
   }
+  // The kernel reports -1 for a device without a NUMA node.
   if (hca.numa_node && *hca.numa_node < 0) hca.numa_node.reset();
   if (!nodes) return hca;
   for (const hook::PlannedNode& planned : *nodes)
@@ -77,7 +79,7 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
   return hca;
 }
 
-// Of the HCA that was added last.
+// Adds a device of the last HCA in resource.hcas.
 void add_device(std::string id, const Problem& problem, Resource& resource) {
   const std::string name = fabric::printable(resource.hcas.back().name);
   resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
@@ -96,25 +98,28 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   const HcaHold hold = hold_of(counting.holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
   const auto gids = gids_of_children(node, *terms);
+  // More devices than the GID table can serve would never be usable.
   const unsigned count = gids ? std::min(limit, gids->slots / gids->per_child) : limit;
   const unsigned free = limit - std::min(limit, hold.foreign.others);
   for (unsigned number = 1; number <= count; ++number) {
+    // Devices that are held already have their GIDs: only further ones need free slots.
     const bool is_full = gids && number > hold.units + gids->children();
     Problem own = problem;
     if (own.text.empty() && number > free)
-      own.text = fmt::format("has {} of {} places taken outside of Kubernetes", hold.foreign.others, limit);
+      own.text = fmt::format("has {} of {} units allocated outside of Kubernetes", hold.foreign.others, limit);
     if (own.text.empty() && is_full) own.text = gids->text();
     add_device(fmt::format("{}#{}", node.name(), number), own, resource);
   }
 }
 
-// Of an HCA that is not on the node, or of which it is not known whether it still is of the pool.
+// Returns the problem of an HCA that is not on the node, or with an unknown pool.
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
   if (hold.foreign.exclusive_holder) return {"is held by " + *hold.foreign.exclusive_holder};
+  // In a pod's network namespace it is in use, and healthy.
   if (hold.units > 0) return {};
-  return {"is not on the node any more", true};
+  return {"is no longer on the node", true};
 }
 
 void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHolds& holds, Resource& resource) {
@@ -129,7 +134,7 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
   }
 }
 
-// One whose link came up slower is not taken from pods that have it.
+// An announced HCA stays if its link came up at a lower rate: pods may have it.
 bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
   return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
     return std::any_of(resource.hcas.begin(), resource.hcas.end(),
@@ -137,7 +142,7 @@ bool was_announced(const std::vector<Resource>& before, const std::string& hca) 
   });
 }
 
-// The HCAs that containers of nobody here hold, as the decision wants it.
+// The HCAs that containers outside of Kubernetes hold, in the form that the decision takes.
 hook::Holdings foreign_holdings(const HcaHolds& holds) {
   hook::Holdings foreign;
   for (const auto& [name, hold] : holds)
@@ -145,7 +150,7 @@ hook::Holdings foreign_holdings(const HcaHolds& holds) {
   return foreign;
 }
 
-// Which HCAs are near, as small numbers: their common upstream ports, else whether they share a NUMA node.
+// Nearness of two HCAs as a number: the number of common upstream ports, else whether they share a NUMA node.
 class Nearness {
  public:
   explicit Nearness(const std::vector<CountedHca>& hcas) : hcas_(hcas) {}
@@ -164,10 +169,11 @@ class Nearness {
   const std::vector<CountedHca>& hcas_;
 };
 
-// The available IDs of each HCA of which one is, by its place among the resource's.
+// The available IDs of each HCA, by its index in Resource::hcas. HCAs without available IDs are missing.
 using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
 
-// So many HCAs more, each next nearest to those that are chosen. The sum of their nearness, and they.
+// Adds count HCAs to chosen. Each is the one that is nearest to all those chosen before. Returns the sum of their
+// nearness, and the set.
 std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> chosen, std::size_t count,
                                                       const IdsOfHcas& free, const Nearness& near) {
   unsigned sum = 0;
@@ -176,10 +182,12 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
     if (std::find(chosen.begin(), chosen.end(), hca) != chosen.end()) continue;
     for (const std::size_t one : chosen)
       others[hca] += near.of(hca, one);
+    // Without chosen HCAs all candidates start equal.
     others.try_emplace(hca, 0);
   }
   for (; count > 0 && !others.empty(); --count) {
     const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
+      // Equal nearness: prefer the HCA with most free IDs, so that all HCAs fill evenly.
       return std::pair(left.second, free.at(left.first).size()) < std::pair(right.second, free.at(right.first).size());
     });
     sum += best->second;
@@ -192,7 +200,8 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
   return {sum, std::move(chosen)};
 }
 
-// Begun at each HCA, because the nearest set need not have the first; at so many, because a node may have thousands.
+// Starts a search at each HCA, because the nearest set may not contain the first one. The limit bounds the time on
+// nodes with thousands of VFs.
 std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                      const Nearness& near) {
   constexpr std::size_t kMostBeginnings = 32;
@@ -209,7 +218,7 @@ std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_
   return best ? std::move(best->second) : std::vector<std::size_t>();
 }
 
-// The sets of nearest HCAs of each rate and link layer, one behind the other.
+// Returns the nearest HCAs of one rate and link layer, followed by those of the next.
 std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                   const std::vector<CountedHca>& hcas) {
   using Kind = std::pair<double, bool>;
@@ -229,6 +238,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
+  // Order: kinds with enough HCAs, then the kind of required HCAs, then the highest rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
@@ -239,7 +249,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   return chosen;
 }
 
-// No further HCA is left: takes more IDs of the same, one of each in turn.
+// Takes more IDs of HCAs that were chosen before, one of each in turn: no further HCA is free.
 void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids) {
   for (std::size_t before = 0; before != ids.size();) {
     before = ids.size();
@@ -266,6 +276,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (const hook::Pool& pool : config.pools) {
     if (pool.resource) resources[*pool.resource].name = *pool.resource;
   }
+  // An empty request: the pool decides mode, network and limit of each HCA.
   const hook::Request nothing;
   const hook::Candidates among(inventory, nothing, config);
   const hook::Holdings foreign = foreign_holdings(holds);
@@ -298,9 +309,10 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
       CountedHca& hca = resource.hcas[device.hca];
       const auto moment = moved.find(hca.name);
       const CountedDevice* const known = old->find(device.id);
+      // A problem that was announced before stays announced: only a new one is withheld.
       if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
-      hca = old->hcas[known->hca];  // also its nodes, which are not there now
+      hca = old->hcas[known->hca];  // includes its nodes, which do not exist at present
       device.problem = known->problem;
       device.may_pass = false;
     }
@@ -311,8 +323,8 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
                                                std::span<const std::string> must_include, std::size_t size) {
   const std::set<std::string> all(available.begin(), available.end());
   const std::set<std::string> must(must_include.begin(), must_include.end());
-  if (size > all.size()) return make_error("{} devices are asked for, {} are available", size, all.size());
-  if (size < must.size()) return make_error("{} devices are asked for, {} must be among them", size, must.size());
+  if (size > all.size()) return make_error("{} devices are requested, {} are available", size, all.size());
+  if (size < must.size()) return make_error("{} devices are requested, {} must be included", size, must.size());
   IdsOfHcas free;
   std::vector<std::string> unknown;
   std::vector<std::size_t> chosen;
@@ -329,7 +341,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     if (!all.contains(id)) return make_error("device `{}` is not available", fabric::printable(id));
     if (!resource.find(id)) ids.push_back(id);
   }
-  // HCAs of which one must be there have theirs already.
+  // An HCA that must be included has its ID already.
   const std::size_t distinct = chosen.size() + (size - ids.size());
   std::vector<std::size_t> order = best_set(chosen, distinct, free, resource.hcas);
   const std::size_t had = chosen.size();
@@ -349,6 +361,7 @@ Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::sp
   for (const std::string& id : ids) {
     const CountedDevice* device = resource.find(id);
     if (!device) return make_error("{} has no device `{}`", resource.name, fabric::printable(id));
+    // The kubelet may allocate from its cached list before it reads the new health.
     if (!device->problem.empty()) return Error{device->problem};
     places.insert(device->hca);
   }
@@ -372,6 +385,7 @@ std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
 std::string socket_name(std::string_view resource) {
   constexpr std::size_t kLongest = 48;  // sun_path has 108 bytes, /var/lib/kubelet/device-plugins/ takes 32
   std::string name(resource);
+  // A digest is short and still unique for each resource.
   if (name.size() > kLongest) name = hook::text_digest(name);
   std::replace(name.begin(), name.end(), '/', '_');
   return "rdma-init-" + name + ".sock";

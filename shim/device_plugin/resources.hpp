@@ -1,4 +1,4 @@
-// What the plugin announces: the HCAs of pools that have a resource, as devices that Kubernetes counts. Pure.
+// Derives the devices that the plugin announces: the HCAs of pools that have a `resource`. Pure.
 #pragma once
 
 #include <chrono>
@@ -20,72 +20,74 @@ namespace shim {
 
 struct CountedHca {
   std::string name;
-  std::optional<int> numa_node;       // nullopt: none, or not known
+  std::optional<int> numa_node;       // nullopt: none or unknown
   std::vector<std::string> pci_path;  // upstream ports, root first
   std::optional<unsigned> uverbs;     // N of its uverbsN
-  std::vector<std::string> nodes;     // paths, on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm's too
+  std::vector<std::string> nodes;     // same paths on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm
   double rate_gbps = 0;               // of its fastest port
-  bool is_infiniband = false;         // that port's link layer
+  bool is_infiniband = false;         // link layer of that port
   friend bool operator==(const CountedHca&, const CountedHca&) = default;
 };
 
 struct CountedDevice {
-  std::string id;       // "mlx5_0" of an exclusive HCA, "mlx5_0#2" of a shared one
-  std::size_t hca = 0;  // in Resource::hcas
-  std::string problem;  // why it is not healthy: "mlx5_0 is held by container web-1"; empty: it is
-  // The problem is the HCA's own state, as while its netdev moves between namespaces: no node, or no active port.
+  std::string id;       // "mlx5_0" for an exclusive HCA, "mlx5_0#2" for a shared one
+  std::size_t hca = 0;  // index in Resource::hcas
+  std::string problem;  // cause of being unhealthy: "mlx5_0 is held by container web-1"; empty: healthy
+  // The problem is a state of the HCA that may pass, for example no node or no active port while its netdev moves
+  // between namespaces.
   bool may_pass = false;
   friend bool operator==(const CountedDevice&, const CountedDevice&) = default;
 };
 
-// Of one name, of however many pools.
+// The devices of all pools with this resource name.
 struct Resource {
   std::string name;
   std::vector<CountedHca> hcas;        // in rail order
-  std::vector<CountedDevice> devices;  // in that order too
+  std::vector<CountedDevice> devices;  // in rail order
   const CountedDevice* find(std::string_view id) const;
   friend bool operator==(const Resource&, const Resource&) = default;
 };
 
-// Of the ledger, by the HCA's name.
+// How much of an HCA is held, from the ledger.
 struct HcaHold {
-  hook::Holding foreign;  // by whom the kubelet does not know: Podman's and Docker's containers
-  unsigned units = 0;     // of everybody
+  hook::Holding foreign;  // owners unknown to the kubelet: containers of Podman and Docker
+  unsigned units = 0;     // of all owners
 };
 using HcaHolds = std::map<std::string, HcaHold>;
 
-// In the order of their names. before: what was announced last. An HCA of it that is not on the node any more stays: in
-// a pod's network namespace it is healthy, elsewhere it is not. inventory: that which HCAs there are was read. others:
-// gets the names of other_kinds_of().
+// Returns the resources in the order of their names. before: the last announced resources. An HCA of them that is no
+// longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of HCAs
+// must have been readable. `others`: receives the names of other_kinds_of().
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others = nullptr);
 
-// When an HCA was granted or released last, by its name.
+// Time of the last grant or release of an HCA, by its name.
 using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;
-// How long after that a problem that may pass is no news: the HCA and its netdev are then on their way (a real netdev
-// is down for seconds after it has moved), and a waiting pod that the kubelet rejects for it never runs.
+// Time after a grant or release during which new problems that may pass are withheld: a netdev is down for seconds
+// after it has moved. If the kubelet rejects a waiting pod for such a problem, the pod never runs.
 inline constexpr std::chrono::seconds kSettling{30};
-// Puts what was announced before in the place of such problems. now: the time at which `resources` were read.
+// Replaces withheld problems by the announced state. now: the time at which `resources` were read.
 void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
                    std::vector<Resource>& resources);
 
-// What GetPreferredAllocation answers: `size` of the available IDs, with those that must be among them. Distinct HCAs
-// as far as they go. First those of one rate and link layer, because a trainer uses no others together: of the rates
-// that have enough HCAs the highest, then the next one. Of one rate and link layer those that are nearest to each other
-// by their PCI path, then by NUMA node; of equals those with most IDs available, then in rail order. IDs that are not
-// known come last. Errors: there are not so many, more must be among them, one of these is not available.
+// Chooses `size` of the available IDs for GetPreferredAllocation, including must_include. Errors: fewer IDs are
+// available; more IDs must be included; such an ID is not available.
+// Order of preference: distinct HCAs; HCAs of one rate and link layer, because a trainer cannot combine different ones,
+// with the highest rate that has enough HCAs first; HCAs that are nearest by PCI path, then by NUMA node; HCAs with
+// most available IDs; rail order. Unknown IDs come last.
 Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                std::span<const std::string> must_include, std::size_t size);
 
-// The HCAs of these IDs, each once, in rail order. Errors: there is no such device, one of them is not healthy.
+// Returns the HCAs of these IDs, each once, in rail order. Errors: no such device; a device is not healthy.
 Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
-// Whether a container with these HCAs gets the names of CDI devices in place of nodes; empty: none does.
+// Returns true if a container with these HCAs gets CDI device names instead of nodes. Empty: no container does.
 using ByCdi = std::function<bool(const std::vector<const CountedHca*>& hcas)>;
-// Their nodes, each once.
+// Returns the nodes of these HCAs, each once.
 std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas);
 
-// Of the endpoint's socket beside the kubelet's, which has to be short: "rdma-init-vke.volcengine.com_rdma.sock".
+// Returns the file name of the resource's socket in the kubelet's directory: "rdma-init-vke.volcengine.com_rdma.sock".
+// The name is short, because sun_path has 108 bytes.
 std::string socket_name(std::string_view resource);
 
 }  // namespace shim

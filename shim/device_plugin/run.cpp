@@ -31,17 +31,20 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kFirstTry{100};
-constexpr milliseconds kLongestTry{1000};  // a kubelet's socket that is made anew is known within two seconds
-// Events come in bursts, and looking costs as much for one as for a hundred.
+constexpr milliseconds kLongestTry{1000};  // so a new socket of the kubelet is found within two seconds
+// Events come in bursts, and one read serves a whole burst.
 constexpr milliseconds kBurst{100};
+// A node that changes all the time is read at most twice per second.
 constexpr milliseconds kBetweenLooks{500};
 constexpr milliseconds kRetry{200};  // of an Allocate that waits
-// A kubelet that has registered a plugin watches it at once; without the watch it knows no devices.
+// A kubelet that registers a plugin starts ListAndWatch at once. A kubelet without this call knows no devices.
 constexpr seconds kUntilWatched{10};
-// Once it has been registered. What ends sooner is a kubelet that restarts: no line but that of the new registration.
+// A failure that is over within this time after a registration is a restart of the kubelet. It is not logged: the new
+// registration is.
 constexpr seconds kUntilSaid{10};
 
-// Ends poll(2) from another thread, which may come later than the end of who waits.
+// Ends poll(2) from another thread. The callback owns the descriptor too, because it may be called after the destructor
+// of WakeUp.
 class WakeUp {
  public:
   static Result<WakeUp> make() {
@@ -63,15 +66,17 @@ class WakeUp {
   std::shared_ptr<UniqueFd> fd_;
 };
 
-// A resource at its socket, and whether the kubelet knows it.
+// Serves one resource at its socket and registers it with the kubelet.
 class Endpoint {
  public:
   Endpoint(const DevicePluginSettings& settings, const hook::Log& log, const WakeUp& wake, std::string resource)
       : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
 
-  // What there is to do now, and when there may be more. kubelet: who its socket is; empty: it has none.
+  // Does the work that is due. Returns the time of the next call. kubelet: identity of the kubelet's socket; empty: it
+  // has none.
   Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
     const auto now = Clock::now();
+    // A kubelet that starts removes all sockets in its directory, ours too.
     if (server_ && (cdi != cdi_ || file_identity(path()) != socket_)) end();
     if (!server_) {
       if (now < next_try_) return next_try_;
@@ -103,15 +108,17 @@ class Endpoint {
     DeviceServer::Settings server{.socket = path(), .by_cdi = {}, .check = {}, .allocated = {}, .wake = wake_.call()};
     if (cdi) server.by_cdi = [this](const std::vector<const CountedHca*>& hcas) { return are_cdi_devices(hcas); };
     server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
+      // The kernel may reuse the uverbs number for another HCA: a container must not get that one.
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
-      return make_error("{} is not at its node any more; try again", fabric::printable(hca.name));
+      return make_error("{} has another device node now; remedy: try again", fabric::printable(hca.name));
     };
     server.allocated = [this](const std::vector<const CountedHca*>& hcas, const Result<void>& done) {
       std::vector<std::string> names;
       names.reserve(hcas.size());
       for (const CountedHca* hca : hcas)
         names.push_back(hca->name);
+      // The ledger records an allocation only when the container starts: until then this line is its only record.
       hook::EventLine line(done ? "allocated" : "refused");
       line.add("resource", resource_).add("hcas", names);
       if (!done) line.add("because", done.error().message);
@@ -131,21 +138,22 @@ class Endpoint {
     return true;
   }
 
-  // A container with a CDI device that the runtime does not know would not start.
+  // A container does not start with a CDI device that the runtime does not know.
   bool are_cdi_devices(const std::vector<const CountedHca*>& hcas) const {
     const auto described = described_cdi_devices(settings_.node.root);
     const auto missing =
         std::find_if(hcas.begin(), hcas.end(), [&](const CountedHca* hca) { return !described.contains(hca->name); });
     if (missing == hcas.end()) return true;
     log_.warning(
-        fmt::format("no file in /etc/cdi or /var/run/cdi describes `{}={}`: the container gets device nodes; on "
-                    "the node, run `rdma-hook cdi generate --out /var/run/cdi/rdma-init.json`",
+        fmt::format("no file in /etc/cdi or /var/run/cdi describes `{}={}`: the container gets device nodes; "
+                    "remedy: run `rdma-hook cdi generate --out /var/run/cdi/rdma-init.json` on the node",
                     hook::kCdiKind, fabric::printable((*missing)->name)));
     return false;
   }
 
   Clock::time_point register_or_wait(Clock::time_point now, const FileIdentity& kubelet) {
     if (now < next_try_) return next_try_;
+    // Stored now: the kubelet may restart before its answer arrives.
     asked_ = kubelet;
     registration_ =
         Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
@@ -168,13 +176,14 @@ class Endpoint {
     registration_.reset();
   }
 
-  // A kubelet that does not watch has forgotten the resource.
+  // A kubelet without a watch has forgotten the resource: register it again.
   Clock::time_point see_watch(Clock::time_point now) {
     if (server_->watchers() > 0) {
       was_watched_ = true;
       failing_since_.reset();
       return now + seconds(1);
     }
+    // A restarting kubelet ends its watch first and removes our socket a moment later.
     const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
     if (was_watched_ && !unwatched_since_) unwatched_since_ = now;
     const auto until = unwatched_since_.value_or(*registered_at_) + patience;
@@ -185,7 +194,7 @@ class Endpoint {
     return next_try_;
   }
 
-  // A kubelet that is down for an hour is one line.
+  // Logs a failure once, even if the kubelet is down for an hour.
   void fail(const std::string& what) {
     const auto now = Clock::now();
     next_try_ = now + pause_;
@@ -202,11 +211,11 @@ class Endpoint {
   std::unique_ptr<DeviceServer> server_;
   bool cdi_ = false;
   Resource published_;
-  FileIdentity socket_;  // ours
+  FileIdentity socket_;  // of our socket
   std::unique_ptr<Registration> registration_;
-  FileIdentity asked_;                              // by registration_
-  FileIdentity registered_with_;                    // empty: with nobody
-  std::optional<Clock::time_point> registered_at_;  // last; nullopt: never
+  FileIdentity asked_;                              // kubelet of registration_
+  FileIdentity registered_with_;                    // empty: none
+  std::optional<Clock::time_point> registered_at_;  // of the last registration; nullopt: none
   bool was_watched_ = false;
   std::optional<Clock::time_point> unwatched_since_;
   Clock::time_point next_try_;
@@ -234,7 +243,7 @@ class DevicePlugin {
   }
 
  private:
-  // Reads the node when something has changed or it is time to.
+  // Reads the node if it has changed or a read is due. Returns the time of the next read.
   Clock::time_point look() {
     const auto now = Clock::now();
     if (now < next_look_) return next_look_;
@@ -248,6 +257,7 @@ class DevicePlugin {
   Clock::time_point tend() {
     const auto later = Clock::now() + seconds(1);
     if (!has_config_) return later;
+    // The kubelet's directory was replaced: sockets in the old directory are unreachable.
     if (directory_ && !directory_->is_there()) {
       endpoints_.clear();
       directory_.reset();
@@ -255,6 +265,7 @@ class DevicePlugin {
     if (!directory_ && !open_directory()) return later;
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     std::map<std::string, std::unique_ptr<Endpoint>> gone;
+    // Endpoints that stay in `gone` belong to resources that config.json no longer has: their destructors end them.
     gone.swap(endpoints_);
     auto next = later;
     for (const Resource& resource : reader_.resources()) {
@@ -278,7 +289,7 @@ class DevicePlugin {
     return false;
   }
 
-  // True: a signal came.
+  // Returns true if a signal arrived.
   Result<bool> wait_until(Clock::time_point time) {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
     fds.push_back({directory_ ? directory_->fd() : -1, POLLIN, 0});
@@ -291,6 +302,7 @@ class DevicePlugin {
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->take();
+    // Not at once: a burst of events needs one read, and reads must not follow each other without a pause.
     if (kernel_.take()) next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + kBetweenLooks));
     return false;
   }

@@ -1,4 +1,5 @@
-// rdma-device-plugin's life: announce, register, and register again.
+// Main loop of rdma-device-plugin: announces resources, registers them, and registers again after a restart of the
+// kubelet.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ struct DevicePluginSettings {
   hook::NodeSettings node;
 };
 
-// Until SIGTERM or SIGINT. A kubelet that is not there, or goes away, is waited for; so are a configuration that is
-// right, room on a full disk, and another instance that has the kubelet's directory. Errors: what no waiting mends.
+// Runs until SIGTERM or SIGINT. Waits while the kubelet is not running, while the configuration is invalid, while the
+// disk is full, and while another instance has the kubelet's directory. Errors: failures that waiting cannot resolve.
 Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log);
 
 }  // namespace shim

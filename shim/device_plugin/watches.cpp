@@ -20,9 +20,9 @@
 namespace shim {
 namespace {
 
-// include/uapi/rdma/rdma_netlink.h, Linux 6.12: RDMA_NL_GROUP_NOTIFY.
+// RDMA_NL_GROUP_NOTIFY. Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
 constexpr unsigned kRdmaNotify = 4;
-// Of the kernel's own; udev's are another group.
+// Group of the kernel's uevents; udev uses another group.
 constexpr std::uint32_t kKernelUevents = 1;
 
 constexpr std::uint32_t group_bit(unsigned group) {
@@ -34,12 +34,13 @@ fabric::UniqueFd listening(int protocol, std::uint32_t groups) {
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = groups;
+  // A kernel without this protocol or group refuses the socket or the bind: not an error here.
   if (socket.ok() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     socket.reset();
   return socket;
 }
 
-// "add@/devices/...", then NAME=value, each ended by a zero. Other subsystems send many.
+// A uevent is "add@/devices/..." and then NAME=value strings, each with a final zero. Other subsystems send many.
 bool matters(std::string_view uevent) {
   for (const std::string_view subsystem : {"SUBSYSTEM=infiniband", "SUBSYSTEM=net", "SUBSYSTEM=misc"}) {
     if (uevent.find(subsystem) != std::string_view::npos) return true;
@@ -69,7 +70,7 @@ bool KernelEvents::take() const {
     const bool filtered = socket.get() == uevents_;
     for (;;) {
       const auto size = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-      if (size < 0 && errno == ENOBUFS) any = true;  // some are lost
+      if (size < 0 && errno == ENOBUFS) any = true;  // the kernel dropped events
       if (size < 0 && errno != ENOBUFS && errno != EINTR) break;
       if (size > 0) any = any || !filtered || matters({buffer.data(), static_cast<std::size_t>(size)});
       if (size == 0) break;
@@ -83,6 +84,7 @@ using fabric::UniqueFd;
 FileIdentity file_identity(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return {};
+  // Includes ctime, because the kernel may reuse the inode number of a removed socket at once.
   return {static_cast<std::int64_t>(status.st_dev), static_cast<std::int64_t>(status.st_ino), status.st_ctim.tv_sec,
           status.st_ctim.tv_nsec};
 }
@@ -92,6 +94,7 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
+  // A lock on the directory itself: the kubelet removes files in it when it starts.
   if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     if (code == EWOULDBLOCK)
@@ -108,12 +111,14 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
 
 void KubeletDirectory::take() const {
   alignas(inotify_event) std::array<char, 4096> events;
+  // Only the wake-up matters: callers compare the identity of the files.
   while (::read(watch_.get(), events.data(), events.size()) > 0) {
   }
 }
 
 bool KubeletDirectory::is_there() const {
   const FileIdentity now = file_identity(path_);
+  // Without ctime, which changes with each file in the directory.
   return now.size() == identity_.size() && now[0] == identity_[0] && now[1] == identity_[1];
 }
 

@@ -1,4 +1,4 @@
-// What wakes the device plugin: events of the kernel, and files of the kubelet's directory.
+// Events that wake the device plugin: of the kernel, and of files in the kubelet's directory.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,40 @@
 
 namespace shim {
 
-// That something about HCAs, their netdevs or addresses has changed, as the kernel says it: rtnetlink, RDMA netlink
-// (Linux 6.12 and later) and uevents. What has changed is read anew: events are lost where there are many.
+// Reports that HCAs, their netdevs or addresses may have changed, by rtnetlink, RDMA netlink (Linux 6.12 and later) and
+// uevents. The content of events is not used, because the kernel drops events if there are many: the node is read
+// again.
 class KernelEvents {
  public:
-  // Those that can be had; none: what polls sees it all the same.
+  // Opens the sockets that the kernel offers. Without any, polling still finds all changes.
   static KernelEvents open();
-  // Readable: there are some.
+  // Readable when there are events.
   const std::vector<fabric::UniqueFd>& sockets() const { return sockets_; }
-  // Takes all that are there; whether one of them matters.
+  // Reads all pending events. Returns true if one of them matters.
   bool take() const;
 
  private:
   std::vector<fabric::UniqueFd> sockets_;
-  int uevents_ = -1;  // that of sockets_ whose messages do not all matter
+  int uevents_ = -1;  // of sockets_: the one with events that may not matter
 };
 
-// Which file has a name now: device, inode, time of the last change. Empty: none, or it cannot be seen.
+// Identifies the file that has a name: device, inode, time of the last change. Empty: no such file, or stat(2) failed.
 using FileIdentity = std::vector<std::int64_t>;
 FileIdentity file_identity(const std::string& path);
 
-// The directory in which the kubelet and its plugins have their sockets. A kubelet that starts removes the sockets that
-// lie there and makes its own anew.
+// The directory of the sockets of the kubelet and its plugins. A kubelet that starts removes all sockets in it and
+// creates its own again.
 class KubeletDirectory {
  public:
-  // Watched and locked: one plugin of ours at a time. Errors: it is not there; EWOULDBLOCK, another one has it.
+  // Watches and locks the directory, so that one instance of this plugin uses it at a time. Errors: no such directory;
+  // EWOULDBLOCK: another instance has the lock.
   static Result<KubeletDirectory> open(const std::string& path);
-  // Readable: a file came or went.
+  // Readable when a file was created or removed.
   int fd() const { return watch_.get(); }
-  // Takes what is there to be read.
+  // Reads and discards all pending events.
   void take() const;
-  // False: the directory itself is gone, or another one has its name. No event says so while the lock keeps it.
+  // Returns false if the directory was removed or replaced. The kernel sends no event for this, because the open
+  // descriptor of the lock keeps the inode.
   bool is_there() const;
 
  private:

@@ -30,45 +30,48 @@ using hook::Owner;
 
 constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
-// First byte of a job: this, or the method (Event) of the request whose payload follows.
+// First byte of a job: kRecover, or the method (Event) of the request. The payload follows.
 constexpr char kRecover = 'R';
-// Fields of what follows it.
+// Fields of the payload of kRecover.
 constexpr std::uint32_t kGone = 1;
 constexpr std::uint32_t kContainer = 2;
 constexpr std::uint32_t kPod = 3;
 
-// Where rails go: the path of the pod's namespace, which is the runtime's own word. Outside of pods there is none yet.
+// Network namespace of the rails: the path that the runtime reports for the pod. A container outside of a pod has no
+// namespace yet.
 hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
-// What happened, into the log; the counters are for afterwards, when the runtime has its answer.
+// Logs the error. Counters are written after the runtime has its answer.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
+  // Copied: `done` moves into the answer before the counters are written.
   const auto result = done ? Result<void>() : Result<void>(done.error());
   return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
 }
 
 Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
-  // The sandbox stands for itself: its part ends with it.
+  // The sandbox itself is a user of the grant, until the pod ends.
   const Grantee who = TRY(hook::grantee_of(
       asking.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   const auto open = TRY(OpenLedger::open(call));
+  // A pod gets only its booking and rails: devices and variables are set for each container.
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(
       hook::grant(open, asking, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
   return std::string();
 }
 
-// NRI says nothing of the capabilities that the container has.
+// NRI does not report the container's capabilities.
 void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const std::optional<hook::Rlimit>& before,
                             const ContainerAdjustment& adjustment, const hook::Log& log) {
   const bool is_set = !adjustment.rlimits.empty();
   if (plan.memlock && !before && !is_set) {
-    log.warning(fmt::format(
-        "RLIMIT_MEMLOCK is left alone: it is only raised, and what {} gives cannot be seen from another PID "
-        "namespace (hostPID: true)",
-        to_string(asking.caller.engine)));
+    log.warning(
+        fmt::format("RLIMIT_MEMLOCK is not changed: the limit of {} cannot be read from another PID namespace; "
+                    "remedy: set hostPID: true",
+                    to_string(asking.caller.engine)));
   }
   if (plan.capabilities.empty()) return;
   std::optional<std::uint64_t> limit;
@@ -76,43 +79,45 @@ void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const 
   if (!is_set && before) limit = hook::usable(*before);
   if (limit != UINT64_MAX) {
     log.warning(
-        fmt::format("NRI cannot add CAP_IPC_LOCK; RLIMIT_MEMLOCK is {}, and beyond it ibv_reg_mr fails in a "
-                    "container without: use rdma-runtime, or {}",
+        fmt::format("NRI cannot add CAP_IPC_LOCK: ibv_reg_mr fails beyond RLIMIT_MEMLOCK, which is {}; "
+                    "remedy: use rdma-runtime, or {}",
                     hook::limit_text(limit), hook::where_to_add_ipc_lock(asking.caller.engine)));
   } else if (is_set) {
-    log.info("NRI cannot add CAP_IPC_LOCK: RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr");
+    log.info("NRI cannot add CAP_IPC_LOCK: unlimited RLIMIT_MEMLOCK is set instead, which is enough for ibv_reg_mr");
   }
 }
 
 void say_what_is_seen(const hook::Plan& plan, const Asking& asking, const hook::Log& log) {
   if (plan.hcas.empty() || !needs_own_view(asking)) return;
   log.warning(
-      "NRI cannot mount the view of /sys/class/infiniband into a user namespace that may map the node's uid 0: the "
-      "container sees all HCAs; use rdma-runtime, or map other users");
+      "NRI cannot mount the view of /sys/class/infiniband into a user namespace that may map the node's uid 0: all "
+      "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
-// Only `rdma-hook verify` finds the container's cgroup.
+// Only `rdma-hook verify` runs when the container's cgroup exists.
 void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
-      fmt::format("NRI cannot limit the RDMA objects of {}: `rdma-hook verify` does where it is a createRuntime "
+      fmt::format("NRI cannot limit the RDMA objects of {}; remedy: install `rdma-hook verify` as createRuntime "
                   "hook (`rdma-hook install --way nri`)",
                   controller == hook::RdmaController::kV1 ? "a container on cgroup v1" : "several HCAs"));
 }
 
 Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
+  // No process: the container has no init yet, and the requester is the runtime, which outlives the container.
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::grantee_of(asking.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
-  // Its id stands for it, for as long as the runtime knows it.
+  // The container's id represents the container as long as the runtime knows it.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
-  // Another instance of this plugin, or an earlier try, has booked for it.
+  // Another instance of this plugin, or an earlier attempt, may have booked for this container.
   if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
     who = {std::move(holder->owner), std::move(holder->user)};
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, asking.spec, who.user))))
+    // Otherwise their HCAs would be missing for this attempt until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
@@ -137,7 +142,7 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// In the node's network namespace, of each container.
+// Ends the pod's users in a grant of the node's network namespace, where each container owns its grant.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
@@ -145,20 +150,21 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
   return {};
 }
 
-// In its own.
+// Releases a grant that the pod's own network namespace owns.
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
   const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
   if (user == grant.users.end()) return ledger.give_back(grant.owner.key);
-  return Error{fmt::format("cannot return the grant of {}: container `{}` still runs", grant.owner.label,
+  return Error{fmt::format("cannot release the grant of {}: container `{}` still runs", grant.owner.label,
                            fabric::printable(user->id)),
-               EBUSY, "it is returned when that has ended"};
+               EBUSY, "stop that container; the grant is then released"};
 }
 
-// One grant that cannot be returned yet does not keep the others.
+// A grant that cannot be released yet must not delay the release of the other grants.
 Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
   Result<void> all;
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
+    // The id also finds grants of its containers (find_pod_grants()).
     const bool is_pods = grant.owner.kind == Owner::Kind::kNetns;
     keep_first(all, is_pods ? end_pod(grant, ledger) : end_pod_users(grant, request.pod.id, ledger));
   }
@@ -166,7 +172,7 @@ Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Le
 }
 
 Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
-  Ledger::Unread unread;  // recover() names them
+  Ledger::Unread unread;  // recover() reports them
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     for (const hook::GrantUser& user : grant.users) {
       if (is_unbound(grant, user) && user.id == id) TRY_VOID(ledger.leave(grant.owner, user.key));
@@ -175,7 +181,7 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
   return {};
 }
 
-// words: recover_job()'s, each id of a container that is gone or followed by its pod's.
+// payload: of recover_job(). Each kGone is a container; each kContainer is followed by the kPod of its pod.
 Result<void> recover(std::string_view words, const Ledger& ledger, const hook::Log& log) {
   WireReader reader(words);
   std::string_view container;
@@ -207,6 +213,7 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
 
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
+  // Started before the filter is installed, because IPAM plugins are programs.
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   return giver;

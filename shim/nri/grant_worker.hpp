@@ -1,4 +1,4 @@
-// Gives and takes back: what rdma-nri's worker does.
+// Jobs of rdma-nri's worker: grants HCAs to pods and containers, and releases them.
 #pragma once
 
 #include <functional>
@@ -18,23 +18,25 @@
 
 namespace shim {
 
-// What the plugin has its worker do, as bytes: a request as it came, or what is left of containers that are gone.
+// Returns the job of a request, in the form that the runtime sent.
 std::string job_of(const NriRequest& request);
-// pods: of containers whose grant does not name theirs.
+// Returns the job that releases grants of containers that are gone, and recovers the ledger. pods: pod id by container
+// id, for users of grants that lack it.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
 class GrantWorker {
  public:
-  // config has been read by the plugin; with another one there is another worker. Errors: an IPAM helper that is needed
-  // cannot be started.
+  // Starts a worker with a configuration that the plugin has read. A new configuration needs a new worker. Errors: a
+  // required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
-  // job: of the two above. At CreateContainer: what the container asks, the answer create_response()'s. At
-  // RunPodSandbox: the pod's, rails included, without waiting for carrier, gateways or GIDs. At StopContainer and
-  // RemoveContainer what a container held alone is returned, its part in a pod's grant ends; at StopPodSandbox and
-  // RemovePodSandbox the pod's grant is returned. recover_job(): as `rdma-hook recover`, and the grants of these
-  // containers for which nothing but the runtime's word stands; pods are noted. Errors: as the hook's createRuntime,
-  // the ledger's.
+  // Runs a job of job_of() or recover_job(). Errors: as the hook's createRuntime, and those of the ledger.
+  // CreateContainer: grants the requested HCAs; the answer is create_response()'s.
+  // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
+  // StopContainer, RemoveContainer: releases the container's own grant, or ends its part in the pod's grant.
+  // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
+  // recover_job(): as `rdma-hook recover`. Also releases the unbound grants of the containers that are gone, and
+  // records the pods.
   Worker::Answer run(std::string_view job);
 
  private:

@@ -31,7 +31,7 @@ bool is_unbound(const hook::Grant& grant, const GrantUser& user) {
 
 Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   Doubtful found;
-  Ledger::Unread unread;  // recover() names them
+  Ledger::Unread unread;  // recover() reports them
   for (const hook::Grant& grant : TRY(ledger.list(&unread))) {
     if (grant.owner.netns) found.namespaces.insert(grant.owner.netns->path);
     for (const GrantUser& user : grant.users) {
@@ -52,8 +52,8 @@ Result<std::optional<GrantPart>> find_holder(const Ledger& ledger, const hook::C
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
     return user ? Found({owner, *user}) : Found();
   }
-  // In the node's network namespace: a token's grant, or the container's that createRuntime bound it to. Of a pod whose
-  // namespace is gone: the pod's.
+  // In the node's network namespace: a token's grant, or the container's grant after createRuntime bound it. If the
+  // pod's namespace is gone: the pod's grant.
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});
@@ -66,6 +66,7 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
   auto grants = TRY(ledger.find_by_id(id, &unread));
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
   const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
+  // The index by id has no entry for users without a pod id, so the namespace's grant is added.
   if (owner.kind != Owner::Kind::kNetns || std::any_of(grants.begin(), grants.end(), same)) return grants;
   auto grant = ledger.find(owner.key);
   if (!grant) {
@@ -80,7 +81,7 @@ Result<std::vector<GrantPart>> find_earlier_tries(const Ledger& ledger, const ho
                                                   const GrantUser& now) {
   std::vector<GrantPart> earlier;
   if (now.pod.empty() || now.name.empty()) return earlier;
-  Ledger::Unread unread;  // recover() names them
+  Ledger::Unread unread;  // recover() reports them
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(now.id, "")));
   std::vector<hook::Grant> grants;
   if (owner.kind != Owner::Kind::kNetns) {

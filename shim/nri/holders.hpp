@@ -1,4 +1,4 @@
-// Which grant of the ledger is a container's or a pod's that the runtime names.
+// Finds the grants of a container or pod that the runtime names.
 #pragma once
 
 #include <cstdint>
@@ -19,35 +19,37 @@ struct GrantPart {
   hook::GrantUser user;
 };
 
-// One that is seen, or cannot be looked at, holds what it has, whatever the runtime says.
+// Returns true if the user's process lives or cannot be checked: its grant then stays, whatever the runtime reports.
 bool has_process(const hook::GrantUser& user);
-// A token without a process is one of rdma-nri's: the container's id stands for it.
+// Returns true for a user that only its container id represents: a token's grant without a process, made by rdma-nri.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
-// What is to be heard or seen of containers and pods, by one look at all grants.
+// Users and namespaces that need a report of the runtime or of the kernel. Collected in one pass over all grants.
 struct Doubtful {
-  // For which nothing but that word stands: of the node's network namespace, and bound by no hook. With Grant::since.
+  // Unbound containers by id, with Grant::since: in the node's network namespace, and not bound by a hook. Only the
+  // runtime can report their end.
   std::map<std::string, std::int64_t> unbound;
-  // Whose grant does not say of which pod they are: given by a hook, or by an earlier version of this plugin.
+  // Containers without a pod id in their grant: granted by a hook, or by an earlier version of this plugin.
   std::set<std::string> podless;
-  // Paths of the network namespaces that hold grants.
+  // Paths of the network namespaces that own grants.
   std::set<std::string> namespaces;
 };
-// Errors: the ledger's.
+// Errors: of the ledger.
 Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
-// The container's part in the pod's grant, or its own; nullopt: it has none. Errors: the ledger's.
+// Returns the container's part in the pod's grant, or its own grant; nullopt: it has none. Errors: of the ledger.
 Result<std::optional<GrantPart>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                              const std::string& id);
 
-// Users of the pod that are earlier containers of this name and whose process is not seen: their creation failed after
-// CreateContainer, and the runtime did not say so. The kubelet creates a container of a name only once the one before
-// it has ended (kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36). Errors: the ledger's.
+// Returns users of the pod that are earlier containers of the same name without a process. Their creation failed after
+// CreateContainer, and the runtime did not report it. The kubelet creates a container only after the previous container
+// of that name has ended. Source: kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36. Errors: of the
+// ledger.
 Result<std::vector<GrantPart>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                   const hook::GrantUser& now);
 
-// The pod's grant, and those of its containers that have their own. CRI-O and containerd 1.7 tell of a pod's end when
-// its network namespace is gone already (recorded: CRI-O 1.37.0; tried: 1.7.24): then the pod's id leads to it. What of
-// them cannot be read goes into `unread`. Errors: the ledger's.
+// Returns the pod's grant, and the grants that its containers own. unread: receives the grants that cannot be read.
+// CRI-O and containerd 1.7 report the end of a pod after its network namespace is gone (recorded: CRI-O 1.37.0; tried:
+// 1.7.24). The grant is then found by the pod's id. Errors: of the ledger.
 Result<std::vector<hook::Grant>> find_pod_grants(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                  const std::string& id, hook::Ledger::Unread& unread);
 

@@ -1,4 +1,4 @@
-// rdma-nri: gives containers of containerd and CRI-O their RDMA devices, as an NRI plugin.
+// rdma-nri: adds RDMA devices to containers of containerd and CRI-O, as an NRI plugin.
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return run(argc, argv);
-  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
     hook::Log::to_stderr("rdma-nri").error({error.what(), 0, {}});
     return kExitFailure;
   }

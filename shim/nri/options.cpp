@@ -31,20 +31,21 @@ Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
 
 constexpr fabric::Option<NriPluginOptions> kOptions[] = {
     {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
-    {"index", "NN", "two digits: plugins are asked in this order (10)", set_identity<&PluginIdentity::index>},
+    {"index", "NN", "two digits: runtimes call plugins in this order (10)", set_identity<&PluginIdentity::index>},
     {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
-    {"engine", "NAME", "containerd or crio, of a runtime that calls itself otherwise", set_engine},
+    {"engine", "NAME", "containerd or crio, if the runtime has another name", set_engine},
     hook::kConfigOption<NriPluginOptions>,
     hook::kRootOption<NriPluginOptions>,
     hook::kLedgerOption<NriPluginOptions>,
     hook::kHelpOption<NriPluginOptions>,
     hook::kVersionOption<NriPluginOptions>};
 
-// A runtime that starts the program gives it no arguments and three variables.
+// A runtime that starts the program passes no arguments but three variables.
 void take_environment(NriPluginOptions& options, const std::function<const char*(const char*)>& variable) {
   const char* const socket = variable("NRI_PLUGIN_SOCKET");
   if (!socket) return;
   options.launched_socket = socket;
+  // NRI connects stderr of a plugin that it starts to /dev/null.
   options.to_syslog = true;
   if (const char* const name = variable("NRI_PLUGIN_NAME")) options.identity.name = name;
   if (const char* const index = variable("NRI_PLUGIN_IDX")) options.identity.index = index;
@@ -55,10 +56,10 @@ void take_environment(NriPluginOptions& options, const std::function<const char*
 std::string nri_help() {
   constexpr std::size_t kText = 34;
   return fabric::wrapped(
-             "rdma-nri: gives containers of containerd and CRI-O their RDMA devices, as a plugin of the Node Resource "
+             "rdma-nri: adds RDMA devices to containers of containerd and CRI-O, as a plugin of the Node Resource "
              "Interface.") +
          "\n" +
-         fabric::help_lines("  rdma-nri [options]", "connects to the runtime, and again when it restarts", kText) +
+         fabric::help_lines("  rdma-nri [options]", "connects to the runtime, and again after it restarts", kText) +
          fabric::help_lines("  /opt/nri/plugins/10-rdma", "the same program, started by the runtime", kText) +
          "\nOptions (in brackets the default):\n" +
          fabric::option_help(std::span<const fabric::Option<NriPluginOptions>>(kOptions)) + "\n" +

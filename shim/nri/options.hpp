@@ -1,4 +1,4 @@
-// The command line of rdma-nri, and what a runtime that starts it says in the environment.
+// Command line of rdma-nri, and the environment that a runtime sets when it starts the program.
 #pragma once
 
 #include <functional>
@@ -21,18 +21,19 @@ struct NriPluginOptions {
   bool version = false;
   std::string socket = kNriSocket;
   PluginIdentity identity{"rdma", "10"};
-  std::optional<hook::Engine> engine;  // nullopt: told by the runtime's name
-  hook::NodeSettings node;             // but for its engine
-  // NRI_PLUGIN_SOCKET: the runtime has started this program and handed it its socket; nullopt: connect to `socket`.
+  std::optional<hook::Engine> engine;  // nullopt: derived from the runtime's name
+  hook::NodeSettings node;             // except its engine
+  // NRI_PLUGIN_SOCKET: the runtime started this program and passed it a socket. nullopt: connect to `socket`.
   std::optional<std::string> launched_socket;
-  bool to_syslog = false;  // then: it has no stderr
+  bool to_syslog = false;  // set with launched_socket: the runtime provides no stderr
 };
 
 inline hook::Log plugin_log(const NriPluginOptions& options) {
   return options.to_syslog ? hook::Log::to_syslog("rdma-nri") : hook::Log::to_stderr("rdma-nri");
 }
 
-// variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a malformed value.
+// Parses arguments and environment. variable: returns a variable of the environment, nullptr if it is not set. Errors:
+// an unknown option, a malformed value.
 Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
                                            const std::function<const char*(const char*)>& variable);
 

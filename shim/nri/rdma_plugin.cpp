@@ -25,12 +25,11 @@
 namespace shim {
 namespace {
 
-// Shares of the time that the runtime waits. A late answer counts as none: the container is created without it.
+// Shares of the runtime's request timeout. The runtime ignores a late answer and creates the container without HCAs.
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
 
-// No creation of a container takes longer: kubelet's own limit for one request to the runtime
-// (--runtime-request-timeout).
+// Longest creation of a container: the kubelet's timeout for one request to the runtime (--runtime-request-timeout).
 constexpr std::chrono::seconds kLongestCreation{120};
 
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
@@ -47,7 +46,7 @@ std::string label_of(const NriPod& pod, const NriContainer& container) {
   return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
 }
 
-// 0.10 or later: "v0.12.0". Empty before NRI 0.12.
+// Returns true for NRI 0.10 or later: "v0.12.0". Runtimes before NRI 0.12 do not report their version.
 bool can_validate(std::string_view nri_version) {
   if (nri_version.starts_with('v')) nri_version.remove_prefix(1);
   const auto version = fabric::version_of(nri_version);
@@ -58,14 +57,15 @@ bool is_rdma_node(const Device& device) {
   return device.path.starts_with("/dev/infiniband/");
 }
 
-// A runtime without CDI drops the devices without a word (containerd 2.0).
+// A runtime without CDI drops the devices silently (containerd 2.0).
 void warn_of_missing_cdi(const NriContainer& container, const hook::Log& log) {
   const std::string kind = std::string(hook::kCdiKind) + "=";
   if (std::any_of(container.devices.begin(), container.devices.end(), is_rdma_node)) return;
   for (const std::string& name : container.cdi_devices) {
     if (!name.starts_with(kind)) continue;
-    log.warning(fmt::format("container {} requests the CDI device `{}` and has no RDMA node: enable CDI in the runtime",
-                            fabric::printable(container.name), fabric::printable(name)));
+    log.warning(fmt::format(
+        "container {} requests CDI device `{}` but has no RDMA device node; remedy: enable CDI in the runtime",
+        fabric::printable(container.name), fabric::printable(name)));
   }
 }
 
@@ -89,6 +89,8 @@ Result<NamespaceEnds> NamespaceEnds::open() {
 Result<void> NamespaceEnds::watch(const std::string& path) {
   if (!events_.ok() || paths_.contains(path)) return {};
   const std::string directory = path.substr(0, path.rfind('/'));
+  // The directory and not the file: a namespace's file is a mount point, and unlink(2) of it is an event of its
+  // directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
   if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
   directories_[watch] = directory;
@@ -103,10 +105,12 @@ bool NamespaceEnds::take() {
     const ssize_t count = events_.ok() ? ::read(events_.get(), buffer.data(), buffer.size()) : -1;
     if (count <= 0) return any;
     for (std::size_t at = 0; at < static_cast<std::size_t>(count);) {
+      // memcpy(3) instead of a cast: reading a char array as an inotify_event would break strict aliasing.
       inotify_event event{};
       std::memcpy(&event, buffer.data() + at, sizeof event);
       const std::string_view name(buffer.data() + at + sizeof event, event.len);
       at += sizeof event + event.len;
+      // Events were lost, or the directory itself is gone: any of its namespaces may have ended.
       any = any || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;
@@ -119,7 +123,7 @@ bool NamespaceEnds::take() {
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
-        // Before the filter, which lets no process execute programs: its IPAM helper has to.
+        // Order: the IPAM helper executes programs, which the filter does not allow.
         const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
@@ -129,6 +133,7 @@ void ConfiguredWorker::set_engine(hook::Engine engine) {
   node_.engine = engine;
   worker_.retire();
   (void)read_config();
+  // A warning is enough: the first request starts the worker again and reports the failure.
   if (const auto started = worker_.start(); !started) log_.warning(started.error().message);
 }
 
@@ -155,7 +160,7 @@ Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
   const auto engine = engine_ ? engine_ : engine_of_runtime(runtime.name);
   if (!engine) {
     return Error{fmt::format("runtime `{}` is not known", fabric::printable(runtime.name)), 0,
-                 "say whose annotations these are: --engine containerd or crio"};
+                 "pass --engine containerd or --engine crio"};
   }
   worker_.set_engine(*engine);
   if (runtime.request_timeout_ms > 0) request_timeout_ = std::chrono::milliseconds(runtime.request_timeout_ms);
@@ -196,15 +201,16 @@ void RdmaPlugin::found(const NriPod& pod) {
 void RdmaPlugin::found(const NriContainer& container) {
   if (doubtful_.podless.contains(container.id)) pods_[container.id] = container.pod_id;
   if (container.stopped) return;
+  // found(NriPod) stores only pods with annotations about RDMA.
   const auto known_pod = asking_pods_.find(container.pod_id);
   const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
-  if (!lacks.has_value() || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
+  if (!lacks.has_value() || !*lacks) return;  // an invalid request is not a missing grant
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
-      fmt::format("container {} ({}) asked for RDMA devices and has no grant: it was created while rdma-nri "
-                  "was not connected; create it anew",
+      fmt::format("container {} ({}) requests RDMA devices but has no grant: it was created while rdma-nri "
+                  "was not connected; remedy: create it again",
                   ungranted_.back().label, fabric::printable(container.id.substr(0, 12))));
 }
 
@@ -212,7 +218,7 @@ Result<void> RdmaPlugin::synchronize_end() {
   synchronized_late_ = Clock::now() - synchronize_began_ > request_timeout_;
   returns_due_ = true;
   asking_pods_.clear();
-  // containerd 1.7 synchronizes while it creates a container, and does not name that one yet.
+  // containerd 1.7 may synchronize during the creation of a container that it does not list yet.
   const std::int64_t now = std::time(nullptr);
   std::chrono::seconds wait{0};
   for (const auto& [id, since] : doubtful_.unbound) {
@@ -239,19 +245,19 @@ void RdmaPlugin::return_what_is_left() {
   const bool ended = ends_.take();
   if (!std::exchange(returns_due_, false) && !ended) return;
   const auto done = worker_.ask(recover_job(std::exchange(gone_, {}), std::exchange(pods_, {})), within(kPodShare));
-  if (!done) log_.warning(fabric::wrap(done.error(), "returning what is left").message);
+  if (!done) log_.warning(fabric::wrap(done.error(), "cannot release unused grants").message);
 }
 
-// Teardown must not fail: what is left is found by the next call, or by `rdma-hook recover`. Of a pod's start an error
-// would do harm: containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses, so that its pause container, shim
-// and mounts stay on the node, once more with every retry of the kubelet's. The pod's first container that asks is
-// given the rails then, or refused with the same words.
+// Only CreateContainer returns errors. Teardown must not fail: the next call or `rdma-hook recover` releases the rest.
+// An error for the start of a pod would do harm. containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses:
+// its pause container, shim and mounts stay on the node, once more for each retry of the kubelet. Instead, the pod's
+// first container that requests HCAs gets the rails, or is refused with the same message.
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = ask_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
-    // The runtime may not speak of it again for long: tried once more when it does not wait.
+    // The runtime may not mention this container again for a long time. Try again between requests.
     release_later(request.container.id);
   }
   return std::string();
@@ -280,12 +286,13 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
     const bool is_there = now != validation.devices.end();
     if (is_there && now->second.major_number == node.major_number && now->second.minor_number == node.minor_number)
       continue;
+    // NRI names the plugin only if it recorded an owner of the device.
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()
                                    ? "another plugin"
                                    : fmt::format("plugin `{}`", fabric::printable(owner->second));
     std::string reason = fmt::format(
-        "NRI {} {} `{}`, which belongs to the HCAs that rdma-nri granted: remove that plugin, or give it a lower index",
+        "NRI {} {} `{}`, a device node of a granted HCA; remedy: remove that plugin, or set a lower index for it",
         plugin, is_there ? "replaced" : "removed", fabric::printable(node.path));
     log_.error(
         Error{fmt::format("container {}: {}", fabric::printable(validation.container_id.substr(0, 12)), reason)});
@@ -313,6 +320,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
           creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
+      // Before the worker grants: the end of the namespace must not be missed.
       if (gives && asking.spec.netns_path) watch(*asking.spec.netns_path);
       return gives;
     }
@@ -320,6 +328,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
       hook::Ledger::Unread unread;
+      // A grant that cannot be read may be the pod's: let the worker report it.
       return !TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty();
     }
     case Event::kStopContainer:
@@ -332,7 +341,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
   }
 }
 
-// It asks for HCAs and holds none. Errors: as parse_request(), the ledger's.
+// Returns true if the container requests HCAs and has no grant. Errors: as parse_request(), and those of the ledger.
 Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& container) {
   const hook::Asking asking = TRY(understand(spec_of(pod, container, worker_.engine())));
   if (!asks(asking)) return false;

@@ -1,5 +1,4 @@
-// rdma-nri's answers to a runtime: who asks is found out here, what they get is the worker's to give
-// (grant_worker.hpp).
+// Answers the requests of a runtime. Decides which containers request HCAs; the worker grants them (grant_worker.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -27,19 +26,19 @@
 
 namespace shim {
 
-// Ends of pods' network namespaces, told by the files that runtimes keep them with.
+// Watches the files by which runtimes keep the network namespaces of pods, to detect the end of a pod.
 //
-// containerd tells no plugin of the end of a pod that is older than the containerd that runs: after a restart it knows
-// the state of containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
+// containerd reports no end of a pod that is older than the running containerd: after a restart it knows the state of
+// containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
 class NamespaceEnds {
  public:
-  // Errors: root has no inotify instance left, or no memory.
+  // Errors: root's limit of inotify instances is reached, or no memory.
   static Result<NamespaceEnds> open();
-  // Readable: a file went from a directory of those that are watched.
+  // Readable when a file was removed from a watched directory.
   int fd() const { return events_.get(); }
-  // From now on; again costs a lookup. Errors: its directory cannot be watched.
+  // Watches a namespace's file. A second call costs one lookup. Errors: the directory cannot be watched.
   Result<void> watch(const std::string& path);
-  // Whether one of those has ended since the last call, or may have. It is watched no more.
+  // Returns true if a watched namespace may have ended since the last call. Stops watching that namespace.
   bool take();
 
  private:
@@ -48,20 +47,21 @@ class NamespaceEnds {
   std::set<std::string> paths_;
 };
 
-// The administrator's configuration as it is now, and a worker that began with it: another one, another worker.
-// Outlives the connections to the runtime.
+// The current configuration of the administrator, and a worker that was started with it. A changed configuration
+// replaces the worker. Outlives the connections to the runtime.
 class ConfiguredWorker {
  public:
-  // Both must outlive it.
+  // The references must outlive this object.
   ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log);
 
-  // engine: tells whose annotations these are. Starts the worker, so that the first container need not wait for it.
+  // Sets the engine, which determines which annotations may request HCAs. Starts the worker early, so that the first
+  // container does not wait for it.
   void set_engine(hook::Engine engine);
   hook::Engine engine() const { return node_.engine; }
-  // Before set_engine(): the worker begins with it.
+  // Call before set_engine(), which starts the worker with this value.
   void set_engine_memlock(const std::optional<hook::Rlimit>& limit) { node_.engine_memlock = limit; }
   const std::string& root() const { return node_.root; }
-  // config.json is parsed again when its text is another.
+  // Returns the configuration. Parses config.json again only if its text has changed.
   const Result<hook::Config>& read_config();
   Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
   // As Worker::ask().
@@ -78,19 +78,19 @@ class ConfiguredWorker {
   Worker worker_;
 };
 
-// A container that was created while no plugin took part.
+// A container that was created while rdma-nri was not connected.
 struct Ungranted {
   std::string id;
-  std::string label;  // "NAMESPACE/POD/CONTAINER", for people
-  pid_t pid = 0;      // of its first process; 0: not told
+  std::string label;  // "NAMESPACE/POD/CONTAINER", for messages
+  pid_t pid = 0;      // of its first process; 0: not reported
 };
 
 class RdmaPlugin : public NriHandler {
  public:
   using Clock = Worker::Clock;
 
-  // engine: nullopt: told by the runtime's name. work_is_due: called when there is something to do between two
-  // requests, when the runtime does not wait for an answer. All references must outlive it.
+  // engine: nullopt: derived from the runtime's name. work_is_due: called when the plugin has work that must wait until
+  // no request is being answered. The references must outlive this object.
   RdmaPlugin(ConfiguredWorker& worker, const hook::Log& log, NamespaceEnds& ends, std::optional<hook::Engine> engine,
              std::function<void()> work_is_due)
       : worker_(worker), log_(log), ends_(ends), engine_(engine), work_is_due_(std::move(work_is_due)) {}
@@ -100,36 +100,38 @@ class RdmaPlugin : public NriHandler {
   void found(const NriPod& pod) override;
   void found(const NriContainer& container) override;
   Result<void> synchronize_end() override;
-  // Errors: of CreateContainer only.
+  // Errors: for CreateContainer only.
   Result<std::string> answer(const NriRequest& request) override;
-  // A later plugin has removed or replaced a node of an HCA that was granted.
+  // Returns a reason if a later plugin removed or replaced a device node of a granted HCA.
   std::string refusal(const NriValidation& validation) override;
 
-  // Synchronize took longer than the runtime waits: NRI 0.6.1 never asks this plugin again, and does not say so.
+  // Returns true if Synchronize took longer than the runtime waits. NRI 0.6.1 then stops calling this plugin without
+  // notice.
   bool synchronized_late() const { return synchronized_late_; }
-  // The containers that were found to lack their grant since the last call; the log has a line for each.
+  // Returns the containers that were found without their grant since the last call. Each has a warning in the log.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
-  // After Synchronize, or the end of a namespace: has the worker return what no container holds any more.
+  // Lets the worker release grants that no container uses any more, if Synchronize or the end of a namespace requires
+  // it.
   void return_what_is_left();
 
-  // When to ask the runtime once more for the containers of grants that Synchronize spared, because their creation may
-  // still have been under way. nullopt: there are none.
+  // Time of a second query for the containers that Synchronize spared because their creation may not have finished.
+  // nullopt: there are none.
   std::optional<Clock::time_point> recount_at() const { return recount_at_; }
-  // Those containers, and recount_at() is nullopt from here on.
+  // Returns the spared containers and resets recount_at().
   std::set<std::string> take_spared();
-  // return_what_is_left() returns the grants of these containers, of which the runtime knows nothing.
+  // Marks containers that the runtime does not know: return_what_is_left() releases their grants.
   void end_unknown(std::set<std::string> ids);
 
  private:
   Result<std::string> ask_worker(const NriRequest& request);
-  // Most pods and containers ask nothing and hold nothing.
+  // Returns false for most pods and containers: they request nothing and hold no grant.
   Result<bool> needs_worker(const NriRequest& request);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::Asking> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);
   void watch(const std::string& netns);
-  // Part of the time that the runtime waits, from now on.
+  // Returns the point in time after this share of the runtime's request timeout, from now.
   Clock::time_point within(double share) const;
 
   ConfiguredWorker& worker_;
@@ -140,7 +142,7 @@ class RdmaPlugin : public NriHandler {
   std::chrono::milliseconds request_timeout_{2000};
 
   bool validates_ = false;
-  // Of the last CreateContainer, which the runtime validates before it asks about another container.
+  // Device nodes of the last CreateContainer. The runtime validates a container before it creates the next one.
   struct {
     std::string id;
     std::vector<Device> nodes;
@@ -149,12 +151,12 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
-  std::set<std::string> gone_;  // containers whose unbound grants are to be returned
+  std::set<std::string> gone_;  // containers with unbound grants to release
   std::set<std::string> spared_;
   std::optional<Clock::time_point> recount_at_;
-  // Of Synchronize: pods whose annotations speak of RDMA, and the doubtful_containers() of when it began, without the
-  // unbound ones that the runtime has named since. Not what holds a grant now: another instance may have given it
-  // meanwhile. Then the pods of those whose grant does not name theirs, by the container's id.
+  // State of one Synchronize. Pods with annotations about RDMA. The result of doubtful_containers() from its begin,
+  // without the unbound containers that the runtime has named since; a new query could include grants that another
+  // instance made meanwhile. Pod ids by container id, for users of grants that lack it.
   std::map<std::string, NriPod> asking_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;

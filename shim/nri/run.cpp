@@ -37,16 +37,17 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
-// A connection that lived so long was a good one: the next failure is waited for from the beginning.
+// After a connection that lasted this long, the next failure starts with the shortest pause again.
 constexpr std::chrono::seconds kGoodConnection{10};
-// The plugin answers no container's creation meanwhile, and the runtime waits 2 s for that.
+// The plugin answers no request during a registration, and the runtime waits 2 s for an answer.
 constexpr milliseconds kRegistration{200};
-constexpr const char* kEvictionReason = "asked for RDMA devices and got none: created while rdma-nri was not connected";
+constexpr const char* kEvictionReason =
+    "requests RDMA devices but has no grant: created while rdma-nri was not connected";
 
-// What ends Connection::serve() besides the runtime: a signal, and work of our own.
+// Wakes Connection::serve() for a signal or for work of the plugin.
 class Wake {
  public:
-  // more: a descriptor that is readable when there is work, or -1.
+  // more: a further descriptor that is readable when there is work, or -1.
   static Result<Wake> make(int more) {
     Wake wake;
     wake.signals_ = TRY(hook::ending_signals());
@@ -60,7 +61,7 @@ class Wake {
 
   int fd() const { return any_.get(); }
   void note_work() const { (void)::eventfd_write(work_.get(), 1); }
-  // Until it is closed.
+  // Watches a descriptor until it is closed.
   Result<void> watch(int fd) const {
     epoll_event event{EPOLLIN, {}};
     if (::epoll_ctl(any_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
@@ -70,7 +71,7 @@ class Wake {
     eventfd_t count = 0;
     (void)::eventfd_read(work_.get(), &count);
   }
-  // True: a signal came.
+  // Returns true if a signal arrived.
   bool wait_for_signal(milliseconds pause) const {
     pollfd wait{signals_.get(), POLLIN, 0};
     return ::poll(&wait, 1, static_cast<int>(pause.count())) > 0;
@@ -82,7 +83,8 @@ class Wake {
   UniqueFd any_;
 };
 
-// Of the runtime, which made the other end. None of one in another PID namespace.
+// Returns the runtime's limit: the runtime created the other end of the socket. nullopt: it is in another PID
+// namespace.
 std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -90,11 +92,11 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   return hook::memlock_of(peer.pid);
 }
 
-// A second look at the containers that the runtime knows, over a connection of its own: the plugin's connection, whose
-// loss would leave containers without their devices, goes on meanwhile.
+// A second query of the containers that the runtime knows, over a separate connection. The plugin's own connection
+// stays open: containers that are created without it get no devices.
 class Recount : private NriHandler {
  public:
-  // Connects, registers and returns; the runtime's Synchronize comes later. ids: of containers. Errors: the runtime
+  // Connects and registers, without waiting for the runtime's Synchronize. ids: of containers. Errors: the runtime
   // cannot be reached, or refuses.
   static Result<std::unique_ptr<Recount>> begin(const std::string& socket, const PluginIdentity& identity,
                                                 std::set<std::string> ids) {
@@ -102,15 +104,15 @@ class Recount : private NriHandler {
     auto connected = TRY(connect_socket(socket));
     recount->fd_ = connected.get();
     recount->plugin_ = TRY(NriSession::open(std::move(connected), *recount));
-    // The runtime accepts one plugin at a time, and may be busy with another: then it answers later.
+    // The runtime accepts plugins one at a time. If it is busy with another plugin, it answers later.
     const auto registered = recount->plugin_->register_as(identity, kRegistration);
     if (!registered && registered.error().code != ETIMEDOUT) return registered.error();
     return recount;
   }
-  // Readable when the runtime has sent something.
+  // Readable when the runtime has sent data.
   int fd() const { return fd_; }
-  // Reads what the runtime has sent, without waiting. Returns those ids whose container the runtime does not know, or
-  // knows as stopped; nullopt: it has not named all containers yet. Errors: the connection has ended before.
+  // Reads the available data without waiting. Returns the ids of containers that the runtime does not know, or knows
+  // as stopped. nullopt: the runtime has not listed all containers yet. Errors: the connection ended before.
   Result<std::optional<std::set<std::string>>> step() {
     const auto ended = TRY(plugin_->serve(-1, Connection::Clock::now()));
     if (complete_) return std::optional(missing_);
@@ -121,7 +123,7 @@ class Recount : private NriHandler {
  private:
   explicit Recount(std::set<std::string> ids) : ids_(std::move(ids)) {}
 
-  // NRI takes no event for all of them: this one is rare.
+  // NRI requires at least one event. This one is rare.
   Result<std::vector<Event>> configure(const RuntimeInfo& /*runtime*/) override {
     return std::vector<Event>{Event::kRemovePodSandbox};
   }
@@ -169,7 +171,7 @@ class Loop {
   }
 
  private:
-  // One connection, to its end.
+  // Serves one connection until it ends.
   Result<Connection::Ended> serve(UniqueFd socket) {
     worker_.set_engine_memlock(memlock_of_peer(socket));
     RdmaPlugin handler(worker_, log_, ends_, options_.engine, [this] { wake_.note_work(); });
@@ -186,14 +188,16 @@ class Loop {
       }
       if (ended != Connection::Ended::kStopped || wake_.wait_for_signal(milliseconds(0))) return ended;
       wake_.take_work();
+      // The runtime waits for no answer here, so this work delays no request.
       if (recount) go_on(recount, handler);
-      if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime waits: connecting anew"};
+      if (handler.synchronized_late())
+        return Error{"Synchronize took longer than the runtime's request timeout: connecting again"};
       handler.return_what_is_left();
       evict(*plugin, handler.take_ungranted());
     }
   }
 
-  // What cannot be asked is held: the next Synchronize asks again.
+  // If the runtime cannot be queried, the grants stay. The next Synchronize queries it again.
   std::unique_ptr<Recount> begin_recount(const std::set<std::string>& spared) {
     auto recount = Recount::begin(options_.socket, options_.identity, spared);
     auto watched = recount ? wake_.watch((*recount)->fd()) : recount.error();
@@ -214,8 +218,7 @@ class Loop {
   }
 
   void keep(Error error) {
-    const char* const what =
-        "grants of containers that the runtime does not name are held until rdma-nri connects again";
+    const char* const what = "grants of containers unknown to the runtime stay until rdma-nri connects again";
     log_.warning(fabric::wrap(std::move(error), what).message);
   }
 
@@ -226,18 +229,18 @@ class Loop {
     for (const Ungranted& container : ungranted) {
       const auto asked = plugin.evict(container.id, kEvictionReason);
       if (!asked)
-        log_.warning(fabric::wrap(asked.error(), fmt::format("evicting container {}", container.label)).message);
-      // The answer says nothing: up to NRI 0.12.2 the runtime's side drops evictions that are asked for this way.
+        log_.warning(fabric::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
+      // The answer does not show success: up to NRI 0.12.2 the runtime drops evictions of this request.
       const auto ended = end_container(container.id, container.pid);
       if (ended) {
         log_.warning(fmt::format("evicted container {}", container.label));
       } else {
-        log_.error(fabric::wrap(ended.error(), fmt::format("evicting container {}", container.label)));
+        log_.error(fabric::wrap(ended.error(), fmt::format("cannot evict container {}", container.label)));
       }
     }
   }
 
-  // A runtime that is down for an hour is one line.
+  // Logs a failure once, even if the runtime is down for an hour.
   void say_once(const std::string& what) {
     if (what == said_) return;
     said_ = what;
@@ -254,16 +257,17 @@ class Loop {
 
 }  // namespace
 
-// First the descriptor, then the look at whose process it is: from then on the number cannot become another's.
+// Order: open the descriptor first, then check the process. An open pidfd pins the process, so the number cannot be
+// reused between check and kill.
 Result<void> end_container(const std::string& id, pid_t pid) {
-  if (pid <= 0 || id.empty()) return make_error("the runtime did not say which process it is");
+  if (pid <= 0 || id.empty()) return make_error("the runtime reported no process");
   const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.ok()) {
     if (errno == ESRCH) return {};
     return sys_error(errno, "process {}", pid);
   }
-  // Runtimes name the cgroup after the container, some with a prefix and `.scope`.
-  // This /proc, whatever --root says: the number is one of this PID namespace.
+  // Runtimes include the container's id in the name of its cgroup, some with a prefix and `.scope`. Reads this PID
+  // namespace's /proc, whatever --root is.
   const auto cgroups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
   if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
     return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
@@ -274,6 +278,7 @@ Result<void> end_container(const std::string& id, pid_t pid) {
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
   auto opened = NamespaceEnds::open();
+  // Without inotify the plugin still works: later calls find the ended namespaces.
   if (!opened) log.warning(opened.error().message);
   NamespaceEnds ends = opened ? std::move(*opened) : NamespaceEnds();
   const Wake wake = TRY(Wake::make(ends.fd()));

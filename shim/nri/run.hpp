@@ -1,4 +1,4 @@
-// rdma-nri's life: connect, serve, and connect again.
+// Main loop of rdma-nri: connects, serves and reconnects.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,14 @@
 
 namespace shim {
 
-// Until SIGTERM or SIGINT, or of a plugin that the runtime started until that closes the connection. A runtime that is
-// not there, or goes away, is waited for: pauses of 0.1 s at first, up to 5 s. Errors: what no waiting mends, such as
-// NRI_PLUGIN_SOCKET without a socket.
+// Runs until SIGTERM or SIGINT, or, if the runtime started the program, until it closes the connection. Waits for a
+// runtime that is not running, with pauses of 0.1 s to 5 s. Errors: failures that waiting cannot resolve, such as an
+// invalid NRI_PLUGIN_SOCKET.
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log);
 
-// For containers that the runtime does not end itself: kills the first process of one; one that is gone already is no
-// error. Errors: pid 0 (the runtime did not say it), a process that is not in a cgroup of this container.
+// Kills the first process of a container that the runtime itself does not evict. A process that is gone is not an
+// error. Errors: pid 0, which means that the runtime reported none; a process that is not in a cgroup of this
+// container.
 Result<void> end_container(const std::string& id, pid_t pid);
 
 }  // namespace shim

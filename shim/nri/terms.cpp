@@ -17,7 +17,7 @@ const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespac
   return found == namespaces.end() ? nullptr : &*found;
 }
 
-// As the engines write them into config.json (hook::pod_identity).
+// Sets the annotations that engines write into config.json (hook::pod_identity).
 void set_identity(const NriPod& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
   const bool crio = engine == hook::Engine::kCrio;
   for (const auto& [of_crio, of_containerd, value] : std::initializer_list<std::array<std::string_view, 3>>{
@@ -30,7 +30,7 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
     spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
 }
 
-// nullopt: the node's.
+// nullopt: the node's network namespace.
 std::optional<std::string> netns_of(const NriPod& pod) {
   const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
   if (!network || network->path.empty()) return std::nullopt;
@@ -51,11 +51,12 @@ Result<void> add_device(const hook::PlannedNode& node, const NriContainer& conta
   if (found->type == "c" && found->major_number == *node.major && found->minor_number == *node.minor) return {};
   return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, found->type,
                            found->major_number, found->minor_number, *node.major, *node.minor),
-               0, "take that device away, or have the device plugin read the numbers anew"};
+               0, "remove that device, or restart the device plugin that added it"};
 }
 
-// Rlimits of the container are told from NRI 0.11 on (containerd 2.3, CRI-O 1.36); where a runtime sets one twice, the
-// later one holds, which is this. A limit below all that is possible might lower one that cannot be seen.
+// Runtimes report rlimits since NRI 0.11 (containerd 2.3, CRI-O 1.36). If an rlimit is set twice, the later value,
+// which is this one, holds. Without a known limit only an unlimited value is safe: any other could lower the unknown
+// limit.
 void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
   if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
   if (now && hook::usable(*now) >= *plan.memlock) return;
@@ -67,6 +68,7 @@ void add_environment(const hook::Plan& plan, const NriContainer& container, Cont
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
     const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
+    // A variable of the pod's author has priority over ours.
     if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
   }
 }
@@ -90,7 +92,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
 
 hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
   hook::ContainerSpec spec = spec_of(pod, engine);
-  // containerd gives the container only those of the pod's annotations that its configuration lets through.
+  // containerd passes only those of the pod's annotations that its configuration allows.
   for (const auto& [name, value] : container.annotations)
     spec.annotations[name] = value;
   set_identity(pod, container.name, engine, spec);
@@ -98,12 +100,14 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   for (const Device& device : container.devices)
     spec.devices.push_back({device.path, device.type == "b" ? 'b' : 'c', device.major_number, device.minor_number});
   for (const DeviceRule& rule : container.device_rules) {
+    // The last matching rule decides, as in the device cgroup.
     if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow)) {
       spec.may_use_all_devices = rule.allow;
     }
   }
   for (const Mount& mount : container.mounts)
     spec.mounts.push_back({mount.destination, mount.type == "bind"});
+  // Without a namespace of the pod, the container's own entry counts.
   if (!spec.netns_path) {
     const LinuxNamespace* network = find_namespace(container.namespaces, "network");
     spec.has_netns = network != nullptr;
@@ -113,7 +117,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   const LinuxNamespace* user = find_namespace(container.namespaces, "user");
   spec.has_userns = user != nullptr;
   if (user && !user->path.empty()) spec.userns_path = user->path;
-  spec.may_remount = true;  // NRI tells no capabilities
+  spec.may_remount = true;  // NRI does not report capabilities
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == kMemlock) spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }
@@ -147,7 +151,7 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
   add_environment(plan, container, adjustment);
   for (const hook::PlannedMount& mount : plan.mounts)
     adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
-  // A value that another plugin or the engine has set stays: a runtime refuses a container when two set the same.
+  // Keeps a value of another plugin or the engine: a runtime refuses a container if two plugins set the same item.
   if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
     adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));
   if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;

@@ -1,4 +1,4 @@
-// What a runtime tells a plugin, in the terms in which the hook decides, and a plan in the runtime's. Pure.
+// Converts between NRI's messages and the terms of the hook: requests to specifications, plans to adjustments. Pure.
 #pragma once
 
 #include <optional>
@@ -14,33 +14,35 @@
 
 namespace shim {
 
-// The names that containerd and CRI-O give themselves in Configure: "containerd", "cri-o". nullopt: another runtime.
+// Returns the engine for a runtime's name in Configure: "containerd" or "cri-o". nullopt: another runtime.
 std::optional<hook::Engine> engine_of_runtime(std::string_view name);
 
-// A container of the pod. What the engine itself knows of it, namespace, names, uid and sandbox, comes from NRI's own
-// fields and stands over annotations of these names.
+// Returns the specification of a container in the pod. Namespace, names, uid and sandbox come from NRI's own fields,
+// which replace annotations of these names.
 hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine);
-// The pod as a container that asks by the pod's annotations alone: for what is given before there is any.
+// Returns the pod as a container that requests only by the pod's annotations, for a grant before any container exists.
 hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
 
-// The container or pod that a request is about.
+// Returns the specification of the container or pod of a request.
 hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 
-// What of the plan the container lacks: what it has already, of the pod's own description or an earlier plugin's, is
-// left out, because a runtime refuses a container when two set the same. token: becomes the annotation by which
-// createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
-// Errors: a device at one of our paths with another number; a node whose number is not known.
-// inherited: RLIMIT_MEMLOCK of the runtime; nullopt: not known. controller: of the node, kNone: limits are left out.
+// Returns the parts of the plan that the container lacks. Parts that the pod's description or an earlier plugin has
+// already set are left out, because a runtime refuses a container if two plugins set the same item. CAP_IPC_LOCK is not
+// included: NRI has no capabilities (0.12.2).
+// token: becomes the annotation by which createRuntime finds the booking; empty: none. inherited: RLIMIT_MEMLOCK of the
+// runtime; nullopt: not known. controller: of the node; kNone: no limits are set. Errors: the container has a device
+// with another number at one of our paths; a node without a known number.
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
                                            const NriContainer& container,
                                            const std::optional<hook::Rlimit>& inherited = std::nullopt,
                                            hook::RdmaController controller = hook::RdmaController::kNone);
 
-// Whether the adjustment can set the plan's limits: NRI has no RDMA limits (0.12.2) but the files of cgroup v2, and one
-// write to rdma.max sets one HCA's. runc before 1.2 and crun write a value in one go, whatever its lines.
+// Returns true if an adjustment can set the plan's RDMA limits. NRI (0.12.2) has no RDMA limits except through files of
+// cgroup v2, and one write to rdma.max sets one HCA. runc before 1.2 and crun write a value with one write(2), even if
+// it has several lines.
 bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
 
-// What the container has without an adjustment; nullopt: not known.
+// Returns the container's limit without an adjustment; nullopt: not known.
 std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);
 
 }  // namespace shim

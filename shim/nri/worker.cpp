@@ -27,12 +27,12 @@ using Clock = Worker::Clock;
 
 constexpr std::size_t kLargestRequest = std::size_t{16} << 20;
 constexpr std::size_t kLargestAnswer = std::size_t{4} << 20;
-// In front of a request and of an answer: the length of the rest.
+// Each request and answer starts with the length of the rest.
 constexpr std::size_t kHeader = 4;
 // First byte of an answer.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
-// How long a process that was killed is waited for.
+// Time to wait for a killed process.
 constexpr int kEndMs = 50;
 
 std::string error_text(const Error& error) {
@@ -43,14 +43,14 @@ std::string error_text(const Error& error) {
 Error parse_error(std::string_view text) {
   const auto json = hook::parse_json(text, "the worker's answer");
   const auto message = json ? hook::text_at(*json, "message") : Result<std::string>(Error{});
-  if (!message) return {"the worker of rdma-nri gave no answer that could be read", EIO, {}};
+  if (!message) return {"cannot parse the answer of rdma-nri's worker", EIO, {}};
   Error error{*message, 0, {}};
   if (auto hint = hook::text_at(*json, "hint")) error.hint = std::move(hint).value();
   if (const Json* code = hook::member(*json, "code"); code && code->is_number_integer()) error.code = code->get<int>();
   return error;
 }
 
-// False: the plugin is gone.
+// Returns false if the plugin has closed the socket.
 bool read_whole(int fd, char* to, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::read(fd, to, size);
@@ -80,12 +80,12 @@ std::string framed(std::string_view text) {
 Worker::Answer answer_of(const Worker::Serve& serve, std::string_view request) {
   try {
     return serve(request);
-  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
     return {Error{error.what(), ENOMEM, {}}};
   }
 }
 
-// Whether the descriptor is ready for that; false: the deadline has come.
+// Waits until the descriptor is ready for events. Returns false at the deadline.
 Result<bool> wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -98,18 +98,20 @@ Result<bool> wait_for(int fd, short events, Clock::time_point deadline) {
 }
 
 Error too_late() {
-  return {"no time is left: the runtime waits no longer", ETIMEDOUT, "try again; is the node overloaded?"};
+  return {"rdma-nri's worker did not finish within the runtime's request timeout", ETIMEDOUT,
+          "try again; check the load of the node"};
 }
 
 Error ended() {
-  return {"the worker of rdma-nri ended without an answer", EIO, "its log may say why"};
+  return {"rdma-nri's worker ended without an answer", EIO, "check its log"};
 }
 
 }  // namespace
 
-// The socket becomes standard input, one of the three descriptors that isolate() leaves.
+// The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
 void Worker::be_worker(pid_t parent, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have ended before prctl(2): the signal would then never come.
   if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
   const auto isolated = hook::isolate();
   const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
@@ -118,7 +120,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
   while (read_request(STDIN_FILENO, request)) {
     const Answer answer = answer_of(serve, request);
     if (!answer.result) {
-      // First: once the error is out, the plugin kills this process.
+      // Order: the plugin kills this process as soon as it has the error.
       if (answer.afterwards) answer.afterwards();
       (void)hook::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
       break;
@@ -126,6 +128,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
+  // _exit(2): destructors and exit handlers belong to the plugin's process.
   ::_exit(0);
 }
 
@@ -150,6 +153,7 @@ void Worker::retire() {
   socket_.reset();
   ::kill(pid_, SIGKILL);
   ending_.push_back(std::exchange(pid_, 0));
+  // A short wait usually reaps the process at once and leaves no zombie.
   for (int waited = 0; reap(), !ending_.empty() && waited < kEndMs; ++waited)
     (void)::poll(nullptr, 0, 1);
 }
@@ -158,7 +162,7 @@ void Worker::reap() {
   std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
-// Header and request in one piece: the worker would wake up for the first, and go to sleep again.
+// Sends header and request together: with two writes the worker would wake up twice.
 Result<void> Worker::send(std::string_view request, Clock::time_point deadline) {
   const std::string message = framed(request);
   for (std::string_view left = message; !left.empty();) {
@@ -166,7 +170,7 @@ Result<void> Worker::send(std::string_view request, Clock::time_point deadline) 
     if (count > 0) left.remove_prefix(static_cast<std::size_t>(count));
     if (count >= 0 || errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET) return ended();
-    if (errno != EAGAIN) return sys_error(errno, "cannot ask the worker");
+    if (errno != EAGAIN) return sys_error(errno, "cannot send to the worker");
     if (!TRY(wait_for(socket_.get(), POLLOUT, deadline))) return too_late();
   }
   return {};
@@ -184,6 +188,7 @@ Result<std::string> Worker::exchange(std::string_view request, Clock::time_point
     text.append(buffer, static_cast<std::size_t>(count));
     if (text.size() < kHeader) continue;
     const std::size_t size = read_u32(text);
+    // The worker parses untrusted input: its answer is checked like any other.
     if (size == 0 || size > kLargestAnswer + 1) return Error{"the worker's answer is empty or too long", EMSGSIZE, {}};
     if (text.size() < kHeader + size) continue;
     text.erase(0, kHeader);
@@ -193,7 +198,7 @@ Result<std::string> Worker::exchange(std::string_view request, Clock::time_point
 
 Result<std::string> Worker::ask(std::string_view request, Clock::time_point deadline) {
   if (request.size() > kLargestRequest) return Error{"the request is too long", EMSGSIZE, {}};
-  // One that was killed since the last request took nothing of this one with it.
+  // A worker that was killed before this request has not received any part of it.
   pollfd ended_before{socket_.get(), POLLIN, 0};
   if (pid_ != 0 && ::poll(&ended_before, 1, 0) > 0) retire();
   TRY_VOID(start());

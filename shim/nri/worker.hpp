@@ -1,6 +1,6 @@
-// Work that may take long, or come to harm, away from the plugin: in a process beside it, for so long and no longer.
-// What a runtime gets is then always an answer in time; a late one it takes for none, and starts the container with
-// nothing. The process stays for the next request: a fork for each would take longer than what most of them ask for.
+// A process beside the plugin for work that may take long or crash. The plugin kills it at a deadline, so the runtime
+// always gets an answer in time: it treats a late answer as none and starts the container without HCAs. The process
+// stays for later requests, because a fork for each request would take longer than most requests.
 #pragma once
 
 #include <sys/types.h>
@@ -21,10 +21,10 @@ class Worker {
   using Clock = std::chrono::steady_clock;
   struct Answer {
     Result<std::string> result;
-    std::function<void()> afterwards = {};  // done when the answer is out; of an error, before
+    std::function<void()> afterwards = {};  // runs after the answer was sent; after an error, before
   };
   using Serve = std::function<Answer(std::string_view request)>;
-  // Called in the process once it is isolated (hook::isolate): what it says is called for each request.
+  // Called in the new process after hook::isolate(). Returns the function that serves each request.
   using Begin = std::function<Result<Serve>()>;
 
   explicit Worker(Begin begin) : begin_(std::move(begin)) {}
@@ -32,14 +32,14 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker() { retire(); }
 
-  // Starts the process if there is none, with what this one has in memory at that moment, so that the first request
-  // need not wait for it. Errors: no process can be made.
+  // Starts the process, if there is none, with a copy of the plugin's memory. The first request then does not wait for
+  // it. Errors: fork(2) or socketpair(2) fails.
   Result<void> start();
-  // Has the process serve a request of at most 16 MiB and returns its answer of at most 4 MiB, or its error (message,
-  // code, hint). At the deadline the process is killed (ETIMEDOUT): the work has to be of a kind that survives that.
-  // After any error the next request meets a new process. Also errors: a process that ends without an answer.
+  // Sends a request of at most 16 MiB. Returns the answer of at most 4 MiB, or the worker's error (message, code,
+  // hint). Kills the process at the deadline: the work must be safe to interrupt at any point. After any error the next
+  // request starts a new process. Errors: ETIMEDOUT; the process ended without an answer.
   Result<std::string> ask(std::string_view request, Clock::time_point deadline);
-  // The next request meets a new process.
+  // Kills the process. The next request starts a new one.
   void retire();
 
  private:
@@ -49,9 +49,9 @@ class Worker {
   void reap();
 
   Begin begin_;
-  pid_t pid_ = 0;  // 0: there is none
+  pid_t pid_ = 0;  // 0: no process
   fabric::UniqueFd socket_;
-  // Killed, and not gone yet: what waits for a device that does not answer cannot be killed.
+  // Killed but not yet reaped: a process that waits for an unresponsive device cannot be killed.
   std::vector<pid_t> ending_;
 };
 

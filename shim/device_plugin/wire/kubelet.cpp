@@ -30,7 +30,7 @@ constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kUntilHome{10};
 
-// gRPC does not say why it cannot.
+// Returns the cause of a failed listen, which gRPC does not report: binds a socket at the path.
 int why_not_listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -38,6 +38,7 @@ int why_not_listen(const std::string& path) {
   const fabric::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return errno;
+  // The bind succeeded, so the cause was something else: the next attempt may work.
   ::unlink(path.c_str());
   return EAGAIN;
 }
@@ -60,9 +61,11 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (Watch* watch : watches_)
         watch->go_on();
     }
+    // Each call must be finished, or Shutdown() would wait for it.
     for (const Asked& asked : take_waiting())
       allocate(asked, false);
     if (!server_) return;
+    // The deadline cancels calls that the kubelet keeps open.
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     server_->Wait();
   }
@@ -72,7 +75,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    if (!server_) return sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
+    if (!server_) return sys_error(why_not_listen(settings_.socket), "cannot listen on `{}`", settings_.socket);
     return {};
   }
 
@@ -90,6 +93,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
   bool retry() override {
+    // Taken out of the list first: allocate() calls functions that must not run under the mutex.
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const Asked& one) { return allocate(one, now < one.until); });
@@ -99,8 +103,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
  private:
-  // One ListAndWatch. Of lists that come while one is being written only the last is sent: a slow kubelet costs
-  // nothing. All under the service's mutex, but for what gRPC calls.
+  // One call of ListAndWatch. While one list is written, only the latest further list is kept, so a slow kubelet needs
+  // no memory. The service's mutex protects all members; gRPC calls the On functions without it.
   class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
    public:
     explicit Watch(Service& service) : service_(service) {}
@@ -135,7 +139,9 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
         const std::lock_guard lock(service_.mutex_);
         std::erase(service_.watches_, this);
       }
+      // Outside of the lock: the main thread then calls watchers(), which takes it.
       service_.settings_.wake();
+      // gRPC's contract: OnDone() is the last call, and the reactor frees itself.
       delete this;
     }
 
@@ -156,7 +162,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     bool waits = false;
   };
 
-  // Answers; false: it waits for an HCA that is not at its node, or was not and is not healthy yet.
+  // Answers the request. Returns false if it must wait: an HCA is not at its node, or was not and is not healthy yet.
   bool allocate(const Asked& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
@@ -166,10 +172,13 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (const CountedHca* hca : hcas)
         fabric::keep_first(done, settings_.check(*hca));
     }
+    // An unknown or unhealthy device fails at once, unless the request already waited: then the HCA may have left the
+    // list meanwhile.
     if (!done && may_wait && (is_known || asked.waits)) return false;
     if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
+    // Each failed request is reported, also one without a valid container.
     if (!done && containers.empty()) settings_.allocated({}, done);
     asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
     return true;
@@ -185,6 +194,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     {
       const std::lock_guard lock(mutex_);
       if (!ended_) {
+        // gRPC's callback API: a waiting call occupies no thread.
         waiting_.push_back(asked);
         settings_.wake();
         return;
@@ -257,7 +267,7 @@ class Call final : public Registration {
     request_.set_endpoint(request.endpoint);
     request_.set_resource_name(request.resource);
     request_.mutable_options()->set_get_preferred_allocation_available(true);
-    // A connection of its own: one that is shared with the last try also waits as long as gRPC makes that wait.
+    // A connection of its own: a shared one would also wait for gRPC's reconnection backoff of the last attempt.
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1beta1::Registration::NewStub(
@@ -268,6 +278,7 @@ class Call final : public Registration {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   ~Call() override {
+    // The callback uses this object: cancel the call and wait for its end.
     context_.TryCancel();
     std::unique_lock lock(mutex_);
     ended_.wait(lock, [&] { return result_.has_value(); });
@@ -280,11 +291,12 @@ class Call final : public Registration {
 
  private:
   void end(const grpc::Status& status) {
+    // A copy: `this` may be freed before the call below.
     const auto wake_up = wake_;
     {
       const std::lock_guard lock(mutex_);
       result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
-      ended_.notify_all();  // before the lock is gone: the call may go with it
+      ended_.notify_all();  // with the lock: the destructor may free this object as soon as the lock is released
     }
     wake_up();
   }

@@ -1,4 +1,5 @@
-// gRPC over unix sockets: what the kubelet calls, and what it is told. The only part that knows gRPC.
+// The gRPC services over unix sockets: calls of the kubelet, and the registration with it. Only this component uses
+// gRPC.
 #pragma once
 
 #include <atomic>
@@ -12,47 +13,47 @@
 
 namespace shim {
 
-// gRPC writes nothing to stderr: what fails is told by results. Once, before all else.
+// Prevents gRPC from writing to stderr: results carry all failures. Call once, before any other use of gRPC.
 void silence_grpc();
 
-// The service of one resource at a socket of its own. Its calls come in threads of gRPC's.
+// Serves one resource at its own socket. gRPC calls the service in its own threads.
 class DeviceServer {
  public:
   struct Settings {
     std::string socket;  // path
     ByCdi by_cdi;        // called from any thread
-    // Whether the HCA is what it was when it was announced: before a container gets its nodes. One that is not may be
-    // on its way home from a pod that has ended: the scheduler hears of that before the sandbox is taken down. So
-    // Allocate waits for it, ten seconds at most.
+    // Checks before an allocation that the HCA still has its announced device node. Called from any thread. A failure
+    // may pass: the scheduler assigns an HCA again as soon as a pod has ended, before the sandbox is removed and the
+    // kernel moves the HCA to the node. Allocate waits for this up to 10 s.
     std::function<Result<void>(const CountedHca&)> check;
-    // What the kubelet was given, or why not. From any thread.
+    // Reports the allocated HCAs, or the error. Called from any thread.
     std::function<void(const std::vector<const CountedHca*>& hcas, const Result<void>& allocated)> allocated;
-    std::function<void()> wake;  // a watch has begun or ended. From any thread
+    std::function<void()> wake;  // a watch has begun or ended; called from any thread
   };
-  // A socket that lies there is removed. Errors: nobody can listen there.
+  // Starts the service. Replaces an existing socket. Errors: the socket cannot be created.
   static Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
   virtual ~DeviceServer() = default;  // ends all calls and removes the socket
 
-  // To all who watch.
+  // Sends the resource to all watches.
   virtual void publish(Resource resource) = 0;
-  // Looks again at what Allocate waits for. True: it still waits.
+  // Tries the waiting allocations again. Returns true if some still wait.
   virtual bool retry() = 0;
-  // Calls of ListAndWatch that have not ended.
+  // Returns the number of ListAndWatch calls that have not ended.
   virtual std::size_t watchers() const = 0;
 };
 
-// Register, which does not wait.
+// A call of Register that does not block.
 class Registration {
  public:
   struct Request {
     std::string kubelet;   // path of its socket
-    std::string endpoint;  // file name of ours
+    std::string endpoint;  // file name of our socket
     std::string resource;
   };
-  // wake: it has ended. From another thread.
+  // Starts the call. wake: called from another thread when it has ended.
   static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
-  virtual ~Registration() = default;  // waits until it has ended
-  // nullptr: it has not.
+  virtual ~Registration() = default;  // waits until the call has ended
+  // nullptr: the call has not ended.
   virtual const Result<void>* result() const = 0;
 };
 

@@ -18,6 +18,7 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
     v1beta1::Device& listed = *response.add_devices();
     listed.set_id(device.id);
     listed.set_health(device.problem.empty() ? "Healthy" : "Unhealthy");
+    // Without topology the kubelet's topology manager has no preference for the device.
     if (const auto node = resource.hcas[device.hca].numa_node) listed.mutable_topology()->add_nodes()->set_id(*node);
   }
 }
@@ -25,7 +26,7 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
 Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                             v1beta1::PreferredAllocationResponse& response) {
   for (const auto& container : request.container_requests()) {
-    if (container.allocation_size() < 0) return make_error("{} devices are asked for", container.allocation_size());
+    if (container.allocation_size() < 0) return make_error("{} devices are requested", container.allocation_size());
     const auto ids = TRY(preferred_ids(resource, texts_of(container.available_device_ids()),
                                        texts_of(container.must_include_device_ids()),
                                        static_cast<std::size_t>(container.allocation_size())));
@@ -56,6 +57,7 @@ void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, c
       auto& node = *allocated.add_devices();
       node.set_container_path(path);
       node.set_host_path(path);
+      // No "m": containers must not create device nodes.
       node.set_permissions("rw");
     }
   }

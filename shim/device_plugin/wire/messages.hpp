@@ -1,4 +1,4 @@
-// The kubelet's requests and our answers, as messages of the device plugin API. Pure.
+// Converts between the resources and the messages of the device plugin API. Pure.
 #pragma once
 
 #include "shim/device_plugin/resources.hpp"
@@ -9,15 +9,15 @@ namespace shim {
 
 void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& response);
 
-// For each container what preferred_ids() says. Errors: as that; a negative size.
+// Answers each container's request with preferred_ids(). Errors: as preferred_ids(); a negative size.
 Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                             v1beta1::PreferredAllocationResponse& response);
 
-// hcas: those of each container, as far as the first that is an error. Errors: as hcas_of().
+// hcas: receives the HCAs of each container up to the first error. Errors: as hcas_of().
 Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
                             std::vector<std::vector<const CountedHca*>>& hcas);
-// For each container the nodes of its HCAs, or by_cdi their names as CDI devices, and nothing else: the rest is given
-// by the hook, rdma-runtime or rdma-nri.
+// Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. All other parts come from
+// the hook, rdma-runtime or rdma-nri.
 void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, const ByCdi& by_cdi,
                       v1beta1::AllocateResponse& response);
 

@@ -15,22 +15,23 @@ namespace {
 namespace wire = nri::pkg::api::v1alpha1;
 using google::protobuf::RepeatedPtrField;
 
-// Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB.
+// Limit of a pod with its container. Arguments and environment are at most 2 MiB (execve), annotations 256 KiB
+// (Kubernetes).
 constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
-// Of one message: an empty element of a list is two bytes there and some two hundred in memory. More than annotations,
-// arguments and environment that Kubernetes and execve take can have: no author of a pod reaches it.
+// Limit of the fields of one message: an empty list element takes two bytes on the wire and about 200 in memory.
+// Annotations, arguments and environment that Kubernetes and execve accept stay below it.
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
 constexpr std::int32_t kStopped = 4;       // of enum ContainerState
 constexpr std::int32_t kDevicesField = 4;  // of enum Field
 
 // Numbers of the fields that hold messages with lists: pod and container in a request, `linux` in these, `resources` in
-// that of a container. A variable of a container, which has the number of a pod's `linux`, is looked into as well: of
-// at most 128 KiB (execve), it is never too long.
+// the container's `linux`. A container's `env` has the number of a pod's `linux` and is searched too, but at most 128
+// KiB (execve) cannot reach the limit.
 constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
 constexpr std::size_t kContainerLevel = 1;
 constexpr std::uint32_t kMounts = 9;
-constexpr std::uint32_t kOptions = 4;  // of a mount; those of all mounts count as one list
+constexpr std::uint32_t kOptions = 4;  // of a mount; the options of all mounts count as one list
 
 std::size_t count_fields(std::string_view message, std::uint32_t number) {
   std::size_t count = 0;
@@ -40,7 +41,7 @@ std::size_t count_fields(std::string_view message, std::uint32_t number) {
   return count;
 }
 
-// What is no message has as many as could be read: parsing says what is wrong with it.
+// Counts the readable fields of an invalid message: the parser then reports the error.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;
@@ -56,18 +57,19 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
   return std::max({own, most, options});
 }
 
-// level: of the message in a request.
+// level: nesting level of the message in a request.
 template <typename T>
 Result<void> parse(T& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
   if (bytes.size() > kMaxMessage)
     return Error{fmt::format("{} of {} bytes: the limit is {}", what, bytes.size(), kMaxMessage), EMSGSIZE};
   if (const std::size_t fields = most_fields(bytes, level); fields > kMaxFields)
     return Error{fmt::format("{} with a list of {} entries: the limit is {}", what, fields, kMaxFields), EMSGSIZE};
+  // Order: the limits above come first, because protobuf allocates memory for each element.
   if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
   return Error{fmt::format("{} of {} bytes is not valid protobuf", what, bytes.size()), EINVAL};
 }
 
-// These take the strings out of the message.
+// The take_ functions move the strings out of the message.
 std::map<std::string, std::string> take_map(RepeatedPtrField<wire::KeyValue>& entries) {
   std::map<std::string, std::string> values;
   for (auto& entry : entries)
@@ -204,7 +206,7 @@ Result<NriRequest> parse_nri_request(Event method, std::string_view payload) {
   return parse_request_as<wire::PodContainerRequest>(what, method, payload);
 }
 
-// A path that begins with "-" removes the device; one that is set stands in the place of the one that was there
+// A path that begins with "-" removes the device. A path that is set replaces the existing device
 // (pkg/adaptation/result.go, adjustDevices).
 Result<NriValidation> parse_validation(std::string_view payload) {
   wire::ValidateContainerAdjustmentRequest message;
@@ -228,6 +230,7 @@ Result<NriValidation> parse_validation(std::string_view payload) {
   for (auto& owners : *message.mutable_owners()->mutable_owners()) {
     if (owners.key() != validation.container_id) continue;
     for (auto& field : *owners.mutable_value()->mutable_compound()) {
+      // NRI records owners of all adjusted fields; only devices matter here.
       if (field.key() != kDevicesField) continue;
       for (auto& [path, plugin] : take_map(*field.mutable_value()->mutable_owners()))
         validation.owners[path] = plugin.starts_with('-') ? plugin.substr(1) : plugin;
@@ -247,6 +250,7 @@ Result<std::vector<Device>> devices_of_response(std::string_view response) {
 
 std::string create_response(const ContainerAdjustment& adjustment) {
   wire::CreateContainerResponse response;
+  // An empty answer changes nothing in the container.
   if (adjustment == ContainerAdjustment{}) return {};
   auto& adjust = *response.mutable_adjust();
   add_map(*adjust.mutable_annotations(), adjustment.annotations);

@@ -1,4 +1,4 @@
-// What a runtime tells a plugin and a plugin answers, without protobuf, as far as rdma-nri needs it. Strings are UTF-8.
+// The fields of NRI's requests and answers that rdma-nri uses, without protobuf. Strings are UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace shim {
 
 struct LinuxNamespace {
   std::string type;  // "network", "pid", ...
-  std::string path;  // empty: a new one
+  std::string path;  // empty: a new namespace
   friend bool operator==(const LinuxNamespace&, const LinuxNamespace&) = default;
 };
 
 struct NriPod {
   std::string id;
   std::string name;
-  std::string uid;            // of Kubernetes
-  std::string pod_namespace;  // of Kubernetes
+  std::string uid;            // Kubernetes' pod uid
+  std::string pod_namespace;  // Kubernetes' namespace
   std::map<std::string, std::string> annotations;
   std::vector<LinuxNamespace> namespaces;
   friend bool operator==(const NriPod&, const NriPod&) = default;
@@ -32,8 +32,8 @@ struct NriPod {
 struct Mount {
   std::string destination;
   std::string type;
-  std::string source;                // of a container that is told: empty
-  std::vector<std::string> options;  // likewise
+  std::string source;                // empty in a request
+  std::vector<std::string> options;  // empty in a request
   friend bool operator==(const Mount&, const Mount&) = default;
 };
 
@@ -42,20 +42,20 @@ struct Device {
   std::string type;  // "c" or "b"
   std::int64_t major_number = 0;
   std::int64_t minor_number = 0;
-  // nullopt: the runtime's default; of a container that is told: always.
+  // nullopt: the runtime's default; always nullopt in a request.
   std::optional<std::uint32_t> file_mode;
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Of the device cgroup.
+// A rule of the device cgroup.
 struct DeviceRule {
   std::string type;  // "c", "b", "a" or empty: all
   bool has_major = false;
   bool has_minor = false;
   bool allow = false;
-  std::string access = {};  // of "rwm"
+  std::string access = {};  // letters of "rwm"
   friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
 };
 
@@ -76,51 +76,51 @@ struct NriContainer {
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;  // NAME=value
   std::vector<Mount> mounts;
-  std::vector<Device> devices;  // those of earlier plugins included
+  std::vector<Device> devices;  // includes the devices of earlier plugins
   std::vector<DeviceRule> device_rules;
-  std::map<std::string, std::string> unified = {};  // files of its cgroup (v2) and what is written there
+  std::map<std::string, std::string> unified = {};  // cgroup v2 files of the container, and their values
   std::vector<Rlimit> rlimits;                      // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;                      // 0: not started
   std::vector<std::string> cdi_devices = {};  // "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
-  std::set<std::string> net_devices = {};     // of the node, moved into it by the runtime; empty before NRI 0.11
+  std::set<std::string> net_devices = {};     // moved in by the runtime; empty before NRI 0.11
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };
 
-// What to change of a container that is being created. A runtime refuses the container when something is set twice, by
-// this plugin or by another one: a device's path, an rlimit's type, a variable, a mount's destination. A name that
-// begins with "-" removes what has it; rlimits cannot be removed. The runtime allows access to the devices by itself.
+// Changes to a container that is being created. A runtime refuses the container if two plugins, or one plugin twice,
+// set the same item: a device's path, an rlimit's type, a variable, a mount's destination. A name that begins with "-"
+// removes the item; rlimits cannot be removed. The runtime allows access to the devices by itself.
 struct ContainerAdjustment {
   std::map<std::string, std::string> annotations;
   std::vector<Mount> mounts;
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
   std::vector<Rlimit> rlimits;
-  std::map<std::string, std::string> unified =
-      {};  // as the container's; runc before 1.2 and crun write a value at once
+  // As the container's. runc before 1.2 and crun write each value with one write(2).
+  std::map<std::string, std::string> unified = {};
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
 
-// What all plugins together make of a container's devices.
+// The devices of a container after all plugins have adjusted it.
 struct NriValidation {
   std::string container_id;
-  std::map<std::string, Device> devices;      // as the container will have them, by path
+  std::map<std::string, Device> devices;      // final devices by path
   std::map<std::string, std::string> owners;  // by path: the plugin that set or removed it, "INDEX-NAME"
 };
 
-// Configure.
+// Content of a Configure request.
 struct RuntimeInfo {
   std::string name;
   std::string version;
   std::string nri_version;              // empty before NRI 0.12.0
-  std::int64_t request_timeout_ms = 0;  // 0: not said
+  std::int64_t request_timeout_ms = 0;  // 0: not reported
   friend bool operator==(const RuntimeInfo&, const RuntimeInfo&) = default;
 };
 
-// NRI's numbers, known to every runtime since NRI 0.2.0 but for the last: a runtime before NRI 0.10 closes the
-// connection to a plugin that subscribes to it.
+// Event numbers of NRI. All runtimes since NRI 0.2.0 know them, except the last one: a runtime before NRI 0.10 closes
+// the connection to a plugin that subscribes to it.
 enum class Event : std::int32_t {
-  kStateChange = 0,  // no event: the method whose message says which one it is (before NRI 0.12.0)
+  kStateChange = 0,  // not an event: a method; its message has the event (before NRI 0.12.0)
   kRunPodSandbox = 1,
   kStopPodSandbox = 2,
   kRemovePodSandbox = 3,
@@ -135,33 +135,33 @@ enum class Event : std::int32_t {
   kValidateContainerAdjustment = 14,
 };
 
-// A request about a pod or one of its containers.
+// A request about a pod, or about one of its containers.
 struct NriRequest {
   Event event = Event::kStateChange;
   NriPod pod = {};
-  NriContainer container = {};  // of a pod's events: empty
-  // As it came, for another process: what parse_nri_request() made this of. The bytes are the caller's.
+  NriContainer container = {};  // empty for events of a pod
+  // The original request, from which parse_nri_request() made this one, for another process. The caller owns the bytes.
   Event method = Event::kStateChange;
   std::string_view payload = {};
 
   bool of_pod() const { return event <= Event::kRemovePodSandbox; }
 };
 
-// Errors of all that parse: EINVAL for bytes that are not such a message; EMSGSIZE for a pod and container beyond 4
-// MiB, which no kernel could start, or with more than 262,144 fields in one message or options of mounts.
+// Errors of the parsers. EINVAL: the bytes are not such a message. EMSGSIZE: pod and container have more than 4 MiB,
+// which no kernel can start; one message has more than 262,144 fields, or its mounts as many options.
 
-// Where a key comes twice, the last one counts, as in any map of protobuf.
+// If a map has a key twice, the last value counts, as in protobuf.
 Result<NriPod> parse_pod(std::string_view bytes);
 Result<NriContainer> parse_container(std::string_view bytes);
 Result<RuntimeInfo> parse_configure(std::string_view payload);
-// method: the event, or kStateChange, whose message may say an event that NRI has not.
+// method: the event, or kStateChange; the event of its message may be unknown to NRI.
 Result<NriRequest> parse_nri_request(Event method, std::string_view payload);
 
 Result<NriValidation> parse_validation(std::string_view payload);
-// Of an answer to CreateContainer.
+// Returns the devices of an answer to CreateContainer.
 Result<std::vector<Device>> devices_of_response(std::string_view response);
 
-// The answer to CreateContainer.
+// Returns the answer to CreateContainer.
 std::string create_response(const ContainerAdjustment& adjustment);
 
 }  // namespace shim

@@ -12,12 +12,12 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Not CreateContainer, which needs an answer, nor what this version does not know.
+// Excludes CreateContainer, which needs an answer, and events that this version does not know.
 bool is_change(Event event) {
   return event >= Event::kRunPodSandbox && event <= Event::kRemoveContainer && event != Event::kCreateContainer;
 }
 
-// The NRI version whose protocol this is. Runtimes before 0.12.0 skip the field, later ones log it.
+// NRI version of this protocol. Runtimes before 0.12.0 ignore the field, later ones log it.
 constexpr const char* kNriVersion = "v0.12.2";
 
 constexpr std::string_view kDigits = "0123456789";
@@ -28,7 +28,7 @@ constexpr std::string_view kOfNames = "0123456789abcdefghijklmnopqrstuvwxyzABCDE
 struct NriDispatcher::Method {
   std::string_view name;
   Result<std::string> (NriDispatcher::*handle)(const Request& request) = nullptr;
-  Event event = Event::kStateChange;  // of those without handle, which are the handler's to answer
+  Event event = Event::kStateChange;  // of methods without handle, which the handler answers
 };
 
 const NriDispatcher::Method NriDispatcher::kMethods[] = {
@@ -39,7 +39,7 @@ const NriDispatcher::Method NriDispatcher::kMethods[] = {
     {"CreateContainer", nullptr, Event::kCreateContainer},
     {"UpdateContainer", nullptr, Event::kUpdateContainer},
     {"StopContainer", nullptr, Event::kStopContainer},
-    // Since NRI 0.12.0; before, a StateChange each.
+    // Methods since NRI 0.12.0. Earlier runtimes send a StateChange for each.
     {"RunPodSandbox", nullptr, Event::kRunPodSandbox},
     {"StopPodSandbox", nullptr, Event::kStopPodSandbox},
     {"RemovePodSandbox", nullptr, Event::kRemovePodSandbox},
@@ -59,13 +59,14 @@ Result<std::string> NriDispatcher::dispatch(const Request& request) {
   for (const Method& known : kMethods) {
     if (known.name != method) continue;
     if (!configured_ && known.handle != &NriDispatcher::configure)
+      // Requests need the engine and the timeout, which Configure sets.
       return Error{fmt::format("{} before Configure", method), EAGAIN};
     return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
   }
   return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
 }
 
-// NRI before 0.7.0 says nothing of its timeout, but Configure has the same as every request.
+// NRI before 0.7.0 does not report its timeout, but Configure has the same timeout as every request.
 Result<std::string> NriDispatcher::configure(const Request& request) {
   RuntimeInfo runtime = TRY(parse_configure(request.payload));
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(request.timeout_ns));
@@ -73,7 +74,7 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   std::uint32_t events = 0;
   for (const Event event : TRY(handler_.configure(runtime)))
     events |= 1U << (static_cast<std::int32_t>(event) - 1);
-  // NRI reads it as a wish for all events.
+  // NRI interprets zero as a subscription to all events.
   if (events == 0) return Error{"the plugin subscribes to no event", EINVAL};
   configured_ = true;
   std::string response;
@@ -81,10 +82,10 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   return response;
 }
 
-// The runtime closes the connection when `more` is not answered by the same.
+// The runtime closes the connection unless the answer repeats `more`.
 Result<std::string> NriDispatcher::synchronize(const Request& request) {
   if (!synchronizing_) handler_.synchronize_begin();
-  synchronizing_ = false;  // what comes after a failure begins anew
+  synchronizing_ = false;  // a request after a failure starts a new Synchronize
   const bool more = TRY(take_found(request.payload));
   synchronizing_ = more;
   if (!more) TRY_VOID(handler_.synchronize_end());
@@ -93,7 +94,7 @@ Result<std::string> NriDispatcher::synchronize(const Request& request) {
   return response;
 }
 
-// One pod or container in memory at a time. Whether more parts follow.
+// Passes the pods and containers on one at a time. Returns true if more parts follow.
 Result<bool> NriDispatcher::take_found(std::string_view payload) {
   bool more = false;
   WireReader reader(payload);
@@ -112,7 +113,7 @@ Result<bool> NriDispatcher::take_found(std::string_view payload) {
 }
 
 Result<std::string> NriDispatcher::shutdown(const Request& /*request*/) {
-  return std::string();  // no runtime is known to send it
+  return std::string();  // no known runtime sends it
 }
 
 Result<std::string> NriDispatcher::validate(const Request& request) {
@@ -126,6 +127,7 @@ Result<std::string> NriDispatcher::validate(const Request& request) {
 
 Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {
   const NriRequest request = TRY(parse_nri_request(method, payload));
+  // Ignored: a newer runtime may send events that this version does not know.
   if (method == Event::kStateChange && !is_change(request.event)) return std::string();
   return handler_.answer(request);
 }
@@ -133,9 +135,9 @@ Result<std::string> NriDispatcher::answer(Event method, std::string_view payload
 Result<void> check_identity(const PluginIdentity& identity) {
   const auto& [name, index] = identity;
   if (name.empty() || name.find_first_not_of(kOfNames) != std::string::npos)
-    return make_error("plugin name `{}`: letters, digits and `_.+-` are needed", fabric::printable(name));
+    return make_error("plugin name `{}`: expected letters, digits and `_.+-`", fabric::printable(name));
   if (index.size() != 2 || index.find_first_not_of(kDigits) != std::string::npos)
-    return make_error("plugin index `{}`: two digits are needed", fabric::printable(index));
+    return make_error("plugin index `{}`: expected two digits", fabric::printable(index));
   return {};
 }
 
