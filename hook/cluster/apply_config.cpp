@@ -40,7 +40,7 @@ ConfigProblem problem_of(const std::string& file, const Error& error, const char
   return {file, 0, error.message, fabric::remedy_of(error, remedy)};
 }
 
-// The cluster's text in the place of the one that is there, below the node's own.
+// Replaces the cluster's text. It comes first, because the node's own texts have priority.
 std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigText>& present) {
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
@@ -50,17 +50,18 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
   return texts;
 }
 
-// Two programs that write at once would share the temporary.
+// Two programs that write at once would use the same temporary file.
 Result<UniqueFd> lock_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) {
     Error error = sys_error(errno, "open `{}`", fabric::printable(directory));
-    error.hint = fmt::format("make it, root's and of mode 755: install -d -m 755 {}", fabric::printable(directory));
+    error.hint = fmt::format("create it as root: install -d -m 755 {}", fabric::printable(directory));
     return error;
   }
   for (int left = kLockTries; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; --left) {
+    // flock(2) has no timeout, so the lock is polled.
     if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock `{}`", fabric::printable(directory));
-    if (left == 0) return make_error("another `config apply` is at work in `{}`", fabric::printable(directory));
+    if (left == 0) return make_error("another `config apply` runs in `{}`", fabric::printable(directory));
     ::nanosleep(&kLockPause, nullptr);
   }
   return fd;
@@ -70,7 +71,7 @@ bool is_on(const Network& network, const Pool& pool) {
   return network.pool ? *network.pool == pool.name : pool.network == network.name;
 }
 
-// The rails of the network whose netdevs are to be seen, with their addresses; without HCAs to be seen none.
+// Returns the rails of the network with visible netdevs, and their addresses. Returns none if no HCA is visible.
 Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
                                                                           const NodeSettings& node) {
   const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
@@ -93,6 +94,7 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
 
 Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
+  // Only this kind of index depends on addresses of netdevs, which may be invisible.
   if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
     for (const auto& rail : TRY(seen_rails(config, network, node)))
       TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
@@ -106,13 +108,13 @@ Result<void> resolve_slices(const Config& config, const Network& network, const 
   return {};
 }
 
-// What the node has now.
+// Describes the node's current configuration.
 std::string summary_of(const ConfigFiles& present) {
-  if (!present.problems.empty()) return "files that are refused";
+  if (!present.problems.empty()) return "invalid files";
   if (present.texts.empty()) return config_summary({}, Config());
   const auto now = parse_config(present.texts);
   return now.ok() ? config_summary(present.texts, now.config)
-                  : "a configuration with errors, with which no container that asks starts";
+                  : "a configuration with errors: containers that request HCAs do not start";
 }
 
 }  // namespace
@@ -141,14 +143,17 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   };
   const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
   ConfigFiles present = read_config_files(node.config);
+  // A directory that other users can write to makes any check of its files void.
   if (const auto safe = check_config_directories(node.config); lock && !safe && present.problems.empty())
-    present.problems.push_back(problem_of(file, safe.error(), "make it root's alone"));
+    present.problems.push_back(
+        problem_of(file, safe.error(), "make root its owner, and remove write access for other users"));
+  // Describes the old configuration until the new one is written.
   applied.has = summary_of(present);
   auto text = read_cluster_config(directory);
   if (text) applied.digest = text_digest(*text);
   if (!lock) return fail(file, lock.error(), "");
   if (!text) return fail(source, text.error(), "mount a ConfigMap that has the key config.json");
-  // Without all of the node's own files it is unknown if the cluster's text is good together with them.
+  // The cluster's text cannot be validated without all of the node's own files.
   if (!present.problems.empty()) {
     applied.problems = present.problems;
     return applied;
@@ -165,6 +170,7 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.outcome = AppliedConfig::Outcome::kSame;
     return applied;
   }
+  // Last step: each error before it leaves the file unchanged.
   if (auto written = write_node_file("", file, *text); !written) return fail(file, written.error(), "");
   applied.outcome = AppliedConfig::Outcome::kWritten;
   applied.has = config_summary(texts, parsed.config);

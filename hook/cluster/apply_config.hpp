@@ -1,5 +1,5 @@
-// `rdma-hook config apply`: copies a cluster's configuration into the node's cluster/config.json, if it is good
-// together with the node's own files. Otherwise the last good one stays.
+// `rdma-hook config apply`: copies the cluster's configuration to the node's cluster/config.json if it is valid
+// together with the node's own files. Otherwise the last valid configuration stays.
 #pragma once
 
 #include <string>
@@ -11,25 +11,25 @@
 
 namespace hook {
 
-// Whether this node's part of each subnet can be told: one problem for each network of which it cannot. A netdev that
-// cannot be seen, because it is in a container or this process in another network namespace, is not missed.
+// Checks that this node's part of each subnet can be determined. Returns one problem for each network without a result.
+// A netdev that is not visible, because it is in a container or in another network namespace, is not a problem.
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file);
 
 struct AppliedConfig {
   enum class Outcome {
     kWritten,
-    kSame,     // the file says so already
-    kRefused,  // as `problems` say; the file is as it was
+    kSame,     // the file already has this content
+    kRefused,  // `problems` has the reasons; the file is unchanged
   };
   Outcome outcome = Outcome::kRefused;
-  std::vector<ConfigProblem> problems;  // warnings, too
-  std::string digest;                   // of the cluster's text; empty: there is none
-  std::string has;                      // what the node has now, for people
+  std::vector<ConfigProblem> problems;  // includes warnings
+  std::string digest;                   // of the cluster's text; empty: no text
+  std::string has;                      // description of the node's configuration after the call
 };
 
-// Reads DIRECTORY/config.json and the node's files (node.config, whose paths are absolute), and replaces
-// node.config.cluster by a temporary beside it that is renamed, if the text differs. Locks the directory of the file
-// meanwhile. Errors are refusals.
+// Reads DIRECTORY/config.json and the node's files (node.config, with absolute paths). If the text differs, replaces
+// node.config.cluster by renaming a temporary file. Locks the directory of that file meanwhile. Errors are returned as
+// problems with kRefused.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node);
 
 }  // namespace hook

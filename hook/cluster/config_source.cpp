@@ -26,20 +26,21 @@ constexpr int kTries = 5;
 constexpr timespec kBetweenTries{.tv_sec = 0, .tv_nsec = 20'000'000};
 
 Error leads_out(const std::string& file) {
-  return {fmt::format("`{}` is a link that leads out of its directory, or in a circle", printable(file)), ELOOP,
-          "mount the ConfigMap itself there"};
+  return {fmt::format("cannot open `{}`: a symbolic link leads out of its directory, or in a circle", printable(file)),
+          ELOOP, "mount the ConfigMap itself there"};
 }
 
-// nullopt: no link, or none any more.
+// nullopt: not a link, or no longer one.
 std::optional<std::string> target_of(int directory, const std::string& name) {
   std::array<char, PATH_MAX> target;
   const ssize_t length = ::readlinkat(directory, name.c_str(), target.data(), target.size());
+  // readlinkat(2) truncates silently: a full buffer means that the target is too long.
   if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
   return std::string(target.data(), static_cast<std::size_t>(length));
 }
 
-// Without openat2(2), which RHEL 8 does not have: no component is followed by the kernel, and none is "..", so that
-// what is found is inside.
+// Opens a file inside of the directory without openat2(2), which RHEL 8 lacks. The kernel follows no link, and no
+// component is "..", so the file cannot be outside.
 Result<UniqueFd> open_inside(const std::string& directory, const std::string& file) {
   UniqueFd at(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!at.ok()) return sys_error(errno, "open `{}`", printable(directory));
@@ -54,6 +55,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     if (S_ISLNK(seen.st_mode)) {
       const auto target = target_of(at.get(), name);
       if (!target) return sys_error(ENOENT, "open `{}`", printable(file));
+      // The ConfigMap needs two links. The limit ends circles.
       if (++links > kMostLinks || target->starts_with('/')) return leads_out(file);
       const auto parts = fabric::split(*target, '/');
       for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -65,12 +67,14 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     }
     const bool last = rest.empty();
     if (last && !S_ISREG(seen.st_mode)) {
-      return Error{fmt::format("`{}` is no regular file", printable(file)), EINVAL, "mount the ConfigMap itself there"};
+      return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
+                   "mount the ConfigMap itself there"};
     }
+    // O_NONBLOCK: opening a FIFO must not block. O_PATH for directories needs no read permission.
     const int how = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return sys_error(errno, "open `{}`", printable(file));
-    // Another file may have taken its place in between.
+    // Another file may have replaced it since fstatat(2).
     if (last && (::fstat(next.get(), &seen) != 0 || !S_ISREG(seen.st_mode)))
       return sys_error(ENOENT, "open `{}`", printable(file));
     if (last) return next;
@@ -86,7 +90,7 @@ Result<std::string> read_cluster_config(const std::string& directory) {
     auto open = open_inside(directory, file);
     if (open) return read_text_fd(open->get(), kLongestClusterConfig, -1, "`" + printable(file) + "`");
     const int code = open.error().code;
-    // The kubelet removes the old directory when ..data leads to the new one.
+    // The kubelet removes the old directory as soon as ..data points to the new one.
     if ((code != ENOENT && code != ENOTDIR) || left == 0) return std::move(open).error();
     ::nanosleep(&kBetweenTries, nullptr);
   }
@@ -95,6 +99,7 @@ Result<std::string> read_cluster_config(const std::string& directory) {
 Result<void> ConfigWatch::renew() {
   struct stat now {};
   const UniqueFd directory(::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  // Opened and then watched by descriptor, so that inode and watch belong to the same directory.
   if (!directory.ok() || ::fstat(directory.get(), &now) != 0) {
     const int code = errno;
     watch_.reset();
@@ -117,6 +122,7 @@ Result<void> ConfigWatch::renew() {
 
 void ConfigWatch::take() const {
   alignas(inotify_event) std::array<char, 4096> events;
+  // Only the wake-up matters: the caller reads the whole file again.
   while (::read(watch_.get(), events.data(), events.size()) > 0) {
   }
 }

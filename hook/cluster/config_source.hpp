@@ -1,6 +1,6 @@
-// A directory into which a cluster puts config.json: a mounted ConfigMap. It is read as untrusted data: it has mode
-// 0777, and config.json is a link to ..data/config.json, where ..data is a link to the directory of the day, which the
-// kubelet replaces by a rename (Kubernetes 1.31, pkg/volume/util/atomic_writer.go).
+// Reads a mounted ConfigMap: a directory with the cluster's config.json. Its content is untrusted: the directory has
+// mode 0777. config.json is a link to ..data/config.json, and ..data is a link to the current directory, which the
+// kubelet replaces by a rename. Source: pkg/volume/util/atomic_writer.go, Kubernetes 1.31.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace hook {
 
-inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // as config.json's own limit
+inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // the limit of config.json itself
 
-// The text of DIRECTORY/config.json. Links are followed inside of the directory only, and a few of them; what is no
-// regular file at their end is not opened. A directory that is replaced meanwhile is tried again.
-// Errors: ENOENT, the directory or the file is not there; EFBIG; ELOOP, links that lead out or in a circle; EINVAL, no
-// regular file.
+// Returns the text of DIRECTORY/config.json. Follows at most a few links, and only inside of the directory. Opens only
+// a regular file. Repeats the read if the directory is replaced meanwhile. Errors: ENOENT, no directory or file; EFBIG;
+// ELOOP, links lead out or in a circle; EINVAL, not a regular file.
 Result<std::string> read_cluster_config(const std::string& directory);
 
-// Says that something in the directory has changed, perhaps.
+// Reports that a file in the directory may have changed.
 class ConfigWatch {
  public:
   explicit ConfigWatch(std::string directory) : directory_(std::move(directory)) {}
-  // Watches the directory that has the name now, if it does not so already. Errors: there is none, no watch can be had.
+  // Watches the directory that has the name now. Does nothing if it is watched already. Errors: no such directory;
+  // inotify fails.
   Result<void> renew();
-  // Readable when something has changed; -1: nothing is watched.
+  // Readable after a change; -1: no watch.
   int fd() const { return watch_.ok() ? watch_.get() : -1; }
-  // Takes what is there to be read.
+  // Reads and discards all pending events.
   void take() const;
 
  private:

@@ -11,6 +11,7 @@ namespace {
 
 void add(const std::string& ledger, const std::vector<Increment>& counts) {
   if (counts.empty()) return;
+  // Errors are ignored: counting must not fail the start of a container.
   if (const auto counters = Counters::open(ledger)) counters->add(counts);
 }
 
@@ -24,6 +25,7 @@ std::vector<Increment> returns_of(const Outcome& outcome) {
 }  // namespace
 
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
+  // One list and one Counters::add(): each call locks and reads the file.
   const std::string label(stage);
   std::vector<Increment> counts = returns_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)

@@ -1,5 +1,5 @@
-// What a call did, in the counters that `rdma-hook metrics` prints. Counting fails no call, and delays none for long
-// (Counters::add()).
+// Adds the result of a call to the counters that `rdma-hook metrics` prints. Counting never fails a call, and delays it
+// by at most 10 ms (Counters::add()).
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace hook {
 
-// At the end of a stage. stage: its label. A container that asked for nothing is not counted.
+// Counts at the end of a stage. stage: its label. Skips a container that requested nothing.
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result);
-// For a call that is no stage: counts only what it returned on its way.
+// Counts only the grants that the call released, for a call that is not a stage.
 void count_returns(const std::string& ledger, const Outcome& outcome);
 
 }  // namespace hook

@@ -21,15 +21,15 @@ namespace {
 
 using fabric::UniqueFd;
 
-// NAME, then for each label a line NAME=VALUE, then zeros.
+// Key: NAME, then a line NAME=VALUE for each label, then zeros.
 struct Record {
   char key[120];
   std::uint64_t value;
 };
-// A page holds whole ones: a write that is killed (it may be, between pages) leaves each old or new.
+// A page holds whole records: a write that is killed between two pages leaves each record old or new.
 static_assert(sizeof(Record) == 128);
 constexpr std::size_t kMostRecords = 1 + 512;
-// The first record; another format is another text.
+// Key of the first record. Another format needs another key.
 constexpr std::string_view kFileKey = "rdma_hook_metrics_1";
 
 constexpr int kLockTries = 10;
@@ -40,11 +40,9 @@ struct Help {
   std::string_view text;
 };
 constexpr Help kHelp[] = {
-    {kGrantsTotal, "Containers that were granted HCAs."},
-    {kReturnsTotal, "Grants that were returned, by what."},
-    {kFailuresTotal, "Stages that failed, by what it was about."},
-    {kDurationTotal, "Time that the steps of the stages took."},
-    {kDurationCount, "How often the steps of the stages ran."},
+    {kGrantsTotal, "Containers that were granted HCAs."}, {kReturnsTotal, "Released grants, by reason."},
+    {kFailuresTotal, "Failed stages, by reason."},        {kDurationTotal, "Time of the steps of the stages."},
+    {kDurationCount, "Runs of the steps of the stages."},
 };
 
 bool is_name(std::string_view text, bool metric) {
@@ -69,13 +67,14 @@ Record make_record(std::string_view key) {
   return record;
 }
 
-// nullopt: too long, or no names.
+// nullopt: the key is too long, or has an invalid name.
 std::optional<Record> encode(std::string_view name, const Labels& labels) {
   std::string key(name);
   bool good = is_name(name, true);
   for (const auto& [label, value] : labels) {
     good = good && is_name(label, false);
     key += '\n' + label + '=';
+    // A line break in a value would look like the next label.
     std::transform(value.begin(), value.end(), std::back_inserter(key),
                    [](char c) { return is_printable(c) ? c : '_'; });
   }
@@ -85,6 +84,7 @@ std::optional<Record> encode(std::string_view name, const Labels& labels) {
 
 std::optional<Sample> decode(const Record& record) {
   const std::string_view key = key_of(record);
+  // Bytes after the first zero show a damaged record.
   const auto rest = std::string_view(record.key, sizeof record.key).substr(key.size());
   const auto parts = fabric::split(key, '\n');
   if (!is_name(parts.front(), true) || rest.find_first_not_of('\0') != std::string_view::npos) return std::nullopt;
@@ -105,6 +105,7 @@ class FileLock {
  public:
   FileLock(int fd, int operation) : fd_(fd) {
     for (int left = kLockTries; !held_; --left) {
+      // Polled, because a blocking flock(2) has no timeout.
       held_ = ::flock(fd_, operation | LOCK_NB) == 0;
       if (held_ || left == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return;
       ::nanosleep(&kLockPause, nullptr);
@@ -122,12 +123,13 @@ class FileLock {
   bool held_ = false;
 };
 
-// The whole file, kFileKey first. Empty: there is nothing yet, or something else. Of the series only the first letter
-// is looked at, which is enough to find a file that is not one: more would cost more than all the rest. read() looks.
+// Reads the whole file with kFileKey first. Returns an empty list for an empty or foreign file. Checks only the first
+// letter of each series: that detects a foreign file, and full checks would cost more than the rest of add(). read()
+// checks all.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
-  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // one that is cut off does not count
+  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // ignores a truncated record
   std::vector<Record> records(std::min(size, kMostRecords));
   const ssize_t count = ::pread(fd, records.data(), records.size() * sizeof(Record), 0);
   if (count < 0) return sys_error(errno, "cannot read `{}`", path);
@@ -139,7 +141,7 @@ Result<std::vector<Record>> load(int fd, const std::string& path) {
   return records;
 }
 
-// The records that one call changed.
+// The range of records that one call changed.
 struct Changed {
   std::size_t first = kMostRecords;
   std::size_t end = 0;
@@ -155,6 +157,7 @@ void count(std::vector<Record>& records, const Increment& increment, Changed& ch
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
   auto found = std::find_if(records.begin(), records.end(), is_it);
   if (found == records.end()) {
+    // Bounds the file: each call reads all of it.
     if (records.size() >= kMostRecords) return;
     found = records.insert(found, *fresh);
   }
@@ -162,10 +165,11 @@ void count(std::vector<Record>& records, const Increment& increment, Changed& ch
   changed.add(static_cast<std::size_t>(found - records.begin()));
 }
 
-// One write for all, with what is between them as it was: a call changes some thirty of neighbouring series.
+// Writes the whole changed range at once: a call changes about thirty adjacent series.
 void write(int fd, const std::vector<Record>& records, const Changed& changed) {
   if (changed.first >= changed.end) return;
   const std::size_t size = (changed.end - changed.first) * sizeof(Record);
+  // On a full disk the increments are lost: counting is best effort.
   (void)!::pwrite(fd, &records[changed.first], size, static_cast<off_t>(changed.first * sizeof(Record)));
 }
 
@@ -182,12 +186,12 @@ Result<Counters> Counters::open_to_read(const std::string& directory) {
 Result<Counters> Counters::open(const std::string& directory, int flags) {
   const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
   const std::string path = directory + "/metrics";
-  // O_NONBLOCK: a FIFO must not stop the start of a container.
+  // O_NONBLOCK: opening a FIFO must not block the start of a container.
   UniqueFd fd(::openat(opened.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);
-  return Error{.message = fmt::format("cannot use `{}`: it is not a file of root's", path), .hint = "remove it"};
+  return Error{.message = fmt::format("cannot use `{}`: it is not a regular file of root", path), .hint = "remove it"};
 }
 
 void Counters::add(const std::vector<Increment>& increments) const {
@@ -198,6 +202,7 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (!records) return;
   Changed changed;
   if (records->empty()) {
+    // An empty, damaged or foreign file: start again.
     if (::ftruncate(fd_.get(), 0) != 0) return;
     records->push_back(make_record(kFileKey));
     changed.add(0);

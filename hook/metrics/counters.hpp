@@ -1,4 +1,4 @@
-// What happened, counted in DIR/metrics. The series: metrics.hpp.
+// Counters in DIR/metrics. metrics.hpp describes the series.
 #pragma once
 
 #include <cstdint>
@@ -36,23 +36,24 @@ struct Increment {
   std::uint64_t delta = 1;
 };
 
-// DIR/metrics, 0600: records of fixed size, changed in place under flock. The lock belongs to the open file: a child
-// made by fork() opens its own. What is counted goes with the directory, as a counter of Prometheus may.
+// The file DIR/metrics with mode 0600: records of fixed size, changed in place under flock(2). The lock belongs to the
+// open file, so a child made by fork(2) must open the file itself. The counters end with the directory, as Prometheus
+// permits.
 class Counters {
  public:
-  // The file is made if it is missing, the directory is not. Errors: the directory cannot be opened (ENOENT: it does
-  // not exist), or something that is not ours is in the file's place.
+  // Opens the file and creates it if it is missing. Does not create the directory. Errors: the directory cannot be
+  // opened (ENOENT: it does not exist); another type or owner of file.
   static Result<Counters> open(const std::string& directory);
-  // For read() alone: on a file system that may be read-only. Errors: as open(); ENOENT also where nothing is counted.
+  // Opens the file only for read(), also on a read-only file system. Errors: as open(); ENOENT if nothing was counted.
   static Result<Counters> open_to_read(const std::string& directory);
 
-  // Best effort: never fails, waits 10 ms at most for others. Not counted is what comes when they take longer, when 512
-  // series exist, or when a series' names and values are longer than 120 bytes together. In values, characters but
-  // printable ASCII become '_'. A file that is damaged starts anew. One call for several costs far less than
-  // several.
+  // Adds the increments in one write. Best effort: never fails, and waits at most 10 ms for other processes. Drops
+  // increments if the lock takes longer, if 512 series exist, or if the name and labels of a series exceed 120 bytes.
+  // Replaces characters of values other than printable ASCII by '_'. A damaged file starts again from zero.
   void add(const std::vector<Increment>& increments) const;
 
-  // In the order of their appearance. A damaged file has none. Errors: it cannot be read, or is locked for too long.
+  // Returns the samples in the order of their first increment. A damaged file has none. Errors: the file cannot be
+  // read, or is locked for too long.
   Result<std::vector<Sample>> read() const;
 
  private:

@@ -27,7 +27,7 @@ using std::chrono::seconds;
 
 constexpr std::string_view kEndOfHead = "\r\n\r\n";
 
-// The last one of what is not here, too.
+// The last entry also stands for an unlisted status.
 constexpr std::pair<int, const char*> kPhrases[] = {{200, "OK"},
                                                     {400, "Bad Request"},
                                                     {404, "Not Found"},
@@ -46,7 +46,7 @@ bool is_visible(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-// METHOD TARGET HTTP/1.N
+// Parses METHOD TARGET HTTP/1.N.
 HttpRequest read_request_line(std::string_view line) {
   const std::size_t first = line.find(' ');
   const std::size_t second = first == std::string_view::npos ? first : line.find(' ', first + 1);
@@ -54,6 +54,7 @@ HttpRequest read_request_line(std::string_view line) {
   const std::string_view method = line.substr(0, first);
   const std::string_view target = line.substr(first + 1, second - first - 1);
   const std::string_view version = line.substr(second + 1);
+  // Refuses control characters and further blanks, which RFC 9112 does not allow either.
   if (!is_visible(method) || !is_visible(target) || !is_visible(version) || !version.starts_with("HTTP/")) return {400};
   if (!version.starts_with("HTTP/1.")) return {505};
   if (method != "GET") return {405};
@@ -70,9 +71,9 @@ constexpr seconds kForRequest{5};
 constexpr seconds kForText{30};
 constexpr seconds kForAnswer{10};
 constexpr seconds kForEnd{1};
-// However many clients there are, root reads the ledger once a second.
+// Limits the reads of the ledger by root to one per second, for any number of clients.
 constexpr seconds kTextLives{1};
-constexpr milliseconds kBetweenAccepts{100};  // when there is no memory for one more
+constexpr milliseconds kBetweenAccepts{100};  // after a failure for lack of memory or descriptors
 
 struct Client : ServedClient {
   UniqueFd fd;
@@ -113,7 +114,7 @@ class HttpServer {
   }
 
  private:
-  // Asks for the text where somebody waits for one, and nobody has asked yet.
+  // Requests the text if a client waits for it and no request is under way.
   void ask() {
     for (Client& client : clients_) {
       if (client.state != ClientState::kWaits) continue;
@@ -121,7 +122,7 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_asking_ && !client.is_asked_for) continue;  // of a text that was begun before it came
+      if (is_asking_ && !client.is_asked_for) continue;  // it came after the current text was requested
       if (!is_asking_) {
         const char byte = 'm';
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
@@ -140,6 +141,7 @@ class HttpServer {
     for (const Client& client : clients_) {
       const bool takes = client.state == ClientState::kTakes;
       const bool waits = client.state == ClientState::kWaits;
+      // A waiting client is watched only for its end: poll(2) always reports POLLERR and POLLHUP.
       fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
       next = std::min(next, client.until);
     }
@@ -156,6 +158,7 @@ class HttpServer {
   }
 
   void tend(Client& client, short events) const {
+    // The deadline is for a whole state: a client that sends single bytes cannot extend it.
     const bool late = Clock::now() >= client.until;
     switch (client.state) {
       case ClientState::kAsks:
@@ -178,6 +181,7 @@ class HttpServer {
 
   static void read_request(Client& client) {
     std::array<char, kLongestHttpHead> bytes;
+    // A client can send at most kLongestHttpHead bytes before it gets an answer.
     const ssize_t count = ::recv(client.fd.get(), bytes.data(), kLongestHttpHead - client.request.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) return client.fd.reset();
@@ -194,6 +198,7 @@ class HttpServer {
   static void write_answer(Client& client) {
     const std::size_t whole = client.head.size() + client.body->size();
     while (client.sent < whole) {
+      // Head and body are sent separately: all clients share one body.
       const bool in_head = client.sent < client.head.size();
       const std::string& part = in_head ? client.head : *client.body;
       const std::size_t from = in_head ? client.sent : client.sent - client.head.size();
@@ -203,12 +208,13 @@ class HttpServer {
       client.sent += static_cast<std::size_t>(count);
     }
     client.body.reset();
+    // Closing at once could reset the connection before the client has read the answer.
     ::shutdown(client.fd.get(), SHUT_WR);
     client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;
   }
 
-  // False: the client has closed its end, too.
+  // Returns false if the client has closed its end.
   static bool drain(int fd) {
     std::array<char, 4096> bytes;
     const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
@@ -216,6 +222,7 @@ class HttpServer {
   }
 
   void accept_clients() {
+    // Bounded, so that a flood of connections does not stop the service of accepted clients.
     constexpr int kMostAtOnce = 64;
     for (int i = 0; i < kMostAtOnce; ++i) {
       sockaddr_storage address{};
@@ -223,6 +230,7 @@ class HttpServer {
       UniqueFd fd(
           ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.ok()) {
+        // Without a pause poll(2) would return at once again and again.
         const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (later) accept_from_ = Clock::now() + kBetweenAccepts;
         return;
@@ -232,12 +240,12 @@ class HttpServer {
         turn_away(fd);
         continue;
       }
-      // A request that is there already is read before another client can ask for this one's place.
+      // Reads a request that has already arrived, before a further client can replace this one.
       read_request(clients_.emplace_back(Client{{peer}, std::move(fd), Clock::now() + kForRequest}));
     }
   }
 
-  // False: none gives way.
+  // Returns false if no client can be closed.
   bool make_room(const std::string& peer) {
     std::erase_if(clients_, [](const Client& client) { return !client.fd.ok(); });
     const Admission admission = admit({clients_.begin(), clients_.end()}, peer);
@@ -252,6 +260,7 @@ class HttpServer {
   static void turn_away(const UniqueFd& fd) {
     const std::string body = http_body(503);
     const std::string whole = http_head(503, body.size()) + body;
+    // Closing with unread data would reset the connection, and the client would lose the answer.
     drain(fd.get());
     (void)!::send(fd.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
     ::shutdown(fd.get(), SHUT_WR);
@@ -265,10 +274,12 @@ class HttpServer {
       is_over_ = true;
       return;
     }
+    // The text arrives in several pieces, while clients are served.
     incoming_.append(bytes.data(), static_cast<std::size_t>(count));
     TextHead head;
     if (incoming_.size() < sizeof head) return;
     std::memcpy(&head, incoming_.data(), sizeof head);
+    // The channel's other end is root's process: a wrong size means that the stream is out of step.
     if (head.size > kLargestText) {
       is_over_ = true;
       return;
@@ -281,6 +292,7 @@ class HttpServer {
     is_asking_ = false;
     for (Client& client : clients_) {
       if (!client.is_asked_for || client.state != ClientState::kWaits) continue;
+      // Clients that came later get the next text: this one may be older than their request.
       text_ ? answer(client, 200, text_) : refuse(client, 503);
     }
   }
@@ -323,6 +335,7 @@ Admission admit(const std::vector<ServedClient>& clients, const std::string& pee
   if (!among_own && clients.size() < kMostClients) return {.admitted = true, .closes = std::nullopt};
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < clients.size(); ++i) {
+    // A client that waits has sent a valid request: it is served first.
     if (clients[i].state == ClientState::kWaits || (among_own && !is_own(clients[i]))) continue;
     if (!first || clients[i].state > clients[*first].state) first = i;
   }
@@ -339,6 +352,7 @@ std::string peer_of(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET6) return {};
   sockaddr_in6 six{};
   std::memcpy(&six, &address, sizeof six);
+  // A user usually has a whole /64.
   return {reinterpret_cast<const char*>(&six.sin6_addr), kNetwork};
 }
 

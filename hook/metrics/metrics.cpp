@@ -21,7 +21,7 @@ namespace {
 
 using fabric::sysfs::Directory;
 
-// Backslash and line break, in label values the quote too; of the rest what is UTF-8 and no control character.
+// Escapes backslash and line break, and in label values the quote. Replaces control characters and invalid UTF-8.
 std::string escape(std::string_view text, bool in_quotes) {
   std::string escaped;
   for (const char c : text) {
@@ -42,7 +42,7 @@ void append_line(std::string& text, const Sample& sample) {
   text += fmt::format(" {}\n", sample.value);
 }
 
-// What HELP and TYPE are about: a histogram's series are one metric.
+// Returns the name for HELP and TYPE: the series of a histogram are one metric.
 std::string_view metric_of(const Sample& sample) {
   const std::string_view name = sample.name;
   return sample.type == Sample::Type::kHistogram ? name.substr(0, name.rfind('_')) : name;
@@ -53,10 +53,11 @@ const char* to_string(Sample::Type type) {
   return type == Sample::Type::kCounter ? "counter" : "gauge";
 }
 
-// A bucket's bound as text that sorts as the number does, as buckets have to be in order; "+Inf" comes last.
+// Returns the bound of a bucket as text in numeric order, because buckets must be sorted; "+Inf" comes last.
 std::string bound_order(const Sample& sample) {
   const auto bound = sample.labels.find("le");
   if (bound == sample.labels.end() || bound->second == "+Inf") return "~";
+  // The number of digits of the largest 64-bit number.
   constexpr std::size_t kDigits = 20;
   return std::string(kDigits - std::min(kDigits, bound->second.size()), '0') + bound->second;
 }
@@ -69,6 +70,7 @@ bool is_before(const Sample& left, const Sample& right) {
   Labels right_labels = right.labels;
   left_labels.erase("le");
   right_labels.erase("le");
+  // The buckets of one histogram must stay together, in the order of their bounds.
   return left_labels == right_labels ? bound_order(left) < bound_order(right) : left_labels < right_labels;
 }
 
@@ -83,11 +85,13 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
   const auto ports = hca.open_at("ports");
   if (!ports) return counters;
   for (const std::string& port : ports->list()) {
+    // counters/ has the counters of the InfiniBand standard, hw_counters/ those of the driver.
     for (const char* group : {"counters", "hw_counters"}) {
       const auto directory = ports->open_at((port + "/" + group).c_str());
       if (!directory) continue;
       for (const std::string& name : directory->list()) {
-        if (name == "lifespan") continue;  // a setting: for how many milliseconds hardware counters are kept
+        if (name == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
+        // A driver may refuse to read a counter, which is then left out.
         const auto text = directory->read_text(name.c_str());
         const auto value = text ? fabric::parse_number<std::uint64_t>(*text) : std::nullopt;
         if (value) counters.push_back({port, name, *value});
@@ -100,13 +104,13 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
 constexpr std::string_view kDurationName = "rdma_hook_stage_duration_microseconds";
 constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_bucket";
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
-constexpr std::string_view kDurationHelp = "How long stages took that gave, returned or failed.";
+constexpr std::string_view kDurationHelp = "Duration of stages that granted, released or failed.";
 
-// From a millisecond, about what device nodes take, to the ten seconds that a lock is waited for.
+// From 1 ms, about the time for device nodes, to 10 s, the timeout of the HCA locks.
 constexpr std::array<std::uint64_t, 13> kBounds = {
     1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000, 200'000, 500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000};
 
-// The bucket of what is above all bounds is the last.
+// The last bucket is for values above all bounds.
 using Buckets = std::array<std::uint64_t, kBounds.size() + 1>;
 
 std::string bound_text(std::size_t bucket) {
@@ -118,7 +122,7 @@ struct Series {
   std::uint64_t sum = 0;
 };
 
-// False: not of this histogram.
+// Returns false for a sample of another metric.
 bool take(const Sample& sample, std::map<Labels, Series>& all) {
   if (sample.name != kBucket && sample.name != kSum) return false;
   Labels labels = sample.labels;
@@ -164,7 +168,7 @@ std::string head_of(std::string_view metric, std::string_view help, std::string_
 
 constexpr std::size_t kLongestId = 128;
 
-// containerd 2.0's state directory and CRI-O 1.30's run root, unless their configuration says otherwise.
+// Defaults of containerd 2.0 (state directory) and CRI-O 1.30 (run root).
 std::vector<std::string> bundles_of(const GrantUser& user) {
   if (!user.bundle.empty()) return {user.bundle};
   if (!is_file_name(user.id, kLongestId)) return {};
@@ -172,12 +176,13 @@ std::vector<std::string> bundles_of(const GrantUser& user) {
           "/run/containers/storage/overlay-containers/" + user.id + "/userdata"};
 }
 
-// nullopt: there is no such bundle.
+// nullopt: no such bundle.
 std::optional<PodNames> read_names(const std::string& root, const std::string& bundle) {
   const auto text = read_bundle_config(root + bundle);
   const auto document = text ? parse_json(*text, "config.json") : text.error();
   const auto spec = document ? read_container_spec(*document) : document.error();
   if (!spec) return std::nullopt;
+  // Only an engine that Kubernetes uses sets trustworthy names.
   const Recognised caller = recognise({.bundle = bundle}, spec->cgroups_path);
   PodIdentity pod = pod_identity(*spec, caller.engine);
   return PodNames{std::move(pod.pod_namespace), std::move(pod.pod_name), std::move(pod.container_name)};
@@ -202,6 +207,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted) {
 }
 
 std::string prometheus_text(std::vector<Sample> samples) {
+  // Stable: of equal samples the first one stays.
   std::stable_sort(samples.begin(), samples.end(), is_before);
   const auto same = [](const Sample& a, const Sample& b) { return a.name == b.name && a.labels == b.labels; };
   samples.erase(std::unique(samples.begin(), samples.end(), same), samples.end());
@@ -222,6 +228,7 @@ void Held::add(const Grant& grant) {
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.holders;
     sum.units += hca.units;
+    // config.json may have changed between two grants: the newest limit counts.
     if (hca.limit && grant.since >= sum.limit_since) {
       sum.limit = hca.limit;
       sum.limit_since = grant.since;
@@ -237,8 +244,8 @@ std::vector<Sample> Held::samples() const {
       samples.push_back({.name = name, .labels = labels, .help = help, .value = value});
     };
     add("rdma_hook_holders", "Grants that hold an HCA.", sum.holders);
-    add("rdma_hook_units", "What they hold of it, as limits count.", sum.units);
-    if (sum.limit) add("rdma_hook_limit", "Most units of an HCA.", *sum.limit);
+    add("rdma_hook_units", "Granted units of an HCA.", sum.units);
+    if (sum.limit) add("rdma_hook_limit", "Unit limit of an HCA.", *sum.limit);
   }
   return samples;
 }
@@ -246,6 +253,7 @@ std::vector<Sample> Held::samples() const {
 std::vector<std::string> Held::hcas() const {
   std::vector<std::string> names;
   for (const auto& [of, sum] : sums_) {
+    // sums_ is sorted by HCA, so equal names are adjacent.
     if (names.empty() || names.back() != of.first) names.push_back(of.first);
   }
   return names;
@@ -258,6 +266,7 @@ PodNames GrantNames::of(const GrantUser& user) {
       return known->second.names;
     }
     auto names = read_names(root_, bundle);
+    // Not remembered: the bundle may become readable later.
     if (!names) continue;
     return known_.emplace(bundle, Known{*std::move(names)}).first->second.names;
   }
@@ -271,11 +280,11 @@ void GrantNames::forget_others() {
 }
 
 std::string grant_info_head() {
-  return head_of(kGrantInfo, "Who has which HCA.", to_string(Sample::Type::kGauge));
+  return head_of(kGrantInfo, "HCAs of each container.", to_string(Sample::Type::kGauge));
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
-  std::map<std::string, PodNames> ids;  // a container that is bound to its token is there twice
+  std::map<std::string, PodNames> ids;  // a container that is bound to its token has two users
   for (const GrantUser& user : grant.users) {
     PodNames& known = ids[user.id];
     if (names && known == PodNames()) known = names(user);
@@ -303,9 +312,10 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
   const auto devices = Directory::open(root + "/sys/class/infiniband");
   if (!devices) return;
   std::string head =
-      head_of(kPortCounter, "A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.",
+      head_of(kPortCounter, "The kernel's counter of an HCA's port; port_*_data counts units of 4 bytes.",
               to_string(Sample::Type::kCounter));
   for (const std::string& name : hcas) {
+    // The name comes from the ledger: it must not lead out of the directory.
     const auto hca = is_file_name(name, kLongestHcaName) ? devices->open_at(name.c_str()) : std::nullopt;
     if (!hca) continue;
     std::string text;
@@ -315,6 +325,7 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
                          .value = counter.value});
     }
     if (text.empty()) continue;
+    // HELP and TYPE come once, before the first series.
     write(std::exchange(head, "") + text);
   }
 }
@@ -324,6 +335,7 @@ Result<void> write_metrics(const std::string& ledger_directory, const Held& held
   std::vector<Sample> samples;
   if (const auto counters = Counters::open_to_read(ledger_directory)) {
     samples = with_histograms(TRY(counters.value().read()));
+    // No file means that nothing was counted since the node started.
   } else if (counters.error().code != ENOENT) {
     return counters.error();
   }

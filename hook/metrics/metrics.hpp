@@ -1,25 +1,24 @@
-// What the hook did and who holds what, as Prometheus reads it (text exposition format 0.0.4): for the textfile
-// collector of node_exporter, or any other scraper.
+// Metrics of the hook in Prometheus' text format 0.0.4, for the textfile collector of node_exporter or another scraper.
 //
-// What happened is counted in DIR/metrics, because no process lives long enough to count; grants are read when they are
-// asked for, as the ledger records them: no owner is judged gone (Ledger::for_each_recorded_at()). Series:
+// Counters are stored in DIR/metrics, because no process lives long enough to count. Grants are read at each request,
+// as the ledger records them: stale owners count too (Ledger::for_each_recorded_at()). Series:
 //
 //   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
 //   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason
 //   rdma_hook_failures_total{stage,reason}                       counter; reason: FailureReason
-//   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next: the mean
+//   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next series: the mean
 //   rdma_hook_duration_count{stage,step}                         counter
 //   rdma_hook_stage_duration_microseconds{stage,result}          histogram; result: done, failed
-//   rdma_hook_holders{hca,mode}                                  gauge: grants with it
-//   rdma_hook_units{hca,mode}                                    gauge: what they hold of it, as limits count
-//   rdma_hook_limit{hca,mode}                                    gauge: most units, as the newest grant was told
+//   rdma_hook_holders{hca,mode}                                  gauge: grants of the HCA
+//   rdma_hook_units{hca,mode}                                    gauge: granted units
+//   rdma_hook_limit{hca,mode}                                    gauge: unit limit, from the newest grant
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; grant: shown_key(), as the log's `key`; netns:
 //                                                                its path, empty for a container's grant; a pod's
 //                                                                has namespace, pod, container_name too
-//   rdma_port_counter{hca,port,counter}                          counter: the port's, whoever holds it
+//   rdma_port_counter{hca,port,counter}                          counter of the port, for all owners
 //
-// Their number follows from that of the HCAs; only rdma_hook_grant_info is one for each container, and has to be asked
-// for.
+// The number of series depends on the number of HCAs. Only rdma_hook_grant_info has one for each container, and is
+// optional.
 #pragma once
 
 #include <cstdint>
@@ -38,17 +37,18 @@
 
 namespace hook {
 
-// One call more of that stage ("createRuntime"), which ended well or did not: what is to be counted for the histogram.
-// In DIR/metrics each call is in one bucket only, which is one series to change; what Prometheus reads adds them up.
+// Returns the increments for one call of a stage ("createRuntime"). done: the call succeeded. DIR/metrics counts each
+// call in one bucket, so that one series changes; with_histograms() adds up the buckets.
 std::vector<Increment> observed_stage(std::string_view stage, bool done, std::uint64_t microseconds);
 
-// Pure: the counters with the histogram's as Prometheus wants them: buckets that hold all below them, _sum and _count.
+// Converts the counters of the histogram to Prometheus' form: cumulative buckets, _sum and _count. Pure.
 std::vector<Sample> with_histograms(std::vector<Sample> counted);
 
-// Pure: HELP and TYPE once a name, names and label sets in order. Of samples with equal names and labels the first.
+// Returns the text with HELP and TYPE once per name, sorted by name and labels. Of samples with equal name and labels
+// only the first counts. Pure.
 std::string prometheus_text(std::vector<Sample> samples);
 
-// The HCAs that grants hold, added up grant by grant.
+// Sums over the HCAs of all grants.
 class Held {
  public:
   void add(const Grant& grant);
@@ -65,7 +65,7 @@ class Held {
   std::map<std::pair<std::string, Mode>, Sum> sums_;
 };
 
-// All empty: of no pod, or not to be found out.
+// Names of a container in Kubernetes. All empty: not in a pod, or unknown.
 struct PodNames {
   std::string pod_namespace;
   std::string pod;
@@ -73,15 +73,14 @@ struct PodNames {
   friend bool operator==(const PodNames&, const PodNames&) = default;
 };
 
-// What people call the containers of grants, as their engine wrote it into config.json of the bundle. Reads each
-// container's once. Of a user without a bundle, which rdma-nri does not know, it looks where containerd and
-// CRI-O have theirs by default. What an engine that is not of Kubernetes made has no names: an image could have chosen
-// them.
+// Finds the Kubernetes names of the containers of grants in config.json of their bundles, which the engine writes.
+// Reads each file once. For a user without a recorded bundle (rdma-nri does not know it), reads the default locations
+// of containerd and CRI-O. Containers of other engines have no names, because an image could have chosen them.
 class GrantNames {
  public:
   explicit GrantNames(std::string root) : root_(std::move(root)) {}
   PodNames of(const GrantUser& user);
-  // Forgets the containers that nobody asked for since the last call.
+  // Removes the containers that were not requested since the last call.
   void forget_others();
 
  private:
@@ -90,24 +89,24 @@ class GrantNames {
     bool is_used = true;
   };
   std::string root_;
-  std::map<std::string, Known> known_;  // by the bundle
+  std::map<std::string, Known> known_;  // by bundle
 };
 
-// Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds.
+// Return HELP and TYPE of rdma_hook_grant_info, and the series of one grant. Pure.
 std::string grant_info_head();
-// names: of a user's container; not called where it is not asked for.
+// Returns the names of a user's container. An empty function: no names are added.
 using NamesOf = std::function<PodNames(const GrantUser& user)>;
 std::string grant_info(const Grant& grant, const NamesOf& names = {});
 
 using Write = std::function<void(const std::string& text)>;
 
-// rdma_port_counter of these HCAs, from ports/N/counters/ and ports/N/hw_counters/ (kernel
-// Documentation/ABI/stable/sysfs-class-infiniband, 6.12), HCA by HCA. root: in front of /sys. Left out is what cannot
-// be read, is no number, or is not visible in this network namespace (an HCA that was moved).
+// Writes rdma_port_counter for these HCAs, one HCA at a time, from ports/N/counters/ and ports/N/hw_counters/. root:
+// prefix of /sys. Omits counters that cannot be read or are not numbers, and HCAs that are not visible in this network
+// namespace. Source: kernel Documentation/ABI/stable/sysfs-class-infiniband, 6.12.
 void write_port_counters(const std::string& root, const std::vector<std::string>& hcas, const Write& write);
 
-// All but rdma_hook_grant_info; the ledger is only read. Nothing counted: no counters. Errors: as
-// Counters::open_to_read() and read().
+// Writes all series except rdma_hook_grant_info. Only reads the ledger. Without DIR/metrics there are no counters.
+// Errors: as Counters::open_to_read() and read().
 Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
                            const Write& write);
 

@@ -34,19 +34,19 @@ namespace {
 using fabric::printable;
 using fabric::UniqueFd;
 
-constexpr int kBacklog = 1024;  // a client of a unix socket that does not wait fails when it is full
+constexpr int kBacklog = 1024;  // if it is full, non-blocking connects to a unix socket fail
 
 Error no_address(std::string_view text) {
-  return {fmt::format("`{}` is no address to listen at", printable(text)), EINVAL,
-          "write unix:/PATH, 127.0.0.1:9100 or [::1]:9100"};
+  return {fmt::format("cannot listen on `{}`: not an address", printable(text)), EINVAL,
+          "pass unix:/PATH, 127.0.0.1:9100 or [::1]:9100"};
 }
 
 Error cannot_listen(int code, std::string_view text) {
-  Error error = sys_error(code, "cannot listen at `{}`", printable(text));
+  Error error = sys_error(code, "cannot listen on `{}`", printable(text));
   if (code == EADDRNOTAVAIL)
-    error.hint = "name an address that this network namespace has, or 127.0.0.1 with a port; `ip address` lists them";
-  if (code == EADDRINUSE) error.hint = "stop the program that listens there, or name another port";
-  if (code == EACCES) error.hint = "name a port above 1023, or a directory that this user may write to";
+    error.hint = "pass an address of this network namespace (`ip address` lists them), or 127.0.0.1 with a port";
+  if (code == EADDRINUSE) error.hint = "stop the process that uses it, or pass another port";
+  if (code == EACCES) error.hint = "pass a port above 1023, or a directory that this user can write to";
   return error;
 }
 
@@ -61,6 +61,7 @@ Result<ListenAddress> unix_address(std::string_view text, std::string path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty()) path = kMetricsSocket;
+  // Abstract sockets are refused, because they have no permissions.
   if (!path.starts_with('/') || path.ends_with('/') || path.size() >= sizeof address.sun_path ||
       path.find('\0') != std::string::npos)
     return no_address(text);
@@ -70,23 +71,24 @@ Result<ListenAddress> unix_address(std::string_view text, std::string path) {
   return listen;
 }
 
-// Whether nobody listens at the socket that is there. What is no socket stays.
+// Removes a socket on which no process listens. Errors: a process listens; the path is not a socket.
 Result<void> remove_left_over(const ListenAddress& listen) {
   struct stat seen {};
   if (::lstat(listen.path.c_str(), &seen) != 0) {
     if (errno == ENOENT) return {};
-    return sys_error(errno, "look at `{}`", printable(listen.path));
+    return sys_error(errno, "stat `{}`", printable(listen.path));
   }
   if (!S_ISSOCK(seen.st_mode)) {
-    return Error{fmt::format("`{}` is there, and no socket", printable(listen.path)), EEXIST,
-                 "name another path, or remove it"};
+    return Error{fmt::format("cannot listen on `{}`: the file is not a socket", printable(listen.path)), EEXIST,
+                 "pass another path, or remove the file"};
   }
+  // A connect attempt is the only way to detect a listener. ECONNREFUSED means a stale socket.
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe.ok()) return sys_error(errno, "make a socket");
   const auto* address = reinterpret_cast<const sockaddr*>(&listen.address);
   if (::connect(probe.get(), address, listen.length) == 0 || errno != ECONNREFUSED) {
-    return Error{fmt::format("somebody listens at `{}` already", printable(listen.path)), EADDRINUSE,
-                 "end that, or name another path"};
+    return Error{fmt::format("cannot listen on `{}`: another process uses it", printable(listen.path)), EADDRINUSE,
+                 "stop that process, or pass another path"};
   }
   if (::unlink(listen.path.c_str()) != 0 && errno != ENOENT)
     return sys_error(errno, "remove `{}`", printable(listen.path));
@@ -95,62 +97,67 @@ Result<void> remove_left_over(const ListenAddress& listen) {
 
 constexpr std::size_t kLargestUserFile = std::size_t{64} << 20;
 
-// By the files alone: a name service would load others' libraries into root's process.
+// Reads the files directly: a name service would load foreign libraries into root's process.
 Result<void> check_unused(const char* path) {
   const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
+    // Minimal images have no user database.
     if (failed->code == ENOENT) return {};
     return sys_error(failed->code, "cannot read `{}`", path);
   }
   const auto name = name_of_id(std::get<std::string>(text), kServingUser);
   if (!name) return {};
-  return Error{fmt::format("number {}, as which the process that serves runs, belongs to `{}` in `{}`", kServingUser,
-                           fabric::printable(*name), path),
-               EEXIST, "give that entry another number"};
+  return Error{
+      fmt::format("ID {} of the serving process belongs to `{}` in `{}`", kServingUser, fabric::printable(*name), path),
+      EEXIST, "change the ID of that entry"};
 }
 
 constexpr char kReady = 'r';
 
 Result<void> bound_server() {
   constexpr rlim_t kFiles = 2 * kMostClients;
+  // In addition to the filter: no files to write, no further processes.
   const rlimit none{0, 0};
   const rlimit files{kFiles, kFiles};
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
     return sys_error(errno, "cannot set limits");
-  // Behind the change of user, which forgets it.
+  // Order: the change of user resets both settings.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
-    return sys_error(errno, "cannot tie the server to its reader");
+    return sys_error(errno, "cannot bind the serving process to its parent");
   return {};
 }
 
 [[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
   auto ready = become_serving_user();
   if (ready) ready = bound_server();
-  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "its reader is gone");
+  // The parent may have ended before prctl(2): the signal would then never come.
+  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the reading process has ended");
   if (ready) ready = restrict_to_serving();
   if (!ready) {
     (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
     ::_exit(1);
   }
-  // From here on write(2) would kill.
+  // The filter does not allow write(2), so the socket is used with send(2).
   if (::send(channel.get(), &kReady, 1, MSG_NOSIGNAL) != 1) ::_exit(1);
   ::_exit(serve_http(listener, channel) ? 0 : 1);
 }
 
 Result<void> wait_for_server(const UniqueFd& channel) {
+  // The serving process sends kReady, or its error as message, line break and hint.
   std::array<char, 1024> said{};
   const ssize_t count = ::read(channel.get(), said.data(), said.size());
   if (count == 1 && said[0] == kReady) return {};
   const std::string text(said.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
   const std::size_t end = text.find('\n');
-  if (end == std::string::npos) return make_error("the process that serves has ended");
+  if (end == std::string::npos) return make_error("the serving process has ended");
   return Error{text.substr(0, end), EPERM, text.substr(end + 1)};
 }
 
-// False: the server is gone.
+// Returns false if the serving process has ended.
 bool send_text(const UniqueFd& channel, const Result<std::string>& text) {
   const bool ok = text.has_value() && text->size() <= kLargestText;
+  // A text that is too long counts as a failure, as an error of read().
   const TextHead head{ok ? text->size() : 0, ok ? 1U : 0U};
   const std::string_view bytes(reinterpret_cast<const char*>(&head), sizeof head);
   return write_all(channel.get(), bytes) == 0 && (!ok || write_all(channel.get(), *text) == 0);
@@ -158,18 +165,18 @@ bool send_text(const UniqueFd& channel, const Result<std::string>& text) {
 
 Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, const ReadMetrics& read,
                              const Log& log) {
-  std::string said;  // what stays wrong is said once
+  std::string said;  // last error: each error is logged once
   for (;;) {
     std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
     if (fds[0].revents != 0) return {};
     if (fds[1].revents == 0) continue;
     char byte = 0;
-    if (::read(channel.get(), &byte, 1) != 1) return make_error("the process that serves has ended");
+    if (::read(channel.get(), &byte, 1) != 1) return make_error("the serving process has ended");
     const auto text = read();
     const std::string wrong = text ? "" : text.error().message;
     if (std::exchange(said, wrong) != wrong && !text) log.error(text.error());
-    if (!send_text(channel, text)) return make_error("the process that serves has ended");
+    if (!send_text(channel, text)) return make_error("the serving process has ended");
   }
 }
 
@@ -178,6 +185,7 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
 Result<ListenAddress> parse_listen_address(std::string_view text) {
   constexpr std::string_view kUnix = "unix:";
   if (text.starts_with(kUnix)) return unix_address(text, std::string(text.substr(kUnix.size())));
+  // The last colon separates the port: IPv6 addresses contain colons too.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return no_address(text);
   const auto port = fabric::parse_number<std::uint16_t>(text.substr(colon + 1));
@@ -204,17 +212,19 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
   const bool is_unix = !listen.path.empty();
   if (is_unix) {
     const std::string directory = listen.path.substr(0, std::max<std::size_t>(listen.path.rfind('/'), 1));
-    // The umask may be narrower than who connects needs it.
+    // The umask may remove bits that the socket's clients need.
     if (::mkdir(directory.c_str(), kDirectoryMode) == 0) ::chmod(directory.c_str(), kDirectoryMode);
     TRY_VOID(remove_left_over(listen));
   }
   UniqueFd fd(::socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return sys_error(errno, "make a socket for `{}`", printable(listen.text));
+  // Without SO_REUSEADDR a restart fails for a minute, while closed connections are in TIME_WAIT.
   const int yes = 1;
   if (!is_unix) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  // Without IPV6_V6ONLY, [::] would also accept IPv4 clients.
   if (listen.address.ss_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
   const auto* address = reinterpret_cast<const sockaddr*>(&listen.address);
-  // Nobody can connect before listen(2), so that the mode is in time.
+  // Clients cannot connect before listen(2), so the mode is set in time.
   if (::bind(fd.get(), address, listen.length) != 0 || (is_unix && ::chmod(listen.path.c_str(), kSocketMode) != 0) ||
       ::listen(fd.get(), kBacklog) != 0)
     return cannot_listen(errno, listen.text);
@@ -230,18 +240,19 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   return std::nullopt;
 }
 
-// A root that keeps a way back would be root to whoever takes the process over.
+// Verifies that the process cannot become root again: an attacker in it would then be root.
 Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));
   TRY_VOID(check_unused("/etc/group"));
+  // Order: the user comes last, because only root may change groups.
   if (::setgroups(0, nullptr) != 0 || ::setresgid(kServingUser, kServingUser, kServingUser) != 0 ||
       ::setresuid(kServingUser, kServingUser, kServingUser) != 0) {
-    return Error{fmt::format("cannot become user {}, and root does not serve: {}", kServingUser, std::strerror(errno)),
-                 errno, "start it with the capabilities SETUID and SETGID"};
+    return Error{fmt::format("cannot become user {} to serve: {}", kServingUser, std::strerror(errno)), errno,
+                 "start it with the capabilities SETUID and SETGID"};
   }
   if (::setresuid(0, 0, 0) == 0 || ::geteuid() != kServingUser || ::getegid() != kServingUser)
-    return make_error("it is still root, who does not serve");
+    return make_error("the serving process can still become root");
   return {};
 }
 
@@ -254,22 +265,23 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
   UniqueFd theirs(ends[1]);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "cannot start the process that serves");
+  if (child < 0) return sys_error(errno, "cannot start the serving process");
   if (child == 0) {
     own.reset();
     run_server(listener, theirs, parent);
   }
+  // With its own copies closed, this process detects the end of the server, and the port is free when it ends.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);
   if (done) {
-    // Not before: a signal then ends both, and nobody is served.
+    // Signals are blocked only from here on: until then a signal ends both processes, and no client is served.
     const UniqueFd signals = TRY(ending_signals());
     done = restrict_process();
     if (done) log.info(fmt::format("serving at {}", address.text));
     if (done) done = read_for_server(own, signals, read, log);
   }
-  own.reset();  // which ends the server
+  own.reset();  // ends the serving process
   ::waitpid(child, nullptr, 0);
   if (!address.path.empty()) ::unlink(address.path.c_str());
   return done;

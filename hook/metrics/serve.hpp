@@ -1,7 +1,7 @@
-// `rdma-hook metrics --listen`. The ledger is root's alone, and whoever speaks HTTP with strangers must not be root:
-// two processes. The one that reads the ledger knows of clients only that somebody wants the text, by one byte; the
-// other one has nothing but its two sockets: a user of its own (become_serving_user()), no capability, and the dozen
-// system calls that serving takes; any other call kills it.
+// `rdma-hook metrics --listen`: two processes, because only root can read the ledger and root must not serve HTTP to
+// untrusted clients. The reading process gets one byte per request for the text and no other data of clients. The
+// serving process has its own user (become_serving_user()), no capabilities, its two sockets, and about a dozen system
+// calls. Any other call kills it.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 
 namespace hook {
 
-// Where `rdma-hook metrics --listen` listens.
+// Address of `rdma-hook metrics --listen`.
 
 inline constexpr const char* kMetricsSocket = "/run/rdma-init/metrics.sock";
 
@@ -26,34 +26,35 @@ struct ListenAddress {
   std::string path = {};  // absolute; empty: not a unix socket
   sockaddr_storage address = {};
   socklen_t length = 0;
-  std::string text = {};  // as it was written
+  std::string text = {};  // unparsed
 };
 
-// "unix:PATH", "unix:" for kMetricsSocket, "192.0.2.1:9100", "[2001:db8::1]:9100". Addresses, no names: nothing is
-// looked up. Errors (EINVAL).
+// Parses "unix:PATH", "unix:" for kMetricsSocket, "192.0.2.1:9100" or "[2001:db8::1]:9100". Host names are not
+// resolved. Errors: EINVAL.
 Result<ListenAddress> parse_listen_address(std::string_view text);
 
-// A listening socket that does not wait. Of a unix socket: mode 0660, in a directory that is made if it is missing,
-// mode 0755; what a killed server left there is replaced. Errors: EADDRINUSE, also of a unix socket at which somebody
-// listens; what is at the path is no socket.
+// Opens a non-blocking listening socket. A unix socket gets mode 0660, its missing directory is created with mode 0755,
+// and a stale socket is replaced. Errors: EADDRINUSE, also if a process listens on the unix socket; the path exists and
+// is not a socket.
 Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
 
-// The user of the process that serves `rdma-hook metrics --listen`.
+// User of the serving process.
 
-// User and group, without an entry in /etc/passwd. Not 65534, which NFS, user namespaces and other programs use.
-// systemd leaves 65520 to 65533 unused (UIDS-GIDS, v257), Debian reserves them (policy 9.2.2), no subordinate range
-// begins below 65536, and it is not 65532, the user of many images.
+// User and group without an entry in /etc/passwd. 65534 is used by NFS, user namespaces and other programs, 65532 by
+// many images. systemd leaves 65520 to 65533 unused (UIDS-GIDS, v257), Debian reserves them (policy 9.2.2), and no
+// subordinate range begins below 65536.
 inline constexpr id_t kServingUser = 65526;
 
-// Pure. The name with this number in the text of /etc/passwd or /etc/group; nullopt: there is none.
+// Returns the name with this number in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
 std::optional<std::string> name_of_id(std::string_view text, id_t id);
 
-// Makes a process of root kServingUser, for good and without groups; another user's process stays as it is. Errors: the
-// number has a name in /etc/passwd or /etc/group, one of these cannot be read, CAP_SETUID or CAP_SETGID is missing.
+// Changes a process of root to kServingUser permanently and without groups. A process of another user stays unchanged.
+// Errors: the number has a name in /etc/passwd or /etc/group; one of these files cannot be read; CAP_SETUID or
+// CAP_SETGID is missing.
 Result<void> become_serving_user();
 
-// Serves what read() gives, until SIGTERM or SIGINT. After isolate(). A process that is not root's serves as who it is.
-// Errors: that of listen_at(), become_serving_user(); the serving process has ended.
+// Serves the text that read() returns, until SIGTERM or SIGINT. Call after isolate(). A process of another user than
+// root serves as that user. Errors: as listen_at() and become_serving_user(); the serving process has ended.
 using ReadMetrics = std::function<Result<std::string>()>;
 Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log);
 

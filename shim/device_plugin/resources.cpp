@@ -161,6 +161,7 @@ class Nearness {
     const auto [end, ignored] =
         std::mismatch(one.pci_path.begin(), one.pci_path.end(), other.pci_path.begin(), other.pci_path.end());
     const auto shared = static_cast<unsigned>(end - one.pci_path.begin());
+    // A common PCI port implies a common NUMA node, so it counts more.
     if (shared > 0) return kSameNode + shared;
     return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
   }
@@ -285,6 +286,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
+    // Kubernetes cannot request one kind: a pod could get HCAs that its trainer cannot combine.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }

@@ -111,8 +111,8 @@ class Recount : private NriHandler {
   }
   // Readable when the runtime has sent data.
   int fd() const { return fd_; }
-  // Reads the available data without waiting. Returns the ids of containers that the runtime does not know, or knows
-  // as stopped. nullopt: the runtime has not listed all containers yet. Errors: the connection ended before.
+  // Reads the available data without waiting. Returns the ids of containers that the runtime does not know, or knows as
+  // stopped. nullopt: the runtime has not listed all containers yet. Errors: the connection ended before.
   Result<std::optional<std::set<std::string>>> step() {
     const auto ended = TRY(plugin_->serve(-1, Connection::Clock::now()));
     if (complete_) return std::optional(missing_);

@@ -1,6 +1,6 @@
-// Two files in the bundle of a container that rdma-runtime edited. rdma-runtime.json records the grant, for
-// `exec`. rdma-runtime.config.json is the unedited config.json, for a bundle that is started again. An annotation is
-// not safe for this: a user with access to the container's annotations could forge it.
+// Two files in the bundle of a container that rdma-runtime edited. rdma-runtime.json records the grant, for `exec`.
+// rdma-runtime.config.json is the unedited config.json, for a bundle that is started again. An annotation is not safe
+// for this: a user with access to the container's annotations could forge it.
 #pragma once
 
 #include <cstdint>

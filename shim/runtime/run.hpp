@@ -8,7 +8,7 @@
 namespace shim {
 
 // Executes the runtime and does not return. On failure writes to the engine's log and stderr, and returns 1. argv: ends
-// with a nullptr. read: called at most once, and not for a container whose runtime is recorded. ledger: path of the
+// with a nullptr. read: called at most once, and not for a container with a recorded runtime. ledger: path of the
 // ledger that `read` will return.
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant);
 

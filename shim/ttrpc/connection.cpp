@@ -19,14 +19,14 @@ namespace {
 
 using fabric::UniqueFd;
 
-// For poll(): -1 without a deadline, rounded up so that it is past afterwards.
+// Timeout of poll(2): -1 without a deadline. Rounded up, so that the deadline has passed afterwards.
 int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   if (!until) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Connection::Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// Beyond it a message is an exception, whose memory is not kept. A multiple of every page size that Linux has.
+// Size of usual messages. Memory beyond it is returned after use. A multiple of every page size of Linux.
 constexpr std::size_t kUsualSize = std::size_t{64} << 10;
 
 void shrink(std::string& buffer) {
@@ -38,13 +38,14 @@ void shrink(std::string& buffer) {
 Result<UniqueFd> connect_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
+  // sun_path needs a final zero.
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    return make_error("socket `{}`: a path of 1 to {} bytes is needed", fabric::printable(path),
+    return make_error("socket `{}`: expected a path of 1 to {} bytes", fabric::printable(path),
                       sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok()) return sys_error(errno, "cannot make a socket");
-  // A signal does not undo a connect to a local socket: it only blocks while the runtime's backlog is full.
+  // connect(2) to a local socket blocks only while the runtime's backlog is full. After a signal it can be repeated.
   int result = 0;
   do {
     result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
@@ -55,6 +56,7 @@ Result<UniqueFd> connect_socket(const std::string& path) {
 
 Result<UniqueFd> launched_socket(std::string_view number) {
   const auto fd = fabric::parse_number<int>(number);
+  // The environment is not trusted: the number may be any descriptor, or none.
   int type = 0;
   socklen_t size = sizeof type;
   if (!fd || *fd < 0 || ::getsockopt(*fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM)
@@ -65,6 +67,7 @@ Result<UniqueFd> launched_socket(std::string_view number) {
 }
 
 Result<ReservedBuffer> ReservedBuffer::reserve(std::size_t size) {
+  // MAP_NORESERVE: the buffer must not count against the overcommit limit while it is empty.
   void* start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return sys_error(errno, "cannot reserve {} bytes for messages", size);
   return ReservedBuffer(std::span(static_cast<char*>(start), size));
@@ -76,6 +79,7 @@ ReservedBuffer::~ReservedBuffer() {
 
 void ReservedBuffer::release(std::size_t used) {
   if (used <= kUsualSize || used > bytes_.size()) return;
+  // MADV_DONTNEED frees the pages; a later access reads zeros.
   ::madvise(bytes_.data() + kUsualSize, used - kUsualSize, MADV_DONTNEED);
 }
 
@@ -102,12 +106,15 @@ Result<std::string> Connection::call(std::string_view service, std::string_view 
   if (data_.size() > kMaxSendData)
     return Error{fmt::format("{}: {} bytes, the limit is {}", name, data_.size(), kMaxSendData), EMSGSIZE};
   pending_ = PendingCall{.stream = next_call_, .answer = std::nullopt};
+  // A client uses odd stream numbers (ttrpc PROTOCOL.md).
   next_call_ += 2;
   if (auto sent = send_message(kRuntimeConnection, MessageType::kRequest, pending_->stream); !sent) {
     pending_.reset();
+    // The message may be sent in part: the stream is out of step.
     lost_ = sent.error();
     return wrap(std::move(sent).error(), name);
   }
+  // The runtime may send requests before its answer: round() serves them.
   while (!pending_->answer) {
     auto ended = round(-1, until);
     if (pending_->answer || (ended && !*ended)) continue;
@@ -129,14 +136,15 @@ Result<Connection::Ended> Connection::serve(int stop_fd, std::optional<Clock::ti
   }
 }
 
-// Waits once and does what has come. nullopt: go on.
+// Waits once and handles the data that arrived. nullopt: continue.
 Result<std::optional<Connection::Ended>> Connection::round(int stop_fd, std::optional<Clock::time_point> until) {
   using Answer = std::optional<Ended>;
   if (lost_) return *lost_;
   if (closed_) return Answer(Ended::kPeer);
-  pollfd watched[] = {{socket_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}};  // poll() skips -1
+  pollfd watched[] = {{socket_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}};  // poll(2) skips -1
   const int ready = ::poll(watched, std::size(watched), milliseconds_until(until));
   if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for the runtime");
+  // stop_fd comes first: a busy runtime must not delay the end of the plugin.
   if (ready > 0 && watched[1].revents != 0) return Answer(Ended::kStopped);
   if (ready > 0) {
     auto ended = receive();
@@ -151,7 +159,7 @@ Result<std::optional<Connection::Ended>> Connection::receive() {
   using Answer = std::optional<Ended>;
   const ssize_t count = ::recv(socket_.get(), input_.data(), input_.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Answer();
-  // A Unix socket says ECONNRESET when its peer closed it without reading all.
+  // A Unix socket returns ECONNRESET if its peer closed it with unread data.
   if (count == 0 || (count < 0 && errno == ECONNRESET)) return Answer(TRY(end_of_input()));
   if (count < 0) return sys_error(errno, "cannot read from the runtime");
   TRY_VOID(take(std::string_view(input_.data(), static_cast<std::size_t>(count))));
@@ -165,12 +173,13 @@ Result<Connection::Ended> Connection::end_of_input() {
   return Ended::kPeer;
 }
 
-// MSG_DONTWAIT and poll() in place of a blocking send, which could not end. A runtime reads all the time; what it does
-// not take within this time it never will, its own limit for a request is 2 s.
+// MSG_DONTWAIT with poll(2), because a blocking send could wait forever. A runtime reads all the time. Data that it
+// does not read within 2 s, its own limit for a request, it never reads.
 Result<void> Connection::flush() {
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto until = Clock::now() + kPatience;
   std::string_view left = out_;
+  // A peer that has closed is not an error here: round() reports it after the input that is left.
   while (!left.empty() && !closed_) {
     const ssize_t count = ::send(socket_.get(), left.data(), left.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
@@ -202,7 +211,7 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
   while (const auto message = TRY(inbox.decoder.next(bytes))) {
     TRY_VOID(is_request ? serve_request(*message) : take_answer(*message));
     inbox.buffer.release(inbox.decoder.buffer_used());
-    // What a handler made of a long message is free now, but the heap keeps it.
+    // The heap keeps the memory that the handler used for a long message and freed.
     if (message->length > kUsualSize) ::malloc_trim(0);
   }
   return {};
@@ -211,12 +220,13 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
 Result<void> Connection::serve_request(const Message& message) {
   if (message.type != MessageType::kRequest)
     return make_error("ttrpc message of type {} on the connection for requests", static_cast<int>(message.type));
-  // As Go's server: the answer bears the stream that is wrong, and nothing is done twice.
+  // As Go's server: the answer has the invalid stream number, and no request is handled twice.
   if (message.stream % 2 == 0)
     return respond(message.stream, Error{"the stream of a request must have an odd number", EINVAL});
   if (message.stream <= last_request_)
     return respond(message.stream, Error{"the stream of a request must be higher than those before", EINVAL});
   last_request_ = message.stream;
+  // check_usable() then refuses nested calls, which would overwrite the buffers in use.
   handling_ = true;
   auto answer = handle(message);
   handling_ = false;
@@ -232,7 +242,7 @@ Result<std::string> Connection::handle(const Message& message) {
   try {
     return handler_(*request);
   } catch (const std::exception& problem) {
-    // A crash would have the container created without its devices; an error does not.
+    // After a crash the runtime would create the container without its devices. After an error it does not.
     return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};
   }
 }
@@ -254,7 +264,7 @@ Result<void> Connection::respond(std::uint32_t stream, const Result<std::string>
   return send_message(kPluginConnection, MessageType::kResponse, stream);
 }
 
-// The message's data is data_.
+// Sends the data in data_.
 Result<void> Connection::send_message(std::uint32_t connection, MessageType type, std::uint32_t stream) {
   out_.clear();
   append_frames(out_, connection, {.stream = stream, .type = type, .data = data_});
@@ -267,9 +277,10 @@ Result<void> Connection::send_message(std::uint32_t connection, MessageType type
 Result<void> Connection::take_answer(const Message& message) {
   if (message.type != MessageType::kResponse)
     return make_error("ttrpc message of type {} on the connection for answers", static_cast<int>(message.type));
+  // Unknown streams mean that the connection is out of step, so this ends it.
   if (message.stream % 2 == 0 || message.stream >= next_call_)
-    return make_error("ttrpc answer to stream {}, which was never asked", message.stream);
-  if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // too late, or repeated
+    return make_error("ttrpc answer to stream {}, which has no request", message.stream);
+  if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // late or repeated
   if (message.too_long) {
     pending_->answer.emplace(
         Error{fmt::format("answer of {} bytes: the limit is {}", message.length, kMaxReceiveData), EMSGSIZE});

@@ -1,8 +1,8 @@
-// One connection to a runtime: a ttrpc server on the plugin's logical connection and a ttrpc client on the runtime's,
-// both served by one loop in one thread, because the runtime may ask before it has answered (Configure comes before the
-// answer to RegisterPlugin at times).
+// One connection to a runtime: a ttrpc server on the plugin's logical connection, and a ttrpc client on the runtime's.
+// One loop in one thread serves both, because the runtime may send a request before it answers one: Configure may come
+// before the answer to RegisterPlugin.
 //
-// Memory: a read buffer of 16 KiB, an output buffer that is kept up to 64 KiB, and room for one incoming message per
+// Memory: a read buffer of 16 KiB, an output buffer that is kept up to 64 KiB, and space for one incoming message per
 // logical connection (ReservedBuffer). Nothing grows with the number of requests.
 #pragma once
 
@@ -25,16 +25,16 @@
 
 namespace shim {
 
-// Connects to a stream socket, e.g. /var/run/nri/nri.sock. The runtime makes it anew each time it starts. Errors carry
-// errno: ENOENT and ECONNREFUSED say that it does not run.
+// Connects to a stream socket, for example /var/run/nri/nri.sock. The runtime creates it again at each start. Errors:
+// with errno; ENOENT and ECONNREFUSED mean that the runtime is not running.
 Result<fabric::UniqueFd> connect_socket(const std::string& path);
 
-// The socket that a runtime hands to a plugin it launches. number: the value of NRI_PLUGIN_SOCKET. Errors: not the
-// number of an open stream socket.
+// Takes over the socket that a runtime passes to a plugin it starts. number: value of NRI_PLUGIN_SOCKET. Errors: not
+// the number of an open stream socket.
 Result<fabric::UniqueFd> launched_socket(std::string_view number);
 
-// Room for the longest message, for as long as the process lives, that costs memory only while such a message is in it:
-// a private mapping whose pages are given back. The heap would keep what it once had to grow to.
+// Buffer for the longest message during the whole life of the process. It uses memory only while it holds such a
+// message: it is a private mapping, and release() returns its pages. The heap would keep its largest size.
 class ReservedBuffer {
  public:
   // Errors: no address space, or a node that refuses to overcommit.
@@ -46,8 +46,8 @@ class ReservedBuffer {
 
   std::span<char> bytes() const { return bytes_; }
 
-  // Gives the pages back of which the first used bytes were written, but for the first few, which the usual messages
-  // need again. What the buffer holds is lost.
+  // Returns pages to the kernel after the first `used` bytes were written. Keeps the first 64 KiB, which usual messages
+  // need again. Discards the content of the buffer.
   void release(std::size_t used);
 
  private:
@@ -60,37 +60,38 @@ class Connection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Answers a request of the runtime: the payload of the response, at most 4 MiB. Its views live until it returns. An
-  // error is sent as a status (status_of_errno() of its code, status_message()), which makes a container's creation
-  // fail; the connection goes on. It must not call() or serve().
+  // Answers a request of the runtime with the payload of the response, at most 4 MiB. The views in the request are
+  // valid until it returns. An error is sent as a status (status_of_errno(), status_message()), which fails the
+  // creation of a container; the connection stays usable. The handler must not use call() or serve().
   using Handler = std::function<Result<std::string>(const Request& request)>;
 
   enum class Ended {
     kPeer,      // the runtime closed the connection between two messages
     kStopped,   // stop_fd became readable
-    kDeadline,  // until has come
+    kDeadline,  // `until` has passed
   };
 
-  // Owns the socket. Errors: no memory for messages.
+  // Takes the socket. Errors: no memory for messages.
   static Result<std::unique_ptr<Connection>> open(fabric::UniqueFd socket, Handler handler);
 
-  // Sends a request to the runtime and returns the payload of its answer; meanwhile the runtime's requests are served.
-  // Errors: a status of the runtime (code: errno_of_status()), no answer within timeout (ETIMEDOUT; a late one is
-  // dropped, the connection can be used further), a payload beyond 4 MiB (EMSGSIZE), a connection that ended
-  // (ECONNRESET) or that serve() would have failed on.
+  // Sends a request to the runtime and returns the payload of its answer. Serves the runtime's requests meanwhile.
+  // Errors: a status of the runtime (code: errno_of_status()); no answer within timeout (ETIMEDOUT; a late answer is
+  // dropped, and the connection stays usable); a payload beyond 4 MiB (EMSGSIZE); the connection ended (ECONNRESET);
+  // errors of serve().
   Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
                            std::chrono::milliseconds timeout);
 
-  // Serves the runtime's requests. stop_fd: a descriptor to watch, such as a signalfd, or -1; it is not read from.
-  // Signals alone do not end it. Errors: bytes that are not NRI's protocol, the end of the connection in the middle of
-  // a message, a runtime that does not read its answers, a socket's error. The connection is of no use afterwards.
+  // Serves the runtime's requests. stop_fd: a descriptor that ends the call when it is readable, such as a signalfd, or
+  // -1; it is not read. A signal does not end the call. Errors: bytes that are not NRI's protocol; the connection ended
+  // in the middle of a message; the runtime does not read answers; a socket error. The connection is unusable after an
+  // error.
   Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
 
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
  private:
-  // One logical connection's incoming messages.
+  // Incoming messages of one logical connection.
   struct Inbox {
     explicit Inbox(ReservedBuffer reserved) : buffer(std::move(reserved)), decoder(buffer.bytes()) {}
     ReservedBuffer buffer;
@@ -130,9 +131,9 @@ class Connection {
   std::optional<PendingCall> pending_;
   bool handling_ = false;
   bool closed_ = false;        // the runtime has closed its end
-  std::optional<Error> lost_;  // why the connection is of no use any more
-  std::string data_;           // of the message that is sent
-  std::string out_;            // its frames
+  std::optional<Error> lost_;  // why the connection is unusable
+  std::string data_;           // of the message to send
+  std::string out_;            // frames of that message
   std::array<char, 16384> input_{};
 };
 

@@ -15,7 +15,7 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
     if (left_ == 0) {
       if (!header_.take(input)) return std::optional<MuxPiece>();
       TRY_VOID(begin_frame());
-      continue;  // an empty frame carries nothing
+      continue;  // an empty frame has no payload
     }
     const MuxPiece piece{connection_, input.substr(0, left_)};
     left_ -= piece.bytes.size();
@@ -25,11 +25,11 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
   return std::optional<MuxPiece>();
 }
 
-// Leaves a header that is refused where it is.
+// After an error the header stays complete, so that each further call fails too.
 Result<void> MuxDecoder::begin_frame() {
   const std::uint32_t connection = read_u32(header_.text());
   const std::size_t length = read_u32(header_.text().substr(4));
-  // Go drops such a frame without a word. No version of NRI sends one: it is a stream that is read from a wrong place.
+  // Go silently drops such a frame. No version of NRI sends one, so it means that the stream is out of step.
   if (connection != kPluginConnection && connection != kRuntimeConnection)
     return make_error("multiplexer frame for connection {}: NRI has connections {} and {} only", connection,
                       kPluginConnection, kRuntimeConnection);
@@ -48,6 +48,7 @@ void append_mux_header(std::string& out, std::uint32_t connection, std::size_t l
 }
 
 Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
+  // The counters stay after a message, because buffer_used() reports them until the next call.
   if (header_.size == 0) got_ = skipped_ = 0;
   if (!header_.take(input)) return std::optional<Message>();
   const std::string_view header = header_.text();
@@ -60,18 +61,19 @@ Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
               .length = read_u32(header),
               .data = {},
               .too_long = false};
+  // Skipped and not refused: the stream stays in step, and the request can be answered with an error.
   current_.too_long = current_.length > buffer_.size();
   if (!take_data(input)) return std::optional<Message>();
   header_.size = 0;
   return std::optional(current_);
 }
 
-// Whether the data is complete, or skipped to its end.
+// Returns true if all data has arrived or was skipped.
 bool MessageDecoder::take_data(std::string_view& input) {
   std::size_t& done = current_.too_long ? skipped_ : got_;
   const std::string_view part = input.substr(0, current_.length - done);
   input.remove_prefix(part.size());
-  if (!current_.too_long && part.size() == current_.length) {  // at once: no copy
+  if (!current_.too_long && part.size() == current_.length) {  // complete in input: no copy
     current_.data = part;
     return true;
   }

@@ -10,6 +10,7 @@
 namespace shim {
 namespace {
 
+// Enough for one error; runtimes write it into logs and events.
 constexpr std::size_t kMaxStatusMessage = 4000;
 
 constexpr std::pair<StatusCode, int> kStatusErrnos[] = {{StatusCode::kInvalidArgument, EINVAL},
@@ -18,11 +19,11 @@ constexpr std::pair<StatusCode, int> kStatusErrnos[] = {{StatusCode::kInvalidArg
                                                         {StatusCode::kFailedPrecondition, EAGAIN},
                                                         {StatusCode::kUnimplemented, ENOSYS}};
 
-// google.rpc.Status: 1 code, 2 message, 3 details.
+// Fields of google.rpc.Status: 1 code, 2 message, 3 details.
 Result<void> parse_status(std::string_view data, Response& response) {
   WireReader reader(data);
   while (const auto field = TRY(reader.next())) {
-    // A negative int32 has ten bytes on the wire; the upper half is its sign.
+    // A negative int32 is sign-extended to ten bytes on the wire.
     if (field->is_varint(1)) response.code = static_cast<StatusCode>(static_cast<std::int32_t>(field->value));
     if (field->is_bytes(2)) response.message = field->bytes;
   }
@@ -35,6 +36,7 @@ Result<Request> parse_request(std::string_view data) {
   Request request;
   WireReader reader(data);
   while (const auto field = TRY(reader.next())) {
+    // ttrpc.Request: 1 service, 2 method, 3 payload, 4 timeout_nano, 5 metadata.
     if (field->is_bytes(1)) request.service = field->bytes;
     if (field->is_bytes(2)) request.method = field->bytes;
     if (field->is_bytes(3)) request.payload = field->bytes;
@@ -61,6 +63,7 @@ void append_request(std::string& out, const Request& request) {
 }
 
 void append_response(std::string& out, const Response& response) {
+  // Go's server leaves out a status of success.
   if (response.code != StatusCode::kOk) {
     std::string status;
     append_varint_field(status, 1, static_cast<std::uint64_t>(response.code));
@@ -84,11 +87,12 @@ int errno_of_status(StatusCode code) {
 
 std::string status_message(const Error& error) {
   std::string text = error.message;
+  // The kubelet's event has only this text, so it includes the remedy.
   if (const std::string remedy = fabric::remedy_of(error); !remedy.empty()) text += " (" + remedy + ")";
   text = fabric::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);
-  return fabric::one_line(text) + "...";  // may have been cut within a character
+  return fabric::one_line(text) + "...";  // the cut may be within a character
 }
 
 }  // namespace shim

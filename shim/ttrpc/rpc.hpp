@@ -1,4 +1,4 @@
-// The data of ttrpc requests and responses, and the status of a response (google.rpc.Status).
+// Encodes and decodes the data of ttrpc requests and responses, with the status of a response (google.rpc.Status).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace shim {
 
-// Those of google/rpc/code.proto that are used here. A runtime may send others.
+// The codes of google/rpc/code.proto that this program uses. A runtime may send other codes.
 enum class StatusCode : std::int32_t {
   kOk = 0,
   kUnknown = 2,
@@ -20,12 +20,12 @@ enum class StatusCode : std::int32_t {
   kUnimplemented = 12,
 };
 
-// All parts are of the data it was parsed from. Metadata (tracing) is ignored.
+// A request. All views are parts of the parsed data. Metadata (tracing) is ignored.
 struct Request {
   std::string_view service;
   std::string_view method;
   std::string_view payload;
-  std::int64_t timeout_ns = 0;  // what the caller still waits; 0: not said
+  std::int64_t timeout_ns = 0;  // time for which the caller waits; 0: not reported
   friend bool operator==(const Request&, const Request&) = default;
 };
 
@@ -36,20 +36,20 @@ struct Response {
   friend bool operator==(const Response&, const Response&) = default;
 };
 
-// Errors: not a protobuf message. Unknown fields are skipped, absent ones are empty.
+// Errors: the data is not a protobuf message. Unknown fields are skipped, missing fields are empty.
 Result<Request> parse_request(std::string_view data);
 Result<Response> parse_response(std::string_view data);
 void append_request(std::string& out, const Request& request);
 void append_response(std::string& out, const Response& response);
 
-// The status for an error's errno, and back. 0 and what has no counterpart: kUnknown, and 0.
+// Converts between an errno and a status. An unlisted errno becomes kUnknown, an unlisted status becomes 0.
 //   EINVAL kInvalidArgument, ETIMEDOUT kDeadlineExceeded, EMSGSIZE kResourceExhausted, EAGAIN kFailedPrecondition,
 //   ENOSYS kUnimplemented
 StatusCode status_of_errno(int code);
 int errno_of_status(StatusCode code);
 
-// An error as the message of a status, hint included: one line, valid UTF-8 (Go refuses a message that is not), at most
-// a few thousand bytes.
+// Returns an error with its hint as the message of a status: one line of valid UTF-8, because Go refuses other bytes,
+// of about 4,000 bytes at most.
 std::string status_message(const Error& error);
 
 }  // namespace shim

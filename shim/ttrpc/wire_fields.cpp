@@ -3,6 +3,7 @@
 namespace shim {
 namespace {
 
+// Limits of protobuf: 29 bits of field number, followed by 3 bits of wire type.
 constexpr std::uint64_t kMaxNumber = (1U << 29) - 1;
 constexpr int kTypeBits = 3;
 
@@ -45,6 +46,7 @@ Result<std::optional<WireField>> WireReader::next() {
   if (!value) return make_error("protobuf message: field {} is cut off or overlong", number);
   field.value = *value;
   if (field.type != WireType::kBytes) return std::optional(field);
+  // Compared before use: the length comes from the message and may be any number.
   if (*value > rest_.size())
     return make_error("protobuf message: field {} has {} bytes, {} are left", number, *value, rest_.size());
   field.bytes = rest_.substr(0, *value);
@@ -59,7 +61,7 @@ std::optional<std::uint64_t> WireReader::take_varint() {
     if (rest_.empty()) return std::nullopt;
     const auto byte = static_cast<unsigned char>(rest_.front());
     rest_.remove_prefix(1);
-    if (shift == 63 && byte > 1) return std::nullopt;  // the 65th bit
+    if (shift == 63 && byte > 1) return std::nullopt;  // more than 64 bits
     value |= std::uint64_t{byte & 0x7fU} << shift;
     if (byte < 0x80) return value;
   }
@@ -69,6 +71,7 @@ std::optional<std::uint64_t> WireReader::take_varint() {
 std::optional<std::uint64_t> WireReader::take_fixed(std::size_t size) {
   if (rest_.size() < size) return std::nullopt;
   std::uint64_t value = 0;
+  // Little-endian, independent of the machine.
   for (std::size_t i = size; i-- > 0;)
     value = value << 8 | static_cast<unsigned char>(rest_[i]);
   rest_.remove_prefix(size);

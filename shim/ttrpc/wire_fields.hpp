@@ -1,5 +1,5 @@
-// The fields of a protobuf message as they are on the wire (protobuf.dev/programming-guides/encoding), without a schema
-// and without a copy: enough for ttrpc's own messages, and to take a long message apart piece by piece.
+// Reads and writes the fields of a protobuf message (protobuf.dev/programming-guides/encoding) without a schema and
+// without a copy. Enough for ttrpc's own messages, and for long messages that are read one field at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class WireType : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFix
 struct WireField {
   std::uint32_t number = 0;
   WireType type = WireType::kVarint;
-  std::uint64_t value = 0;      // of all types but kBytes
+  std::uint64_t value = 0;      // of all types except kBytes
   std::string_view bytes = {};  // of kBytes: string, bytes, message, packed numbers
   friend bool operator==(const WireField&, const WireField&) = default;
 
@@ -28,8 +28,8 @@ class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // The next field, nullopt at the end. bytes are part of the message. Errors: a message that ends in a field, a number
-  // of more than 64 bits, a field number of 0 or beyond 2^29 - 1, a group (which proto3 does not have).
+  // Returns the next field; nullopt at the end. Its bytes are part of the message. Errors: the message ends within a
+  // field; a number of more than 64 bits; a field number of 0 or beyond 2^29 - 1; a group, which proto3 does not have.
   Result<std::optional<WireField>> next();
 
  private:

@@ -96,7 +96,7 @@ struct ContainerAdjustment {
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
   std::vector<Rlimit> rlimits;
-  // As the container's. runc before 1.2 and crun write each value with one write(2).
+  // Files of the container's cgroup (v2). runc before 1.2 and crun write each value with one write(2).
   std::map<std::string, std::string> unified = {};
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
