@@ -257,7 +257,7 @@ class CompromisedContainer(Case):
         self.assertIn("is a symbolic link", self.check_config()["problems"][0]["message"])
         os.unlink(self.file)
         os.mkfifo(self.file)
-        self.assertIn("is no regular file", self.check_config()["problems"][0]["message"])
+        self.assertIn("regular file", self.check_config()["problems"][0]["message"])
         os.unlink(self.file)
         for text in ({"runtime": {"runtimes": ["/etc/rdma-init/cluster/evil"]}}, {"runtime": {"hook": "/etc/rdma-init/cluster/evil"}},
                      {"networks": {"n": {"ipam": {"type": "evil"}}}}, {"networks": {"n": {"ipam_dir": "/etc/rdma-init/cluster"}}},

@@ -390,7 +390,7 @@ class ByNri(CrioCase):
         self.assertIn("engine=crio", log)
         self.assertEqual(self.holders(), {}, "StopPodSandbox came")
         self.assertEqual(got["rlimits"], {MEMLOCK: (UNLIMITED, UNLIMITED)})
-        self.assertIn("RLIMIT_MEMLOCK is unlimited instead, which is enough", log)
+        self.assertIn("unlimited RLIMIT_MEMLOCK is set instead, which is enough", log)
 
     def test_what_is_said_of_locked_memory_is_true(self):
         """The runtime is this process."""
@@ -400,7 +400,7 @@ class ByNri(CrioCase):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (harness.MEMLOCK, before[1]))
         got, log = self.replay()
         self.assertEqual(got["rlimits"], {})
-        self.assertIn("NRI cannot add CAP_IPC_LOCK; RLIMIT_MEMLOCK is 8388608 bytes, and beyond it ibv_reg_mr fails", log)
+        self.assertIn("NRI cannot add CAP_IPC_LOCK: ibv_reg_mr fails beyond RLIMIT_MEMLOCK, which is 8388608 bytes", log)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, before[1]))
         got, log = self.replay()
         self.assertEqual(got["rlimits"], {MEMLOCK: (before[1], FINITE)})

@@ -169,7 +169,7 @@ class WhatItAnnounces(DevicePluginCase):
         _, _, _, watch = self.begin()
         self.take_away()
         watch.wait_for(lambda devices: not devices["mlx5_3"][0])
-        self.assertEqual(self.refuses(["mlx5_3"]), "mlx5_3 is not on the node any more")
+        self.assertEqual(self.refuses(["mlx5_3"]), "mlx5_3 is no longer on the node")
         self.bring_home()
         watch.wait_for(lambda devices: devices["mlx5_3"][0])
 
@@ -363,7 +363,7 @@ class WhatMayHappen(DevicePluginCase):
         watch = self.endpoint().watch()
         watch.wait_for(lambda devices: len(devices) == 4)
         self.configure({"pools": 1})
-        self.until_said("the configuration before it stays")
+        self.until_said("the previous configuration stays in use")
         self.port(1, "1: DOWN")
         watch.wait_for(lambda devices: not devices["mlx5_1"][0])
 

@@ -166,7 +166,7 @@ class Serving(Case):
     def test_a_user_with_the_number_of_the_server_is_refused(self):
         self.needs_namespace("--mount")
         passwd = write(self.work + "/passwd", f"root:x:0:0::/root:/bin/sh\nsomebody:x:{SERVING_USER}:1::/:/bin/false\n")
-        self.refuses(f"number {SERVING_USER}, as which the process that serves runs, belongs to `somebody`",
+        self.refuses(f"ID {SERVING_USER} of the serving process belongs to `somebody`",
                      before=["unshare", "--mount", "--propagation", "private", "sh", "-c",
                              'mount --bind "$0" /etc/passwd && exec "$@"', passwd])
 
@@ -201,7 +201,7 @@ class Serving(Case):
 
     def test_root_that_may_not_change_is_refused(self):
         self.needs("setpriv")
-        self.refuses("root does not serve", "SETUID", before=["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all"])
+        self.refuses(f"cannot become user {SERVING_USER}", "SETUID", before=["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all"])
 
     def test_ends(self):
         child = self.serve()
@@ -218,8 +218,8 @@ class Serving(Case):
         self.serve()
         self.assertIn("200 OK", self.ask())
         # A second one at the same socket, and what is no socket.
-        self.refuses("somebody listens")
-        self.refuses("no socket", where="unix:" + write(self.work + "/file", "precious"))
+        self.refuses("another process uses it")
+        self.refuses("not a socket", where="unix:" + write(self.work + "/file", "precious"))
 
     def test_tcp(self):
         for family, host, text in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
@@ -232,12 +232,12 @@ class Serving(Case):
                 self.assertIn(b"rdma_hook_grant_info", answer.read())
 
     def test_an_address_that_this_network_namespace_has_not(self):
-        self.refuses("cannot listen at `192.0.2.1:9839`: Cannot assign requested address; remedy: name an address that this "
-                     "network namespace has, or 127.0.0.1", where="192.0.2.1:9839")
+        self.refuses("cannot listen on `192.0.2.1:9839`: Cannot assign requested address; remedy: pass an address of this "
+                     "network namespace", where="192.0.2.1:9839")
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
-            self.refuses("Address already in use; remedy: stop the program that listens there",
+            self.refuses("Address already in use; remedy: stop the process that uses it",
                          where=f"127.0.0.1:{other.getsockname()[1]}")
 
 

@@ -187,7 +187,7 @@ class Time(NriCase):
         connection.create(self.asking("mlx5_0"), self.member("c0"))
         release = self.hold_lock("mlx5_0")
         began = time.monotonic()
-        with self.assertRaisesRegex(nri.StatusError, "no time is left"):
+        with self.assertRaisesRegex(nri.StatusError, "did not finish within the runtime's request timeout"):
             connection.create(self.asking("mlx5_0"), self.member("c1"))
         self.assertLess(time.monotonic() - began, 1.0)
         release()
@@ -250,7 +250,7 @@ class Life(NriCase):
     def test_cdi_that_the_runtime_did_not_inject(self):
         runtime = self.connect()
         runtime.create(nri.pod("pod1"), self.member() + nri.text(20, nri.text(1, "rdma-init.io/hca=mlx5_1")))
-        self.until_said("container c1 requests the CDI device `rdma-init.io/hca=mlx5_1` and has no RDMA node")
+        self.until_said("container c1 requests CDI device `rdma-init.io/hca=mlx5_1` but has no RDMA device node")
 
     def test_connects_again_when_the_runtime_restarts(self):
         connection = self.connect()
@@ -314,7 +314,7 @@ class Missed(NriCase):
                       self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
                                                                 devices=[("/dev/infiniband/uverbs3", 231, 195)])]
         connection = self.connect(pods=pods, containers=containers, parts=2)
-        self.until_said("container team-a/train/c1 (c1) asked for RDMA devices and has no grant")
+        self.until_said("container team-a/train/c1 (c1) requests RDMA devices but has no grant")
         connection.create(nri.pod("pod3"), self.member("c9"))
         self.assertIn("(c4)", read(self.log))
         for other in ("(c2)", "(c3)"):
@@ -381,7 +381,7 @@ class Missed(NriCase):
         again.introduce()
         self.runtime.stop()
         os.unlink(self.runtime.path)
-        self.until_said("are held until rdma-nri connects again")
+        self.until_said("stay until rdma-nri connects again")
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
         again.create(self.asking("mlx5_1"), self.member("c2"))
 

@@ -211,7 +211,7 @@ class Conformance:
         self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
                    Containers=containers)
         self.begin()
-        self.until_said("(c199) asked for RDMA devices and has no grant")
+        self.until_said("(c199) requests RDMA devices but has no grant")
         self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
 
     # --- what goes wrong
@@ -237,7 +237,7 @@ class Conformance:
     def test_an_error_in_time_rather_than_a_late_answer(self):
         self.begin()
         release = self.hold()
-        with self.assertRaisesRegex(Refused, "no time is left"):
+        with self.assertRaisesRegex(Refused, "did not finish within the runtime's request timeout"):
             self.go.create(pod(wish="mlx5_0"), container())
         release()
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2, "it is still asked")
@@ -259,7 +259,7 @@ class Conformance:
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
         # Either it still took the request that nobody waited for, or it says that c1 has no grant.
         if "mlx5_0" not in self.holders():
-            self.until_said("(c1) asked for RDMA devices and has no grant")
+            self.until_said("(c1) requests RDMA devices but has no grant")
 
     def test_killed_in_a_request(self):
         self.begin()
@@ -485,7 +485,7 @@ class Newer(test_nri.NriCase):
         connection.configure()
         connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],
                                containers=[self.member("c1", state=3), nri.container("c2", "pod2", state=3)], parts=3)
-        self.until_said("(c1) asked for RDMA devices and has no grant")
+        self.until_said("(c1) requests RDMA devices but has no grant")
 
 
 if __name__ == "__main__":

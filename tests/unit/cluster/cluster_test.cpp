@@ -1,4 +1,4 @@
-// What a cluster may say of a node's configuration, and what of the node's own stays.
+// Keys that a cluster may set in a node's configuration, and the priority of the node's own files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ std::vector<std::string> keys_in(const std::string& text) {
   return {};
 }
 
-TEST(HookCluster, KeysThatAClusterMayNotSay) {
+TEST(ClusterConfig, RefusesKeysOfTheNode) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(keys_in("{\"runtime\": {}}"), Lines{"1:`runtime`:"});
   EXPECT_EQ(keys_in("{\"rails\": [],\n\"runtime\": null}"), Lines{"2:`runtime`:"});
@@ -64,13 +64,13 @@ TEST(HookCluster, KeysThatAClusterMayNotSay) {
   }
 }
 
-// The texts of the schema that can begin with a slash, or say anything at all.
+// The texts of the schema that can begin with a slash or have any content.
 void find_paths(const Json& schema, const std::string& at, std::set<std::string>& found) {
   if (!schema.is_object()) return;
   const bool is_text = schema.value("type", Json()) == "string" && !schema.contains("enum");
   const std::string pattern = schema.value("pattern", "");
   if (is_text && (pattern.empty() || std::regex_search("/dev/sda", std::regex(pattern)))) found.insert(at);
-  // An object of any members is a program's own.
+  // An object with any members belongs to another program.
   if (schema.value("type", Json()) == "object" && schema.contains("properties") &&
       !schema.contains("additionalProperties"))
     found.insert(at);
@@ -87,12 +87,12 @@ void find_paths(const Json& schema, const std::string& at, std::set<std::string>
   }
 }
 
-// A key of config.json that is new and can hold a path is noticed here: whether a cluster may say it is to be decided.
-TEST(HookCluster, EveryKeyThatCanHoldAPathIsDecided) {
+// Fails for a new key of config.json that can hold a path, until the key is added to one of the lists.
+TEST(ClusterConfig, ListsEveryKeyThatCanHoldAPath) {
   const Json schema = Json::parse(read_file(CONFIG_DIR "/config.schema.json"));
   std::set<std::string> found;
   find_paths(schema, "", found);
-  // Read as names, globs or selectors, never opened.
+  // Used as names, globs or selectors, never opened.
   for (const char* harmless : {"/comment", "/comment[]", "/selectors/ifNames[]", "/default_devices"})
     EXPECT_EQ(found.erase(harmless), 1U) << harmless;
   const std::set<std::string> refused = {"/network/ipam", "/network/ipam_dir", "/runtime/hook", "/runtime/runtimes[]",
@@ -104,15 +104,15 @@ hook::ParsedConfig parsed(const std::string& cluster, const std::string& own) {
   return hook::parse_config({{"cm", cluster, true}, {kFile, own}});
 }
 
-TEST(HookCluster, NodeKeysAreErrorsInTheClustersTextOnly) {
+TEST(ClusterConfig, AllowsNodeKeysInNodesOwnFile) {
   const std::string keys = R"({"runtime": {"hook": "/h"}, "networks": {"n": {"ipam": {"type": "t"}}}})";
   const auto refused = parsed(keys, "{}");
   EXPECT_EQ(said(refused.problems), (std::vector<std::string>{"1:`runtime`:", "1:`networks.n.ipam`:"}));
-  EXPECT_EQ(refused.config, hook::Config()) << "a program that goes on in spite of errors gets no program's name";
+  EXPECT_EQ(refused.config, hook::Config()) << "a caller that ignores errors must not get the name of a program";
   EXPECT_EQ(said(parsed("{}", keys).problems), std::vector<std::string>());
 }
 
-TEST(HookCluster, TheNodesOwnFilesStandOverTheClusters) {
+TEST(ClusterConfig, PrefersNodesOwnFiles) {
   const auto whole = parsed(R"({"rails": ["new"], "node_index": "address", "memlock": null,
       "networks": {"a": {"mtu": 9000}, "b": {"mtu": 4096}}})",
                             R"({"rails": ["own"], "node_index": 7, "runtime": {"hook": "/h"},
@@ -122,13 +122,13 @@ TEST(HookCluster, TheNodesOwnFilesStandOverTheClusters) {
   EXPECT_EQ(config.rails, std::vector<std::string>{"own"});
   EXPECT_EQ(config.node_index, (hook::NodeIndex{hook::NodeIndex::By::kNumber, 7}));
   EXPECT_EQ(config.runtime.hook, "/h");
-  EXPECT_EQ(config.memlock, std::nullopt) << "a key of the cluster's alone";
+  EXPECT_EQ(config.memlock, std::nullopt) << "a key that only the cluster has set";
   EXPECT_EQ(config.networks.at("a").ipam_plugin, "t");
-  EXPECT_EQ(config.networks.at("a").mtu, std::nullopt) << "a network is replaced whole";
+  EXPECT_EQ(config.networks.at("a").mtu, std::nullopt) << "a network is replaced as a whole";
   EXPECT_EQ(config.networks.at("b").mtu, 4096U);
 }
 
-TEST(HookCluster, TakesNodeNetdevsOnlyByTheNodesOwnFile) {
+TEST(ClusterConfig, AllowsNodeNetdevsOnlyInNodesOwnFile) {
   const std::string network = R"({"networks": {"n": {"mode": "exclusive"}}})";
   const std::string taking = R"({"networks": {"n": {"mode": "exclusive", "take_node_netdevs": true}}})";
   EXPECT_EQ(said(parsed(taking, "{}").problems), std::vector<std::string>{"1:`networks.n.take_node_netdevs`:"});
@@ -136,13 +136,14 @@ TEST(HookCluster, TakesNodeNetdevsOnlyByTheNodesOwnFile) {
   EXPECT_TRUE(parsed(network, taking).config.networks.at("n").take_node_netdevs);
 }
 
-TEST(HookCluster, ProblemsHaveTheLinesOfTheClustersText) {
+TEST(ClusterConfig, ReportsLinesOfClustersText) {
   const std::string text = "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}";
   EXPECT_EQ(said(parsed(text, "{}").problems), std::vector<std::string>{"3:`pools[0].network`:"});
-  EXPECT_TRUE(parsed(text, R"({"networks": {"n": {"mode": "shared"}}})").ok()) << "the network is the node's own";
+  EXPECT_TRUE(parsed(text, R"({"networks": {"n": {"mode": "shared"}}})").ok())
+      << "the network is in the node's own file";
 }
 
-TEST(HookCluster, SlicesOfThisNode) {
+TEST(ClusterConfig, ReportsNetworkWithoutSliceForNode) {
   const auto problems_of = [](const std::string& index) {
     const auto parsed = hook::parse_config(
         {{"cm", R"({"networks": {"n": {"addresses": [{"rail": 3, "subnet": "10.1.0.0/16", "per_node": 24}]}},
@@ -161,11 +162,11 @@ TEST(HookCluster, SlicesOfThisNode) {
   EXPECT_NE(problems_of("256").find("`networks.n.addresses`: network `n`: this node's index 256 does not fit"),
             std::string::npos);
   EXPECT_NE(problems_of("\"/etc/rdma-init/no-such-index\"").find("No such file"), std::string::npos);
-  // Without HCAs to be seen nothing is missed.
+  // Invisible HCAs are not a problem.
   EXPECT_EQ(problems_of("\"address\""), "");
 }
 
-class HookClusterSource : public testing::Test {
+class ClusterSource : public testing::Test {
  protected:
   std::string error() {
     const auto text = hook::read_cluster_config(dir_.path());
@@ -178,14 +179,14 @@ class HookClusterSource : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(HookClusterSource, AConfigMapAsTheKubeletMountsIt) {
+TEST_F(ClusterSource, ReadsConfigMapAsKubeletMountsIt) {
   write_file(dir_ / "..2026_11_23/config.json", "{\"a\": 1}");
   link("..2026_11_23", "..data");
   link("..data/config.json", "config.json");
   EXPECT_EQ(test_support::must(hook::read_cluster_config(dir_.path())), "{\"a\": 1}");
 }
 
-TEST_F(HookClusterSource, LinksDoNotLeadOut) {
+TEST_F(ClusterSource, RefusesLinksThatLeadOut) {
   const TempDir other;
   write_file(other / "config.json", "secret");
   const std::string out = "leads out of its directory";
@@ -202,13 +203,13 @@ TEST_F(HookClusterSource, LinksDoNotLeadOut) {
   EXPECT_NE(error(), "");
 }
 
-TEST_F(HookClusterSource, WhatIsNoFileOrTooLargeIsNotRead) {
+TEST_F(ClusterSource, RefusesOtherFileTypesAndLargeFiles) {
   EXPECT_NE(error().find("No such file"), std::string::npos);
   ASSERT_EQ(::mkfifo((dir_ / "config.json").c_str(), 0666), 0);
-  EXPECT_NE(error().find("is no regular file"), std::string::npos);
+  EXPECT_NE(error().find("not a regular file"), std::string::npos);
   ::unlink((dir_ / "config.json").c_str());
   ASSERT_EQ(::mkdir((dir_ / "config.json").c_str(), 0777), 0);
-  EXPECT_NE(error().find("is no regular file"), std::string::npos);
+  EXPECT_NE(error().find("not a regular file"), std::string::npos);
   ::rmdir((dir_ / "config.json").c_str());
   write_file(dir_ / "config.json", std::string(hook::kLongestClusterConfig, ' '));
   EXPECT_EQ(error(), "");

@@ -1,4 +1,4 @@
-// What the plugin makes of a node that changes, and of grants.
+// How the plugin reads a node that changes, and grants.
 #include "shim/device_plugin/node_reader.hpp"
 
 #include <gtest/gtest.h>
@@ -34,11 +34,11 @@ class DevicePluginReader : public test_support::LedgerScene {
 
   hook::NodeSettings node_;
   hook::Log log_ = hook::Log::to_stderr("rdma-device-plugin");
-  std::optional<NodeReader> reader_;  // which knows the ledger from its begin
+  std::optional<NodeReader> reader_;  // has read the ledger since its begin
 };
 
-// `rdma-hook doctor` names its holder.
-TEST_F(DevicePluginReader, AnHcaWhoseGidsMovedIsHealthy) {
+// `rdma-hook doctor` reports its owner.
+TEST_F(DevicePluginReader, KeepsHcaHealthyWhenGidsMove) {
   ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
   ASSERT_TRUE(reader_->read());
   EXPECT_TRUE(is_healthy());
@@ -51,8 +51,8 @@ TEST_F(DevicePluginReader, AnHcaWhoseGidsMovedIsHealthy) {
   EXPECT_TRUE(is_healthy());
 }
 
-// The kubelet fails a waiting pod for good that it assigns an unhealthy HCA to.
-TEST_F(DevicePluginReader, WhatIsMissingRightAfterAReleaseIsNoChange) {
+// The kubelet rejects a waiting pod permanently if it assigns an unhealthy HCA to it.
+TEST_F(DevicePluginReader, IgnoresMissingPartsAfterRelease) {
   const std::string uverbs = temp_ / "node/sys/class/infiniband_verbs/uverbs0";
   ASSERT_TRUE(reader_->read());
   const auto before = reader_->resources();
@@ -72,14 +72,14 @@ TEST_F(DevicePluginReader, WhatIsMissingRightAfterAReleaseIsNoChange) {
   EXPECT_EQ(reader_->resources(), before);
 }
 
-TEST_F(DevicePluginReader, WhatIsMissingWithoutAGrantIsAChange) {
+TEST_F(DevicePluginReader, ReportsMissingPartsWithoutGrant) {
   ASSERT_TRUE(reader_->read());
   std::filesystem::remove_all(std::string(temp_ / "node/sys/class/infiniband_verbs/uverbs0"));
   ASSERT_TRUE(reader_->read());
   EXPECT_FALSE(is_healthy());
 }
 
-// Who holds what, for Kubernetes: its own pods, and others.
+// Holds of HCAs for Kubernetes: of its own pods, and of foreign containers.
 
 hook::Grant grant_of(Mode mode, unsigned units) {
   hook::Grant grant;
@@ -88,7 +88,7 @@ hook::Grant grant_of(Mode mode, unsigned units) {
   return grant;
 }
 
-TEST(DevicePluginGrant, WhatAGrantAdds) {
+TEST(DevicePluginGrant, AddsHoldsOfGrant) {
   HcaHolds holds;
   add_grant(grant_of(Mode::kShared, 1), false, holds);
   EXPECT_EQ(holds["mlx5_0"].units, 1U);
@@ -106,7 +106,7 @@ TEST(DevicePluginGrant, WhatAGrantAdds) {
   hook::Grant device = grant_of(Mode::kShared, 1);
   device.hcas[0].device = "0000.10.00.0";
   add_grant(device, true, holds);
-  EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by what it is booked as";
+  EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by the name of the booking";
 }
 
 class DevicePluginHolders : public test_support::LedgerScene {
@@ -117,25 +117,25 @@ class DevicePluginHolders : public test_support::LedgerScene {
     if (!read || !unread.empty()) return "not read";
     const HcaHolds holds = holders.of(test_support::rails(2), "");
     const auto found = holds.find("mlx5_0");
-    if (found == holds.end()) return "nobody";
+    if (found == holds.end()) return "none";
     return fmt::format("{} of {}", found->second.foreign.others, found->second.units) +
            (found->second.foreign.exclusive_holder ? " " + *found->second.foreign.exclusive_holder : "");
   }
   HoldReader holders_{path_};
 };
 
-TEST_F(DevicePluginHolders, AContainerThatIsNoPods) {
+TEST_F(DevicePluginHolders, CountsContainerOutsideOfPods) {
   HoldReader none(temp_ / "none");
-  EXPECT_EQ(held(none), "nobody") << "no ledger";
-  EXPECT_EQ(held(holders_), "nobody");
+  EXPECT_EQ(held(none), "none") << "no ledger";
+  EXPECT_EQ(held(holders_), "none");
   test_support::Child child;
   ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", child.identity()}), "");
   EXPECT_EQ(held(holders_), "1 of 1 container web");
   child.kill();
-  EXPECT_EQ(held(holders_), "nobody") << "it ended, and nobody wrote so";
+  EXPECT_EQ(held(holders_), "none") << "it ended without a change of the ledger";
 }
 
-TEST_F(DevicePluginHolders, APodsStaysOne) {
+TEST_F(DevicePluginHolders, RemembersGrantOfPod) {
   hook::GrantUser user{pod_.key, "c1", myself()};
   user.pod = "sandbox";
   ASSERT_EQ(give(pod_, {test_support::kAlone}, user), "");
@@ -144,16 +144,16 @@ TEST_F(DevicePluginHolders, APodsStaysOne) {
   ASSERT_TRUE(ledger_.leave(pod_, user.key));
   EXPECT_EQ(held(holders_), "0 of 1");
   HoldReader another(path_);
-  EXPECT_EQ(held(another), "0 of 1") << "the pod stays as the user";
+  EXPECT_EQ(held(another), "0 of 1") << "the pod remains the user";
   ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
   ASSERT_TRUE(ledger_.leave(pod_, "other"));
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
-  EXPECT_EQ(held(holders_), "0 of 1") << "also while no user says so";
+  EXPECT_EQ(held(holders_), "0 of 1") << "without a user of the pod";
   HoldReader third(path_);
-  EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "what cannot be seen to be a pod is held";
+  EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "an unknown pod counts as foreign";
 }
 
-TEST_F(DevicePluginHolders, ADamagedGrantIsSaid) {
+TEST_F(DevicePluginHolders, ReportsDamagedGrant) {
   ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", myself()}), "");
   test_support::write_file(path_ + "/grants/" + test_support::entries(path_ + "/grants"), "x");
   std::vector<fabric::Error> unread;

@@ -1,4 +1,4 @@
-// What Kubernetes counts: the devices of a node, why one is not healthy, and which of them are preferred.
+// The devices of a node, why one is not healthy, and which are preferred.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -55,34 +55,35 @@ Resource resource_of(const fabric::Inventory& inventory, const hook::Config& con
   return count_resources(inventory, config, {}, {}).at(0);
 }
 
-TEST(DevicePlugin, AnExclusiveHcaIsOneDeviceASharedOneAsManyAsItsLimit) {
+TEST(DevicePlugin, AnnouncesOneDevicePerUnit) {
   EXPECT_EQ(counted(test_support::rails(2), config_of(Mode::kExclusive)), "mlx5_0 mlx5_1");
   EXPECT_EQ(counted(test_support::rails(1), config_of(Mode::kHca, 3)), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
-  EXPECT_EQ(counted(test_support::rails(1, 4), config_of(Mode::kShared, 2)), "mlx5_0#1 mlx5_0#2") << "no children";
+  EXPECT_EQ(counted(test_support::rails(1, 4), config_of(Mode::kShared, 2)), "mlx5_0#1 mlx5_0#2")
+      << "a pool without children";
 }
 
-TEST(DevicePlugin, ChildrenAreBoundedByTheGidTable) {
-  // Four GIDs are the node's, a child takes four.
+TEST(DevicePlugin, BoundsChildrenByGidTable) {
+  // The node uses four GIDs, a child takes four.
   EXPECT_EQ(counted(test_support::rails(1, 16), config_of(Mode::kShared, 100, true)),
             "mlx5_0#1 mlx5_0#2 mlx5_0#3 mlx5_0#4(mlx5_0 has 12 of 16 GID slots free, a child netdev takes 4)");
-  // What is held has its GIDs in the table.
+  // Units that are held have their GIDs in the table.
   fabric::Inventory node = test_support::rails(1, 16);
   for (unsigned index = 4; index < 12; ++index)
     node.hcas[0].ports[0].gids.push_back(test_support::v2(index, fmt::format("10.9.0.{}", index)));
   HcaHold held;
   held.units = 2;
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true), {{"mlx5_0", held}}), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
-  // And what nobody holds takes places.
+  // GIDs without a grant take slots too.
   const std::string full = "(mlx5_0 has 4 of 16 GID slots free, a child netdev takes 4)";
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true)), "mlx5_0#1 mlx5_0#2" + full + " mlx5_0#3" + full);
 }
 
-TEST(DevicePlugin, PoolsHaveTheirResources) {
+TEST(DevicePlugin, AnnouncesResourceOfEachPool) {
   hook::Config config = config_of(Mode::kExclusive);
   config.pools[0].selectors.if_names = {"rail0"};
   config.pools.push_back(config.pools[0]);
   config.pools[1].selectors.if_names = {"rail1"};
-  EXPECT_EQ(counted(test_support::rails(3), config), "mlx5_0 mlx5_1") << "several pools of one";
+  EXPECT_EQ(counted(test_support::rails(3), config), "mlx5_0 mlx5_1") << "several pools with one resource";
   config.pools[1].resource = "a.io/b";
   const auto resources = count_resources(test_support::rails(3), config, {}, {});
   ASSERT_EQ(resources.size(), 2U);
@@ -91,10 +92,10 @@ TEST(DevicePlugin, PoolsHaveTheirResources) {
   config.pools[0].resource.reset();
   config.pools[1].resource.reset();
   EXPECT_EQ(counted(test_support::rails(3), config), "0 resources");
-  EXPECT_EQ(counted({}, config_of(Mode::kExclusive)), "") << "one without HCAs is there";
+  EXPECT_EQ(counted({}, config_of(Mode::kExclusive)), "") << "a resource without HCAs";
 }
 
-TEST(DevicePlugin, WhatIsNotHealthySaysWhy) {
+TEST(DevicePlugin, ReportsCauseOfUnhealthyDevice) {
   fabric::Inventory node = test_support::rails(3);
   node.hcas[0].ports[0].state = "1: DOWN";
   node.hcas[1].uverbs.reset();
@@ -105,10 +106,10 @@ TEST(DevicePlugin, WhatIsNotHealthySaysWhy) {
   node = test_support::rails(1);
   node.hcas[0].ports.push_back(node.hcas[0].ports[0]);
   node.hcas[0].ports[0].state = "1: DOWN";
-  EXPECT_EQ(counted(node, config_of(Mode::kExclusive)), "mlx5_0") << "its other port will do";
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive)), "mlx5_0") << "the other port is active";
 }
 
-TEST(DevicePlugin, OthersHoldWhatKubernetesCannotGive) {
+TEST(DevicePlugin, ExcludesUnitsOfForeignOwners) {
   const fabric::Inventory node = test_support::rails(1);
   EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container web-1", 1, true)}}),
             "mlx5_0(mlx5_0 is held by container web-1)");
@@ -117,10 +118,10 @@ TEST(DevicePlugin, OthersHoldWhatKubernetesCannotGive) {
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 2), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
             "mlx5_0#1(mlx5_0 is held by container w) mlx5_0#2(mlx5_0 is held by container w)");
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3), {{"mlx5_0", foreign_hold("", 1)}}),
-            "mlx5_0#1 mlx5_0#2 mlx5_0#3(mlx5_0 has 1 of 3 places taken outside of Kubernetes)");
+            "mlx5_0#1 mlx5_0#2 mlx5_0#3(mlx5_0 has 1 of 3 units allocated outside of Kubernetes)");
   HcaHold pods;
   pods.units = 1;
-  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", pods}}), "mlx5_0") << "its own pod's";
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", pods}}), "mlx5_0") << "held by a pod of Kubernetes";
   fabric::Inventory with_vf = test_support::rails(2);
   with_vf.hcas[1].physfn = with_vf.hcas[0].pci;
   with_vf.hcas[1].pfs = {"mlx5_0"};
@@ -128,25 +129,25 @@ TEST(DevicePlugin, OthersHoldWhatKubernetesCannotGive) {
             "mlx5_0(mlx5_0 is held by container w) mlx5_1(mlx5_1 is a VF of mlx5_0, which is held by container w)");
 }
 
-TEST(DevicePlugin, AnHcaThatIsAwayStaysKnown) {
+TEST(DevicePlugin, KeepsMissingHca) {
   const hook::Config config = config_of(Mode::kExclusive);
   const auto before = count_resources(test_support::rails(2), config, {}, {});
   const fabric::Inventory left = test_support::rails(1);
-  EXPECT_EQ(counted(left, config, {}, before), "mlx5_0 mlx5_1(mlx5_1 is not on the node any more)");
+  EXPECT_EQ(counted(left, config, {}, before), "mlx5_0 mlx5_1(mlx5_1 is no longer on the node)");
   HcaHold pods;
   pods.units = 1;
   EXPECT_EQ(counted(left, config, {{"mlx5_1", pods}}, before), "mlx5_0 mlx5_1") << "in a pod";
   EXPECT_EQ(counted(left, config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, before),
             "mlx5_0 mlx5_1(mlx5_1 is held by container w)");
   const auto away = count_resources(left, config, {}, before);
-  EXPECT_EQ(counted(test_support::rails(2), config, {}, away), "mlx5_0 mlx5_1") << "it came back";
+  EXPECT_EQ(counted(test_support::rails(2), config, {}, away), "mlx5_0 mlx5_1") << "the HCA is on the node again";
   hook::Config none = config;
   none.pools[0].resource.reset();
   EXPECT_EQ(counted(left, none, {}, before), "0 resources");
 }
 
-// Its node, its port, then the HCA itself is missing for a while after it was granted or released.
-TEST(DevicePlugin, WhatPassesAfterARelease) {
+// The device node, the port, or the HCA itself is missing for a while after a grant or release.
+TEST(DevicePlugin, WithholdsPassingProblemsAfterRelease) {
   const auto start = std::chrono::steady_clock::time_point(std::chrono::hours(1));
   const hook::Config config = config_of(Mode::kExclusive);
   const auto before = count_resources(test_support::rails(2), config, {}, {});
@@ -163,9 +164,9 @@ TEST(DevicePlugin, WhatPassesAfterARelease) {
     EXPECT_EQ(now, before) << shown(problem.at(0));
     now = problem;
     keep_settling(before, moved, start + kSettling, now);
-    EXPECT_EQ(now, problem) << "it lasts";
+    EXPECT_EQ(now, problem) << "after the time for settling";
     keep_settling(before, {{"mlx5_0", start}}, start + std::chrono::seconds(5), now);
-    EXPECT_EQ(now, problem) << "of another HCA";
+    EXPECT_EQ(now, problem) << "a release of another HCA";
     now = problem;
     keep_settling(problem, moved, start + std::chrono::seconds(5), now);
     EXPECT_EQ(now, problem) << "it was not healthy before";
@@ -174,10 +175,10 @@ TEST(DevicePlugin, WhatPassesAfterARelease) {
       count_resources(test_support::rails(2), config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, {});
   auto now = held;
   keep_settling(before, moved, start, now);
-  EXPECT_EQ(now, held) << "what another holds does not pass";
+  EXPECT_EQ(now, held) << "a foreign owner is not a passing problem";
 }
 
-TEST(DevicePlugin, AnHcaWhosePoolIsUnknownIsHeld) {
+TEST(DevicePlugin, ReportsHcaWithUnknownPool) {
   hook::Config config = config_of(Mode::kExclusive);
   config.pools[0].selectors.vendors = {"15b3"};
   fabric::Inventory node = test_support::rails(1);
@@ -191,7 +192,7 @@ TEST(DevicePlugin, AnHcaWhosePoolIsUnknownIsHeld) {
   EXPECT_EQ(counted(node, config), "");
 }
 
-TEST(DevicePlugin, TopologyAndNodes) {
+TEST(DevicePlugin, ReportsTopologyAndNodes) {
   fabric::Inventory node = test_support::rails(2);
   node.hcas[1].numa_node = -1;
   const Resource resource = resource_of(node, config_of(Mode::kHca, 2));
@@ -201,10 +202,10 @@ TEST(DevicePlugin, TopologyAndNodes) {
   ASSERT_TRUE(hcas);
   EXPECT_EQ(fabric::join(nodes_of(*hcas), " "),
             "/dev/infiniband/uverbs0 /dev/infiniband/rdma_cm /dev/infiniband/uverbs1")
-      << "several IDs of one HCA are one node";
+      << "several IDs of one HCA have one node";
 }
 
-TEST(DevicePlugin, WhatCannotBeAllocated) {
+TEST(DevicePlugin, RefusesInvalidAllocations) {
   fabric::Inventory node = test_support::rails(1);
   node.hcas[0].ports[0].state = "1: DOWN";
   const Resource resource = resource_of(node, config_of(Mode::kExclusive));
@@ -227,7 +228,7 @@ std::string preferred(const Resource& resource, const std::vector<std::string>& 
   return ids ? fabric::join(*ids, " ") : ids.error().message;
 }
 
-TEST(DevicePlugin, PreferredAreDistinctHcas) {
+TEST(DevicePlugin, PrefersDistinctHcas) {
   const Resource resource = resource_of(test_support::rails(3), config_of(Mode::kHca, 2));
   const auto all = ids_of(resource);
   EXPECT_EQ(preferred(resource, all, {}, 0), "");
@@ -235,10 +236,11 @@ TEST(DevicePlugin, PreferredAreDistinctHcas) {
   EXPECT_EQ(preferred(resource, all, {}, 5), "mlx5_0#1 mlx5_1#1 mlx5_2#1 mlx5_0#2 mlx5_1#2");
   EXPECT_EQ(preferred(resource, all, {"mlx5_1#2"}, 2), "mlx5_1#2 mlx5_0#1");
   EXPECT_EQ(preferred(resource, all, {"mlx5_1#1", "mlx5_1#2"}, 3), "mlx5_1#1 mlx5_1#2 mlx5_0#1");
-  EXPECT_EQ(preferred(resource, {"mlx5_0#2", "mlx5_1#1", "mlx5_1#2"}, {}, 1), "mlx5_1#1") << "the emptier one";
+  EXPECT_EQ(preferred(resource, {"mlx5_0#2", "mlx5_1#1", "mlx5_1#2"}, {}, 1), "mlx5_1#1")
+      << "the HCA with more free IDs";
 }
 
-TEST(DevicePlugin, PreferredAreNear) {
+TEST(DevicePlugin, PrefersNearHcas) {
   fabric::Inventory node = test_support::rails(6);
   const char* roots[] = {"0000:00:01.0", "0000:00:01.0", "0000:40:01.0",
                          "0000:40:01.0", "0000:40:01.0", "0000:80:01.0"};
@@ -256,8 +258,8 @@ TEST(DevicePlugin, PreferredAreNear) {
   EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_3", "mlx5_4"}, {}, 2), "mlx5_3 mlx5_4");
 }
 
-// Four of 400 Gb/s and one of 25, which is nearest to two of them.
-TEST(DevicePlugin, PreferredAreOfOneRateAndLinkLayer) {
+// Four HCAs of 400 Gb/s, and one of 25 Gb/s that is nearest to two of them.
+TEST(DevicePlugin, PrefersOneRateAndLinkLayer) {
   fabric::Inventory node = test_support::rails(6);
   const auto set = [&](std::size_t hca, const char* rate, const char* link_layer, int numa_node) {
     node.hcas[hca].ports[0].rate = std::string(rate);
@@ -275,21 +277,22 @@ TEST(DevicePlugin, PreferredAreOfOneRateAndLinkLayer) {
   EXPECT_EQ(preferred(resource, all, {}, 1), "mlx5_4") << "InfiniBand on a tie, as rdma-init";
   EXPECT_EQ(preferred(resource, all, {}, 2), "mlx5_0 mlx5_1");
   EXPECT_EQ(preferred(resource, all, {}, 4), "mlx5_0 mlx5_1 mlx5_3 mlx5_5");
-  EXPECT_EQ(preferred(resource, all, {}, 5), "mlx5_4 mlx5_0 mlx5_1 mlx5_3 mlx5_5") << "no kind has five: the fastest";
+  EXPECT_EQ(preferred(resource, all, {}, 5), "mlx5_4 mlx5_0 mlx5_1 mlx5_3 mlx5_5")
+      << "no kind has five HCAs: the fastest first";
   EXPECT_EQ(preferred(resource, all, {"mlx5_3"}, 2), "mlx5_3 mlx5_5");
   EXPECT_EQ(preferred(resource, all, {"mlx5_2"}, 1), "mlx5_2");
   EXPECT_EQ(preferred(resource, {"mlx5_2", "mlx5_3"}, {}, 1), "mlx5_3");
 }
 
-TEST(DevicePlugin, APoolWithoutSelectorsIsOfOneRateAndLinkLayer) {
+TEST(DevicePlugin, AnnouncesOneRateAndLinkLayerWithoutSelectors) {
   fabric::Inventory node = test_support::rails(5);
   const hook::Config config = config_of(Mode::kExclusive);
   const auto before = count_resources(node, config, {}, {});
   node.hcas[1].ports[0].rate = std::string("25 Gb/sec (1X EDR)");
   node.hcas[3].ports[0].link_layer = std::string("InfiniBand");
   EXPECT_EQ(counted(node, config), "mlx5_0 mlx5_2 mlx5_4");
-  EXPECT_EQ(counted(node, config, {}, before), "mlx5_0 mlx5_1 mlx5_2 mlx5_3 mlx5_4") << "no pod loses one";
-  // Which kind one is of that is down, or whose rate is not known, is not known.
+  EXPECT_EQ(counted(node, config, {}, before), "mlx5_0 mlx5_1 mlx5_2 mlx5_3 mlx5_4") << "announced HCAs stay";
+  // The kind of an HCA that is down, or with an unreadable rate, is unknown.
   node.hcas[1].ports[0].state = std::string("1: DOWN");
   node.hcas[3].ports[0].rate = std::string("?");
   EXPECT_EQ(counted(node, config), "mlx5_0 mlx5_1(mlx5_1 has no active port: port 1 is DOWN) mlx5_2 mlx5_3 mlx5_4");
@@ -299,23 +302,23 @@ TEST(DevicePlugin, APoolWithoutSelectorsIsOfOneRateAndLinkLayer) {
   EXPECT_EQ(counted(node, chosen), "mlx5_0 mlx5_1(mlx5_1 has no active port: port 1 is DOWN) mlx5_2 mlx5_3 mlx5_4");
 }
 
-TEST(DevicePlugin, PreferredOfWhatMakesNoSense) {
+TEST(DevicePlugin, RefusesInvalidPreferenceRequests) {
   const Resource resource = resource_of(test_support::rails(2), config_of(Mode::kExclusive));
-  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "2 devices are asked for, 1 are available");
-  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_0"}, {}, 2), "2 devices are asked for, 1 are available");
+  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "2 devices are requested, 1 are available");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_0"}, {}, 2), "2 devices are requested, 1 are available");
   EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_1"}, {"mlx5_0", "mlx5_1"}, 1),
-            "1 devices are asked for, 2 must be among them");
+            "1 devices are requested, 2 must be included");
   EXPECT_EQ(preferred(resource, {"mlx5_0"}, {"mlx5_1"}, 1), "device `mlx5_1` is not available");
-  EXPECT_EQ(preferred(resource, {"x", "y", "mlx5_1"}, {"y"}, 3), "y mlx5_1 x") << "of a list that we have left behind";
+  EXPECT_EQ(preferred(resource, {"x", "y", "mlx5_1"}, {"y"}, 3), "y mlx5_1 x") << "IDs of an earlier list";
 }
 
-TEST(DevicePlugin, SocketNamesAreShort) {
+TEST(DevicePlugin, ShortensSocketNames) {
   EXPECT_EQ(socket_name("vke.volcengine.com/rdma"), "rdma-init-vke.volcengine.com_rdma.sock");
   EXPECT_EQ(socket_name(std::string(60, 'a') + ".io/b").size(), std::string("rdma-init-.sock").size() + 32);
 }
 
-// Published nodes: as many as they have HCAs that can be counted, and the healthy ones.
-TEST(DevicePlugin, PublishedNodes) {
+// Published nodes: the number of devices and of healthy ones.
+TEST(DevicePlugin, CountsDevicesOfPublishedNodes) {
   for (const auto& [file, devices, usable] : {std::tuple("14-h100-ib-half-down", 13U, 4U),
                                               {"20-hgx-rails-plus-bond0", 10U, 8U},
                                               {"10-azure-ndv5-host", 8U, 8U}}) {

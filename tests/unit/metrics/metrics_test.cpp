@@ -33,7 +33,7 @@ void add_one(const Counters& counters, std::string_view name, const Labels& labe
   counters.add({Increment{name, labels, delta}});
 }
 
-// As the text has them, without HELP and TYPE.
+// Returns the lines of the text without HELP and TYPE.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
@@ -69,15 +69,14 @@ TEST(Counters, CountsBySeries) {
   EXPECT_EQ(info.st_mode & 0777, 0600U);
 }
 
-TEST(Counters, KnowsItsOwn) {
+TEST(Counters, AddsHelpToItsSeries) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
   add_one(counters, kReturnsTotal, {});
-  add_one(counters, "somebody_elses", {});
-  EXPECT_EQ(
-      prometheus_text(must(counters.read())),
-      "# HELP rdma_hook_returns_total Grants that were returned, by what.\n# TYPE rdma_hook_returns_total counter\n"
-      "rdma_hook_returns_total 1\n# TYPE somebody_elses counter\nsomebody_elses 1\n");
+  add_one(counters, "foreign", {});
+  EXPECT_EQ(prometheus_text(must(counters.read())),
+            "# HELP rdma_hook_returns_total Released grants, by reason.\n# TYPE rdma_hook_returns_total counter\n"
+            "rdma_hook_returns_total 1\n# TYPE foreign counter\nforeign 1\n");
 }
 
 TEST(Counters, CleansHostileValues) {
@@ -85,8 +84,8 @@ TEST(Counters, CleansHostileValues) {
   const Counters counters = open_counters(dir.path());
   add_one(counters, "a", {{"x", std::string("1\n2\0=\"\xff", 7)}});
   add_one(counters, "a", {{"x", std::string(200, 'l')}});  // too long
-  add_one(counters, "a", {{"x", std::string(116, 'l')}});  // exactly what there is room for
-  add_one(counters, "a", {{"x", std::string(117, 'l')}});  // one more
+  add_one(counters, "a", {{"x", std::string(116, 'l')}});  // exactly the free space
+  add_one(counters, "a", {{"x", std::string(117, 'l')}});  // one byte more
   add_one(counters, "0a", {});
   add_one(counters, "", {});
   add_one(counters, "b\nc", {});
@@ -95,8 +94,8 @@ TEST(Counters, CleansHostileValues) {
   EXPECT_EQ(counted(dir.path()), (Lines{R"(a{x="1_2_=\"_"} 1)", "a{x=\"" + std::string(116, 'l') + "\"} 1"}));
 }
 
-// A call changes a few series among many: the others stay as they are.
-TEST(Counters, LeavesOthersAloneAndStopsAtItsLimit) {
+// A call changes a few of many series. The other series stay unchanged.
+TEST(Counters, KeepsOtherSeriesAndStopsAtLimit) {
   const TempDir few;
   const Counters others = open_counters(few.path());
   for (const char* const name : {"a", "b", "c", "d", "e"})
@@ -115,7 +114,7 @@ TEST(Counters, LeavesOthersAloneAndStopsAtItsLimit) {
   EXPECT_EQ(std::filesystem::file_size(dir / "metrics"), 513U * 128U);
 }
 
-TEST(Counters, StartsAnewWhenDamaged) {
+TEST(Counters, StartsAgainFromDamagedFile) {
   const Lines anew{"b 1"};
   const Lines kept{"a 7", "b 1"};
   // `expected` holds after `b` is counted once more.
@@ -142,20 +141,20 @@ TEST(Counters, StartsAnewWhenDamaged) {
   }
 }
 
-TEST(Counters, WaitsBrieflyForOthers) {
+TEST(Counters, WaitsOnlyBrieflyForLock) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
   add_one(counters, "a", {});
   const int other = open((dir / "metrics").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
-  add_one(counters, "a", {});  // returns, though the lock is never given back
+  add_one(counters, "a", {});  // returns although the lock is never released
   EXPECT_EQ(counters.read().error().code, EAGAIN);
   close(other);
   add_one(counters, "a", {});
   EXPECT_EQ(counted(dir.path()), Lines{"a 2"});
 }
 
-TEST(Counters, CountsWhatManyCount) {
+TEST(Counters, CountsIncrementsOfManyProcesses) {
   const TempDir dir;
   constexpr std::uint64_t kProcesses = 4;
   constexpr std::uint64_t kTimes = 200;
@@ -177,13 +176,13 @@ TEST(Counters, CountsWhatManyCount) {
   for (const Sample& sample : samples)
     (sample.name == "all" ? all : sum) += sample.value;
   EXPECT_EQ(samples.size(), 1U + kProcesses);
-  EXPECT_EQ(all, sum) << "two of one call are counted together";
-  // Best effort: who waited for too long on a busy machine has not counted.
+  EXPECT_EQ(all, sum) << "the increments of one call are counted together";
+  // Best effort: a process that waits too long on a busy machine does not count.
   EXPECT_LE(all, kProcesses * kTimes);
   EXPECT_GE(all, kTimes);
 }
 
-TEST(Counters, RefusesWhatIsNotItsFile) {
+TEST(Counters, RefusesForeignFile) {
   const TempDir dir;
   EXPECT_EQ(Counters::open(dir / "none").error().code, ENOENT);
   std::filesystem::create_symlink(dir / "elsewhere", dir / "metrics");
@@ -192,7 +191,7 @@ TEST(Counters, RefusesWhatIsNotItsFile) {
   std::filesystem::remove(dir / "metrics");
   ASSERT_EQ(mkfifo((dir / "metrics").c_str(), 0600), 0);
   EXPECT_EQ(Counters::open(dir.path()).error().message,
-            "cannot use `" + dir.path() + "/metrics`: it is not a file of root's");
+            "cannot use `" + dir.path() + "/metrics`: it is not a regular file of root");
   std::filesystem::remove(dir / "metrics");
   ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
   EXPECT_FALSE(Counters::open(dir.path()).has_value());
@@ -224,7 +223,7 @@ TEST(Histogram, AddsBucketsUp) {
   EXPECT_EQ(lines[31], name + R"(_sum{result="done",stage="poststop"} 20002002)");
 }
 
-TEST(PrometheusText, SaysEachNameOnceInOrder) {
+TEST(PrometheusText, WritesEachNameOnceInOrder) {
   EXPECT_EQ(prometheus_text({}), "");
   const std::vector<Sample> samples{
       {.name = "b", .labels = {{"x", "2"}}, .help = "Bees.", .value = 2},
@@ -273,7 +272,7 @@ std::string metrics_text(const std::string& ledger, const Held& held, const std:
   return all;
 }
 
-TEST(Held, AddsUpWhatIsHeldByHcaAndMode) {
+TEST(Held, SumsGrantsByHcaAndMode) {
   Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two"});
   pod.hcas[1] = {.name = "mlx5_1", .mode = Mode::kSharedMulti, .units = 3, .limit = 16};
   pod.since = 2;
@@ -293,7 +292,7 @@ TEST(Held, AddsUpWhatIsHeldByHcaAndMode) {
   EXPECT_EQ(held.hcas(), (Lines{"mlx5_0", "mlx5_1", "mlx5_2"}));
 }
 
-TEST(GrantInfo, SaysWhoHasWhat) {
+TEST(GrantInfo, ListsHcasOfEachContainer) {
   Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two", "one"});
   pod.owner.netns = NetnsIdentity{4, 17, "/var/run/netns/cni-1"};
   EXPECT_EQ(
@@ -304,10 +303,11 @@ TEST(GrantInfo, SaysWhoHasWhat) {
              R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)"}));
   EXPECT_EQ(grant_info(make_grant("new", {"mlx5_2"}, {})),
             "rdma_hook_grant_info{container=\"\",grant=\"new\",hca=\"mlx5_2\",netns=\"\"} 1\n");
-  EXPECT_EQ(grant_info_head(), "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n");
+  EXPECT_EQ(grant_info_head(),
+            "# HELP rdma_hook_grant_info HCAs of each container.\n# TYPE rdma_hook_grant_info gauge\n");
 }
 
-TEST(GrantInfo, MasksTheTokenOfAGrantAlone) {
+TEST(GrantInfo, MasksOnlyTokens) {
   const std::string token(32, 'a');
   Grant grant = make_grant(token_owner(token).key, {"mlx5_0"}, {"one"});
   const std::string info = grant_info(grant);
@@ -340,7 +340,7 @@ TEST(PortCounters, ReadsBothGroups) {
   EXPECT_EQ(port_counters(root / "none", {"mlx5_0"}), "");
 }
 
-TEST(MetricsText, PutsAllTogether) {
+TEST(MetricsText, ContainsCountersGaugesAndPorts) {
   const TempDir root;
   write_file(root / "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "8\n");
   const TempDir ledger;
@@ -350,19 +350,19 @@ TEST(MetricsText, PutsAllTogether) {
   held.add(make_grant("web", {"mlx5_0"}, {"web-1"}));
   EXPECT_EQ(metrics_text(root / "none", {}, root / "none"), "") << "no ledger yet";
   EXPECT_EQ(metrics_text(ledger.path(), held, root.path()),
-            "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE "
-            "rdma_hook_failures_total counter\n"
+            "# HELP rdma_hook_failures_total Failed stages, by reason.\n# TYPE rdma_hook_failures_total "
+            "counter\n"
             "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
             "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
             "rdma_hook_holders{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
-            "# HELP rdma_hook_units What they hold of it, as limits count.\n# TYPE rdma_hook_units gauge\n"
+            "# HELP rdma_hook_units Granted units of an HCA.\n# TYPE rdma_hook_units gauge\n"
             "rdma_hook_units{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
-            "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
+            "# HELP rdma_port_counter The kernel's counter of an HCA's port; port_*_data counts units of 4 bytes.\n"
             "# TYPE rdma_port_counter counter\n"
             "rdma_port_counter{counter=\"port_rcv_data\",hca=\"mlx5_0\",port=\"1\"} 8\n");
 }
 
-// In a mount namespace of its own: what the command makes there would have to be made on a read-only file system.
+// In a separate mount namespace: the command would fail if it created a file on the read-only file system.
 int metrics_of_read_only(const std::string& ledger) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -384,11 +384,11 @@ int metrics_of_read_only(const std::string& ledger) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(MetricsCommand, WorksOnALedgerThatIsReadOnly) {
+TEST(MetricsCommand, ReadsReadOnlyLedger) {
   const TempDir root;
   const std::string path = root / "ledger";
   ASSERT_TRUE(Ledger::open(path));
-  // As another version left it: without what this one has, and nothing counted.
+  // A ledger of another version: without some directories, and without counters.
   std::filesystem::remove_all(path + "/views");
   std::filesystem::remove(path + "/place");
   testing::internal::CaptureStderr();
@@ -399,7 +399,7 @@ TEST(MetricsCommand, WorksOnALedgerThatIsReadOnly) {
   EXPECT_EQ(said, "");
 }
 
-TEST(MetricsCommand, LeavesTheLedgerAsItIs) {
+TEST(MetricsCommand, DoesNotChangeLedger) {
   const TempDir root;
   Options options;
   options.command = Command::kMetrics;

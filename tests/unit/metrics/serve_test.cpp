@@ -1,4 +1,4 @@
-// What `rdma-hook metrics --listen` is asked and answers, and by which names it calls containers.
+// Requests and answers of `rdma-hook metrics --listen`, and the names of containers.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
@@ -19,7 +19,7 @@ int status_of(const std::string& head) {
   return request ? request->status : 0;
 }
 
-TEST(HookServeMetrics, Requests) {
+TEST(ServeMetrics, ParsesRequests) {
   const std::pair<const char*, int> rows[] = {{"GET /metrics HTTP/1.1\r\nHost: a", 200},
                                               {"GET /metrics?x=1 HTTP/1.0", 200},
                                               {"GET /metric HTTP/1.1", 404},
@@ -41,7 +41,7 @@ TEST(HookServeMetrics, Requests) {
   EXPECT_EQ(read_http_request("GET /healthz HTTP/1.1\r\n\r\n")->target, HttpTarget::kHealth);
 }
 
-TEST(HookServeMetrics, HeadsThatHaveNotEnded) {
+TEST(ServeMetrics, WaitsForEndOfHead) {
   EXPECT_FALSE(read_http_request(""));
   EXPECT_FALSE(read_http_request("GET /metrics HTTP/1.1\r\nA: b\r\n"));
   EXPECT_FALSE(read_http_request("GET /metrics HTTP/1.1\n\n"));
@@ -51,11 +51,11 @@ TEST(HookServeMetrics, HeadsThatHaveNotEnded) {
   EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead))->status, 431);
   EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead - 4) + "\r\n\r\n")->status, 200);
   EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead - 3) + "\r\n\r\n")->status, 431);
-  // What comes behind the head is nobody's.
+  // Data after the head is ignored.
   EXPECT_EQ(read_http_request("GET / HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\n\r\n")->status, 200);
 }
 
-TEST(HookServeMetrics, Answers) {
+TEST(ServeMetrics, WritesAnswers) {
   EXPECT_EQ(hook::http_head(200, 7),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: 7\r\n"
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n");
@@ -63,7 +63,7 @@ TEST(HookServeMetrics, Answers) {
   EXPECT_EQ(hook::http_body(503), "503 Service Unavailable\n");
 }
 
-TEST(HookServeMetrics, AFullServerClosesTheOldestIdleClient) {
+TEST(ServeMetrics, ClosesOldestIdleClientWhenFull) {
   using hook::ClientState;
   std::vector<hook::ServedClient> clients;
   for (std::size_t i = 0; i < hook::kMostClients; ++i) {
@@ -78,13 +78,13 @@ TEST(HookServeMetrics, AFullServerClosesTheOldestIdleClient) {
     return admission.closes.value_or(SIZE_MAX);
   };
   EXPECT_EQ(closes(9, ClientState::kTakes), 9U);
-  EXPECT_EQ(closes(7, ClientState::kTakes), 7U) << "the older one";
-  EXPECT_EQ(closes(8, ClientState::kAsks), 8U) << "silent ones before those that take an answer";
+  EXPECT_EQ(closes(7, ClientState::kTakes), 7U) << "the older client";
+  EXPECT_EQ(closes(8, ClientState::kAsks), 8U) << "silent clients before clients that read an answer";
   EXPECT_EQ(closes(5, ClientState::kAsks), 5U);
-  EXPECT_EQ(closes(30, ClientState::kEnds), 30U) << "before all others those that have their answer";
+  EXPECT_EQ(closes(30, ClientState::kEnds), 30U) << "clients with their whole answer first";
 }
 
-TEST(HookServeMetrics, APeerWithItsShareReplacesOneOfItsOwn) {
+TEST(ServeMetrics, ReplacesClientOfSamePeerAtItsLimit) {
   using hook::ClientState;
   std::vector<hook::ServedClient> clients(3, {"other", ClientState::kAsks});
   clients.insert(clients.end(), hook::kMostOfOnePeer, {"flood", ClientState::kAsks});
@@ -95,7 +95,7 @@ TEST(HookServeMetrics, APeerWithItsShareReplacesOneOfItsOwn) {
   EXPECT_FALSE(hook::admit(clients, "flood").admitted);
 }
 
-TEST(HookServeMetrics, PeersAreAddressesAndNetworksOf64Bits) {
+TEST(ServeMetrics, GroupsPeersByAddressOr64BitNetwork) {
   const auto peer = [](const char* text) { return hook::peer_of(hook::parse_listen_address(text)->address); };
   EXPECT_NE(peer("192.0.2.1:1"), peer("192.0.2.2:1"));
   EXPECT_EQ(peer("192.0.2.1:1"), peer("192.0.2.1:2"));
@@ -104,7 +104,7 @@ TEST(HookServeMetrics, PeersAreAddressesAndNetworksOf64Bits) {
   EXPECT_EQ(peer("unix:/a"), peer("unix:/b"));
 }
 
-TEST(HookServeMetrics, TheServingUserHasNoName) {
+TEST(ServeMetrics, FindsNameOfId) {
   const std::string text = "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:\n#:x\nbad\n:::\n";
   EXPECT_FALSE(hook::name_of_id(text, hook::kServingUser));
   EXPECT_FALSE(hook::name_of_id("", hook::kServingUser));
@@ -112,7 +112,7 @@ TEST(HookServeMetrics, TheServingUserHasNoName) {
   EXPECT_EQ(hook::name_of_id(text + "metrics:x:65526:", hook::kServingUser), "metrics");
 }
 
-TEST(HookServeMetrics, Addresses) {
+TEST(ServeMetrics, ParsesListenAddresses) {
   const auto unix_path = [](const char* text) { return hook::parse_listen_address(text)->path; };
   EXPECT_EQ(unix_path("unix:/run/x.sock"), "/run/x.sock");
   EXPECT_EQ(unix_path("unix:"), "/run/rdma-init/metrics.sock");
@@ -135,7 +135,7 @@ constexpr const char* kPodConfig = R"({"annotations": {
   "io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train-0",
   "io.kubernetes.cri.container-name": "trainer"}, "linux": {}})";
 
-TEST(HookServeMetrics, NamesOfAPodsContainer) {
+TEST(ServeMetrics, ReadsNamesOfPodContainer) {
   const TempDir root;
   const std::string bundle = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc";
   write_file(root / (bundle.substr(1) + "/config.json"), kPodConfig);
@@ -144,10 +144,10 @@ TEST(HookServeMetrics, NamesOfAPodsContainer) {
   const PodNames expected{"team-a", "train-0", "trainer"};
   hook::GrantUser user;
   user.id = "abc";
-  EXPECT_EQ(names.of(user), expected) << "rdma-nri knows no bundle";
+  EXPECT_EQ(names.of(user), expected) << "grants of rdma-nri have no bundle";
   user.bundle = bundle;
   EXPECT_EQ(names.of(user), expected);
-  // An image could have written these: nothing says that containerd made it.
+  // An image could have written these: the bundle's path does not show that containerd wrote it.
   user.bundle = "/var/lib/mine";
   EXPECT_EQ(names.of(user), PodNames());
   user.bundle = "";
@@ -157,10 +157,10 @@ TEST(HookServeMetrics, NamesOfAPodsContainer) {
   names.forget_others();
   write_file(root / (bundle.substr(1) + "/config.json"), "{");
   user.id = "abc";
-  EXPECT_EQ(names.of(user), PodNames()) << "it was forgotten, and cannot be read any more";
+  EXPECT_EQ(names.of(user), PodNames()) << "forgotten, and no longer readable";
 }
 
-TEST(HookServeMetrics, LabelsOfAPod) {
+TEST(ServeMetrics, AddsLabelsOfPod) {
   hook::Grant grant;
   grant.owner.key = "k";
   grant.hcas.resize(1);
@@ -173,7 +173,7 @@ TEST(HookServeMetrics, LabelsOfAPod) {
                              }),
             "rdma_hook_grant_info{container=\"id\",container_name=\"a\\\"b\\\\c\\nd\",grant=\"k\",hca=\"mlx5_0\","
             "namespace=\"team-a\",netns=\"\",pod=\"train-0\"} 1\n");
-  // A container of no pod has no such label.
+  // A container outside of pods has no such label.
   EXPECT_EQ(hook::grant_info(grant, [](const hook::GrantUser&) { return PodNames(); }), hook::grant_info(grant));
 }
 

@@ -1,4 +1,4 @@
-// The Plugin service: bytes of requests by NRI's field numbers, bytes of answers.
+// The Plugin service: requests as bytes with NRI's field numbers, and the bytes of the answers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ using Told = std::vector<std::string>;
 
 class DispatcherTest : public testing::Test {
  protected:
-  // The answer's bytes, or "ERRNO MESSAGE".
+  // Returns the bytes of the answer, or "ERRNO MESSAGE".
   std::string ask(std::string_view method, std::string_view payload, std::int64_t timeout_ns = 0) {
     auto answer = dispatcher_.dispatch({kPluginService, method, payload, timeout_ns});
     if (!answer) return fabric::errno_name(answer.error().code) + " " + answer.error().message;
@@ -36,32 +36,32 @@ class DispatcherTest : public testing::Test {
   NriDispatcher dispatcher_{recorder_};
 };
 
-TEST_F(DispatcherTest, ConfigureSaysTheEventsAndKeepsTheRuntime) {
+TEST_F(DispatcherTest, ConfigureReturnsEventsAndRecordsRuntime) {
   const std::string request = text(1, "{}") + text(2, "containerd") + text(3, "v2.3.0") + number(4, 5000) +
                               number(5, 2000) + text(6, "v0.12.0") + text(50, "new");
   EXPECT_EQ(ask("Configure", request), number(2, 0x409));  // bits 0, 3, 10
   EXPECT_EQ(recorder_.runtime, (RuntimeInfo{"containerd", "v2.3.0", "v0.12.0", 2000}));
-  // Of an old runtime.
+  // An old runtime.
   ask("Configure", text(2, "containerd") + text(3, "1.7.24"));
   EXPECT_EQ(recorder_.runtime, (RuntimeInfo{"containerd", "1.7.24", "", 0}));
   ask("Configure", "", 19'999'900'000);
-  EXPECT_EQ(recorder_.runtime.request_timeout_ms, 20'000) << "the request itself says it";
+  EXPECT_EQ(recorder_.runtime.request_timeout_ms, 20'000) << "the timeout of the request itself";
   ask("Configure", number(5, 3000), 19'999'900'000);
   EXPECT_EQ(recorder_.runtime.request_timeout_ms, 3000);
 }
 
-TEST_F(DispatcherTest, NothingBeforeConfigure) {
+TEST_F(DispatcherTest, RefusesRequestsBeforeConfigure) {
   EXPECT_EQ(ask("Synchronize", ""), "EAGAIN Synchronize before Configure");
   recorder_.failure = shim_peer::Error{"bad config", EINVAL};
   EXPECT_EQ(ask("Configure", ""), "EINVAL bad config");
   EXPECT_EQ(ask("StateChange", ""), "EAGAIN StateChange before Configure");
   EXPECT_EQ(recorder_.told, Told{"configure"});
   recorder_.wanted.clear();
-  EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event") << "which is not all events";
+  EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event") << "zero would mean all events";
   EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN CreateContainer before Configure");
 }
 
-TEST_F(DispatcherTest, UnknownServicesAndMethods) {
+TEST_F(DispatcherTest, RefusesUnknownServicesAndMethods) {
   configure();
   EXPECT_EQ(ask("UpdatePodSandbox", ""), "ENOSYS method UpdatePodSandbox");
   EXPECT_EQ(ask("a\nb", ""), "ENOSYS method a?b");
@@ -69,7 +69,7 @@ TEST_F(DispatcherTest, UnknownServicesAndMethods) {
             "service nri.pkg.api.v1alpha1.Runtime");
 }
 
-TEST_F(DispatcherTest, SynchronizesAtOnceOrInParts) {
+TEST_F(DispatcherTest, SynchronizesInOneOrSeveralParts) {
   configure();
   const Told told = {"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"};
   const std::string all =
@@ -83,7 +83,7 @@ TEST_F(DispatcherTest, SynchronizesAtOnceOrInParts) {
   EXPECT_EQ(recorder_.told, told);
 }
 
-TEST_F(DispatcherTest, ASynchronizeThatFailsBeginsAnew) {
+TEST_F(DispatcherTest, StartsSynchronizeAgainAfterFailure) {
   configure();
   EXPECT_EQ(ask("Synchronize", text(1, text(1, "p1")) + number(3, 1)), number(2, 1));
   EXPECT_EQ(ask("Synchronize", text(1, "\x0a\x05x")), "EINVAL PodSandbox of 3 bytes is not valid protobuf");
@@ -95,7 +95,7 @@ TEST_F(DispatcherTest, ASynchronizeThatFailsBeginsAnew) {
                                   "synchronize", "synchronized"}));
 }
 
-TEST_F(DispatcherTest, CreateContainerReadsEverything) {
+TEST_F(DispatcherTest, ReadsAllFieldsOfCreateContainer) {
   configure();
   EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()), "");
   EXPECT_EQ(recorder_.pod, shim_peer::pod_value("pod"));
@@ -111,7 +111,7 @@ TEST_F(DispatcherTest, CreateContainerReadsEverything) {
   EXPECT_TRUE(recorder_.container.stopped);
 }
 
-TEST_F(DispatcherTest, Adjustment) {
+TEST_F(DispatcherTest, WritesAdjustmentOfContainer) {
   configure();
   recorder_.adjustment = {.annotations = {{"rdma-init.io/grant", "token"}},
                           .mounts = {{"/etc/rdma", "bind", "/run/rdma", {"ro"}}},
@@ -129,7 +129,7 @@ TEST_F(DispatcherTest, Adjustment) {
                         text(4, text(1, "B")) + text(6, text(1, uverbs) + text(1, cm)) + text(7, limit)));
 }
 
-TEST_F(DispatcherTest, WhatIsNotProtobuf) {
+TEST_F(DispatcherTest, RefusesInvalidProtobuf) {
   configure();
   for (const char* method : {"CreateContainer", "StateChange", "StopContainer", "RunPodSandbox"})
     EXPECT_TRUE(ask(method, "\xff").starts_with("EINVAL ")) << method;
@@ -146,11 +146,11 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
     options += text(4, "");
   EXPECT_EQ(ask("CreateContainer", text(2, text(9, options) + text(9, options))),
             "EMSGSIZE CreateContainerRequest with a list of 262146 entries: the limit is 262144")
-      << "of all mounts together";
+      << "options of all mounts together";
   EXPECT_EQ(recorder_.told, Told{});
 }
 
-// VmHWM of this process.
+// Returns VmHWM of this process.
 long peak_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -160,8 +160,8 @@ long peak_kib() {
   return -1;
 }
 
-// Mounts of two bytes each, which were 400 bytes each in memory.
-TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
+// Mounts of two bytes each, which took 400 bytes each in memory.
+TEST_F(DispatcherTest, ParsesTwoMillionMountsInLittleMemory) {
   if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
   constexpr int kMounts = 2'000'000;
   constexpr long kMostKib = 64 << 10;
@@ -175,7 +175,7 @@ TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      std::ofstream("/proc/self/clear_refs") << 5;  // the peak is what it is now
+      std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak to the current size
       const long before = peak_kib();
       (void)ask(method, container);
       const long grown = peak_kib() - before;
@@ -191,7 +191,7 @@ TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
   }
 }
 
-TEST_F(DispatcherTest, TakesEventsAsMethodAndAsStateChange) {
+TEST_F(DispatcherTest, AcceptsEventsAsMethodAndAsStateChange) {
   // `method` exists since NRI 0.12.0, `event` is the number that StateChange has.
   const std::tuple<const char*, Event, const char*> cases[] = {
       {"RunPodSandbox", Event::kRunPodSandbox, "run p"},

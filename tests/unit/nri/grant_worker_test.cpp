@@ -1,4 +1,4 @@
-// The worker's giving and taking back, on a node of files: a runtime's requests as they came, the ledger, the answers.
+// Grants and releases of the worker on a node made of files: recorded requests of runtimes, the ledger and the answers.
 #include "shim/nri/grant_worker.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ class GiverTest : public testing::Test {
     return run(job_of({.method = method, .payload = payload}));
   }
 
-  // Of containers of the pod `pod`.
+  // Creates containers of the pod `pod`.
   void create(std::initializer_list<const char*> ids) {
     for (const char* id : ids)
       ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
@@ -66,19 +66,19 @@ class GiverTest : public testing::Test {
   fabric::Result<std::string> stop_pod(std::string_view id = "pod") {
     return run(Event::kStopPodSandbox, text(1, text(1, id)));
   }
-  // As others do: mlx5_0.
+  // Books mlx5_0 as another program does.
   void book(const hook::Owner& owner, const hook::GrantUser& user) {
     const auto ledger = hook::Ledger::open(node_.ledger).value();
     ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, user));
     ASSERT_TRUE(ledger.settle(owner.key));
   }
-  // Of the namespace that this file is.
+  // The owner for the network namespace at netns_.
   hook::Owner netns_owner() {
     test_support::write_file(netns_, "");
     return hook::netns_owner(hook::identify_netns(netns_).value());
   }
 
-  // What was recorded, of a pod whose network namespace is this file.
+  // Reads a recorded request and replaces the pod's network namespace by netns_.
   std::string recorded(const char* name) const {
     static const std::string kNetns = "/var/run/netns/d6a8b847-b9cd-4c92-89f4-c751ba789d98";
     std::string bytes = test_support::read_file(std::string(RECORDED) + "/" + name);
@@ -89,7 +89,7 @@ class GiverTest : public testing::Test {
   std::vector<hook::Grant> list() const { return must(hook::Ledger::open(node_.ledger).value().list()); }
   std::size_t grants() const { return list().size(); }
 
-  // Containers with a grant.
+  // The unbound containers with a grant.
   Ids holders() {
     auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
     if (!found) return {found.error().message};
@@ -100,12 +100,12 @@ class GiverTest : public testing::Test {
   }
 
   test_support::TempDir directory_;
-  // As long as the recorded one: lengths around it stand in the message.
+  // As long as the recorded path: the message has lengths around it.
   std::string netns_ = directory_ / std::string(51 - std::string(directory_ / "").size(), 'n');
   hook::NodeSettings node_;
 };
 
-TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
+TEST_F(GiverTest, GrantsRequestedHcas) {
   auto adjustment = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
   EXPECT_EQ(fields(adjustment[2])[1], "rdma-init.io/grant");
   EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
@@ -116,13 +116,13 @@ TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
   ASSERT_EQ(booked.at(0).hcas.size(), 1U);
   EXPECT_EQ(booked.at(0).hcas[0].name, "mlx5_1");
   EXPECT_EQ(holders(), Ids{"c1"});
-  // As after an answer that the runtime did not wait for.
+  // As after an answer that was too late for the runtime.
   auto again = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
   EXPECT_EQ(again[6], adjustment[6]);
   EXPECT_EQ(grants(), 1U);
 }
 
-TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
+TEST_F(GiverTest, WarnsAboutRequireVariableOfContainer) {
   const std::string own_network = text(11, text(1, text(1, "network")));
   const auto log_of = [&](const std::string& id, const std::string& more) {
     testing::internal::CaptureStderr();
@@ -143,25 +143,25 @@ TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
   EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
 }
 
-TEST_F(GiverTest, ARefusalBooksNothing) {
+TEST_F(GiverTest, BooksNothingAfterRefusal) {
   const std::string refusal = run(Event::kCreateContainer, request("c1", "mlx5_7")).error().message;
   EXPECT_NE(refusal.find("mlx5_7"), std::string::npos) << refusal;
   EXPECT_EQ(holders(), Ids{});
   EXPECT_EQ(run(Event::kCreateContainer, "\xff").error().code, EINVAL);
 }
 
-TEST_F(GiverTest, AContainerThatEndsLeaves) {
+TEST_F(GiverTest, ReleasesGrantWhenContainerEnds) {
   create({"c1", "c2", "c3"});
   EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
   EXPECT_EQ(must(run(Event::kStopContainer, request("c1", "mlx5_0"))), "");
-  // As runtimes before NRI 0.12 say it.
+  // As StateChange of runtimes before NRI 0.12.
   const std::string change = shim_peer::number(1, static_cast<unsigned>(Event::kRemoveContainer));
   ASSERT_TRUE(run(Event::kStateChange, change + text(2, text(1, "pod")) + text(3, text(1, "c2"))));
-  ASSERT_TRUE(run(Event::kStopContainer, request("c9", "mlx5_0"))) << "it holds nothing";
+  ASSERT_TRUE(run(Event::kStopContainer, request("c9", "mlx5_0"))) << "a container without a grant";
   EXPECT_EQ(holders(), Ids{"c3"});
 }
 
-TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
+TEST_F(GiverTest, RecoverReleasesGrantsOfMissingContainers) {
   create({"c1", "c2", "c3"});
   must(run(recover_job({"c1", "c3", "c9"}, {})));
   EXPECT_EQ(holders(), Ids{"c2"});
@@ -169,9 +169,9 @@ TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
   EXPECT_EQ(holders(), Ids{"c2"});
 }
 
-// CRI-O says neither StopContainer nor RemoveContainer of a container that could not be created, and StopPodSandbox
-// when the namespace has gone.
-TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
+// CRI-O sends neither StopContainer nor RemoveContainer for a container after its creation failed, and sends
+// StopPodSandbox after the namespace is gone.
+TEST_F(GiverTest, ReleasesPodWhenOnlyContainerRequested) {
   node_.engine = hook::Engine::kCrio;
   test_support::write_file(netns_, "");
   must(run(Event::kCreateContainer, recorded("crio-create-container.bin")));
@@ -184,15 +184,15 @@ TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
   EXPECT_EQ(grants(), 0U);
 }
 
-// containerd 1.7 names no namespace at the end of a pod whose pause container has ended, and whose containers may have
-// been removed by then; it is there still, with what the pod was given.
-TEST_F(GiverTest, APodThatNoContainerIsLeftOfIsReturnedAtItsEnd) {
+// If the pause container has ended, containerd 1.7 names no namespace at the end of a pod. Its containers may be
+// removed before. The namespace still exists and owns the pod's grant.
+TEST_F(GiverTest, ReleasesPodWithoutContainers) {
   test_support::write_file(netns_, "");
   const std::string own_network = text(11, text(1, text(1, "network") + text(2, netns_)));
   const auto ask = [&](Event event, const char* id) { return run(event, request(id, "mlx5_1", own_network)); };
   ASSERT_TRUE(ask(Event::kCreateContainer, "c1"));
   ASSERT_TRUE(ask(Event::kStopContainer, "c1"));
-  ASSERT_TRUE(ask(Event::kCreateContainer, "c2")) << "it is started anew";
+  ASSERT_TRUE(ask(Event::kCreateContainer, "c2")) << "a second start";
   ASSERT_TRUE(ask(Event::kRemoveContainer, "c1"));
   ASSERT_TRUE(ask(Event::kRemoveContainer, "c2"));
   const auto kept = list();
@@ -205,8 +205,8 @@ TEST_F(GiverTest, APodThatNoContainerIsLeftOfIsReturnedAtItsEnd) {
   EXPECT_EQ(grants(), 0U);
 }
 
-// It has the node's whole /dev, as CRI-O 1.37 gives it.
-TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
+// CRI-O 1.37 gives it the node's whole /dev.
+TEST_F(GiverTest, IgnoresNodesOfPrivilegedContainer) {
   NriRequest request = must(parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin")));
   const auto asking =
       must(hook::understand_spec(spec_of(request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio}));
@@ -214,11 +214,11 @@ TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
   EXPECT_TRUE(asking.note.text.starts_with("the container may use all devices: its ")) << asking.note.text;
   for (DeviceRule& rule : request.container.device_rules)
     rule.access = "m";
-  EXPECT_FALSE(spec_of(request, hook::Engine::kCrio).may_use_all_devices) << "it may make nodes, and use none";
+  EXPECT_FALSE(spec_of(request, hook::Engine::kCrio).may_use_all_devices) << "a rule for mknod does not allow use";
 }
 
-// In the node's network namespace nothing but the pod's end tells of such a container.
-TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
+// In the node's network namespace only the end of the pod reports the end of such a container.
+TEST_F(GiverTest, ReleasesGrantsOfContainersWhenPodEnds) {
   create({"c1", "c2"});
   ASSERT_EQ(grants(), 2U);
   must(stop_pod("another"));
@@ -227,7 +227,7 @@ TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
   EXPECT_EQ(grants(), 0U);
 }
 
-TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
+TEST_F(GiverTest, DamagedRecordBlocksOnlyItsOwnGrant) {
   create({"c1", "c2"});
   const std::string bad = hook::Ledger::open(node_.ledger).value().find_by_id("c1")->front().owner.key;
   test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
@@ -236,22 +236,22 @@ TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
   EXPECT_NE(refusal.find(bad), std::string::npos) << refusal;
   EXPECT_EQ(holders(), Ids{});
   EXPECT_FALSE(run(Event::kStopContainer, request("c1", "mlx5_0")));
-  EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "there is room";
+  EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "one unit is free";
   std::filesystem::remove(node_.ledger + "/grants/" + bad + ".json");
   EXPECT_TRUE(run(recover_job({}, {})));
   EXPECT_EQ(holders(), Ids{"c3"});
 }
 
-// Of a container whose process is still seen, the runtime's word is not enough.
-TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
+// The runtime's report is not enough while the container's process lives.
+TEST_F(GiverTest, KeepsGrantOfContainerThatOutlivesPod) {
   const hook::Owner owner = hook::container_owner("c1", "/run/c1");
   book(owner, {owner.key, "c1", hook::identify(::getpid()).value(), "", {}, "pod"});
   must(stop_pod());
   EXPECT_EQ(grants(), 1U);
 }
 
-// rdma-runtime gave it without a hook: the process that asked became `runc create` and has ended.
-TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
+// A grant of rdma-runtime without a hook: the requester became `runc create` and has ended.
+TEST_F(GiverTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
   const auto init = hook::identify(::getpid()).value();
   const std::string state = directory_ / "runc/c1/state.json";
   const auto write_state = [&](std::uint64_t start_time) {
@@ -266,14 +266,14 @@ TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
   const auto end_pod = [&] { return stop_pod().has_value() ? grants() : 99; };
   EXPECT_EQ(end_pod(), 1U);
   test_support::write_file(state, "{");
-  EXPECT_EQ(end_pod(), 1U) << "what cannot be read is held";
+  EXPECT_EQ(end_pod(), 1U) << "an unreadable state keeps the grant";
   write_state(init.start_time + 1);
   EXPECT_EQ(end_pod(), 0U);
 }
 
-// As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, and returned with the
-// container's last process.
-TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
+// As rdma-hook grants while the plugin is not running. At the end of the pod its namespace is gone. The grant is
+// released with the container's last process.
+TEST_F(GiverTest, RecoverRecordsPodsOfForeignGrants) {
   const pid_t container = ::fork();
   if (container == 0) {
     ::pause();
@@ -285,7 +285,7 @@ TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
   must(run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}})));
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{});
   std::filesystem::remove(netns_);
-  EXPECT_FALSE(stop_pod()) << "its process runs on";
+  EXPECT_FALSE(stop_pod()) << "its process still runs";
   EXPECT_EQ(grants(), 1U);
   ::kill(container, SIGKILL);
   ::waitpid(container, nullptr, 0);
@@ -293,7 +293,7 @@ TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
   EXPECT_EQ(grants(), 0U);
 }
 
-TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
+TEST_F(GiverTest, ReleasesLeaseOfUnconfiguredPlugin) {
   const hook::Owner owner = netns_owner();
   book(owner, {owner.key, "pod", {}});
   test_support::write_file(directory_ / "config.json",

@@ -155,7 +155,7 @@ std::optional<Message> Peer::take_message() {
 
 namespace {
 
-// LinuxResources{1 memory{1 limit{1}}}: not for the plugin.
+// LinuxResources{1 memory{1 limit{1}}}: unknown to the plugin.
 std::string resources() {
   return text(1, text(1, text(1, number(1, 1 << 30))));
 }

@@ -1,5 +1,5 @@
-// A runtime's end of a connection, for tests: it writes and reads the bytes of NRI's protocol by hand. Its messages, by
-// NRI's field numbers. A handler that writes down what it is told.
+// The runtime's end of a connection, for tests. It encodes and decodes NRI's protocol itself, by NRI's field numbers. A
+// handler that records its calls.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace shim_peer {
 
-// Numbers as on the wire.
+// Numbers on the wire.
 std::string u32(std::uint32_t value);
 std::string frame(std::uint32_t connection, std::string_view payload);
 // A ttrpc message in one frame. type: 1 request, 2 response.
@@ -26,7 +26,7 @@ std::string number(unsigned field, std::uint64_t value);
 std::string text(unsigned field, std::string_view bytes);
 std::string entry(unsigned field, std::string_view key, std::string_view value);
 
-// A ttrpc request's data with a timeout and metadata, as containerd's with tracing.
+// The data of a ttrpc request with a timeout and metadata, as containerd sends it with tracing.
 std::string request(std::string_view method, std::string_view payload,
                     std::string_view service = "nri.pkg.api.v1alpha1.Plugin");
 
@@ -37,22 +37,22 @@ struct Message {
   std::string data;
 };
 
-// Length-delimited fields of a message by their number (the last of each), varints as decimal text.
+// The fields of a message by number, the last one of each: length-delimited ones as bytes, varints as decimal text.
 std::map<unsigned, std::string> fields(std::string_view data);
-// The payload of a successful response; "status CODE: MESSAGE" of another.
+// Returns the payload of a successful response, else "status CODE: MESSAGE".
 std::string answer(std::string_view response);
 
 class Peer {
  public:
-  // The other end is left for the plugin.
+  // The other end belongs to the plugin.
   Peer();
   fabric::UniqueFd take_plugin_end() { return std::move(plugin_); }
   int fd() const { return runtime_.get(); }
 
   void send(std::string_view bytes) const;
-  // What has come by now, message by message; frames of a message are put together.
+  // Returns the messages that have arrived. Joins the frames of a message.
   std::vector<Message> received();
-  // The next message within a time that is long enough for any machine.
+  // Returns the next message, with a timeout that is long enough for any machine.
   std::optional<Message> wait();
   void close() { runtime_.reset(); }
 
@@ -69,7 +69,7 @@ class Peer {
 using fabric::Error;
 using fabric::Result;
 
-// Values as NRI 0.12.2 sends them, fields that the plugin does not know included.
+// Values as NRI 0.12.2 sends them, with fields that the plugin does not know.
 std::string pod_message(std::string_view id);
 std::string container_message(std::string_view id);
 std::string create_message();
@@ -85,7 +85,7 @@ class Recorder : public shim::NriHandler {
   shim::NriPod pod;
   shim::NriContainer container;
   shim::ContainerAdjustment adjustment;
-  std::optional<Error> failure;  // of the next request
+  std::optional<Error> failure;  // result of the next request
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& info) override;
   void synchronize_begin() override { told.emplace_back("synchronize"); }

@@ -1,4 +1,4 @@
-// A plugin's life over a socket pair, with runtimes of NRI 0.6.1 and 0.12; memory that stays as it is.
+// A plugin's connection over a socket pair, with runtimes of NRI 0.6.1 and 0.12, and its constant use of memory.
 #include "shim/nri/wire/session.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using Told = std::vector<std::string>;
 
 class PluginTest : public testing::Test {
  protected:
-  // As the runtime: a request, its answer.
+  // Sends a request as the runtime, and returns the answer.
   std::string ask(std::string_view method, std::string_view payload) {
     peer_.send(message(1, stream_, 1, request(method, payload)));
     stream_ += 2;
@@ -36,7 +36,7 @@ class PluginTest : public testing::Test {
     return answer(got->data);
   }
 
-  // As the runtime: what the plugin says of itself.
+  // Reads the plugin's registration as the runtime.
   std::map<unsigned, std::string> registration() {
     const auto got = peer_.wait();
     if (!got || got->connection != 2 || got->stream != 1 || got->type != 1) return {};
@@ -46,7 +46,7 @@ class PluginTest : public testing::Test {
     return fields(parts[3]);
   }
 
-  // The runtime runs in a thread, the plugin here.
+  // The runtime runs in a thread, the plugin in this one.
   template <typename Runtime>
   void run(Runtime runtime) {
     std::thread thread([&] {
@@ -69,11 +69,11 @@ class PluginTest : public testing::Test {
 
 const std::map<unsigned, std::string> kIdentity{{1, "rdma"}, {2, "10"}, {3, "v0.12.2"}};
 
-TEST_F(PluginTest, WithNri061) {
+TEST_F(PluginTest, ServesRuntimeOfNri061) {
   recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
   run([&] {
     EXPECT_EQ(registration(), kIdentity);
-    // Configure comes before the answer to RegisterPlugin.
+    // Configure arrives before the answer to RegisterPlugin.
     EXPECT_EQ(ask("Configure", text(2, "containerd") + text(3, "1.7.24")), number(2, 0x409));
     peer_.send(message(2, 1, 2, ""));
     EXPECT_EQ(ask("Synchronize", text(1, shim_peer::pod_message("p"))), "");
@@ -88,7 +88,7 @@ TEST_F(PluginTest, WithNri061) {
                                   "stop pod/c", "remove q/c", "remove q"}));
 }
 
-TEST_F(PluginTest, WithNri012) {
+TEST_F(PluginTest, ServesRuntimeOfNri012) {
   run([&] {
     EXPECT_EQ(registration(), kIdentity);
     peer_.send(message(2, 1, 2, ""));
@@ -112,7 +112,7 @@ TEST_F(PluginTest, WithNri012) {
                   "create pod/c", "post create pod/c", "stop pod/c", "remove pod/c", "stop q", "remove q"}));
 }
 
-TEST_F(PluginTest, ARefusedContainerIsNotTheEnd) {
+TEST_F(PluginTest, ContinuesAfterRefusedContainer) {
   run([&] {
     registration();
     peer_.send(message(2, 1, 2, ""));
@@ -124,22 +124,22 @@ TEST_F(PluginTest, ARefusedContainerIsNotTheEnd) {
   });
 }
 
-TEST_F(PluginTest, ARuntimeThatDoesNotAnswer) {
+TEST_F(PluginTest, FailsWhenRuntimeDoesNotAnswer) {
   EXPECT_EQ(plugin_->register_as({.name = "rdma", .index = "10"}, 20ms).error().message,
             "call `nri.pkg.api.v1alpha1.Runtime.RegisterPlugin`: no answer within 20 ms");
 }
 
-TEST(PluginIdentity, WhatARuntimeTakes) {
+TEST(PluginIdentity, RefusesInvalidNameOrIndex) {
   EXPECT_TRUE(check_identity({.name = "rdma-nri_1.0+x", .index = "00"}));
   EXPECT_EQ(check_identity({.name = "", .index = "00"}).error().message,
-            "plugin name ``: letters, digits and `_.+-` are needed");
+            "plugin name ``: expected letters, digits and `_.+-`");
   EXPECT_FALSE(check_identity({.name = "a/b", .index = "00"}));
   for (const char* index : {"", "1", "100", "1a", "-1"})
     EXPECT_EQ(check_identity({.name = "a", .index = index}).error().message,
-              "plugin index `" + std::string(index) + "`: two digits are needed");
+              "plugin index `" + std::string(index) + "`: expected two digits");
 }
 
-TEST(NriSocket, IsLaunchedOrConnectedTo) {
+TEST(NriSocket, TakesLaunchedSocketOrConnects) {
   for (const char* bad : {"", "x", "-1", "0x3", "9999", "1 "})
     EXPECT_FALSE(launched_socket(bad)) << bad;
   shim_peer::Peer peer;
@@ -164,8 +164,8 @@ std::size_t resident() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Same thread: each request and its answer fit into the socket.
-TEST_F(PluginTest, MemoryIsFlat) {
+// One thread is enough: each request and its answer fit into the socket.
+TEST_F(PluginTest, UsesConstantMemory) {
   if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
   recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
   recorder_.told.reserve(10'000);
@@ -190,7 +190,7 @@ TEST_F(PluginTest, MemoryIsFlat) {
   const std::size_t before = in_use();
   const std::size_t before_resident = resident();
   rounds(2000);
-  EXPECT_LE(in_use(), before + (std::size_t{16} << 10)) << "32 bytes a request would be four times that";
+  EXPECT_LE(in_use(), before + (std::size_t{16} << 10)) << "a leak of 32 bytes per request would be four times as much";
   EXPECT_LE(resident(), before_resident + (std::size_t{256} << 10));
 }
 

@@ -1,4 +1,4 @@
-// What NRI tells as the hook's terms, and a plan as what NRI is answered.
+// NRI's requests as specifications of the hook, and plans as NRI's answers.
 #include "shim/nri/terms.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ NriContainer worker() {
   return container;
 }
 
-TEST(NriSpec, APodAsksByItsAnnotations) {
+TEST(NriSpec, TakesRequestFromPodAnnotations) {
   const auto spec = spec_of(train_pod(), Engine::kContainerd);
   EXPECT_EQ(spec.annotations.at("rdma-init.io/devices"), "all");
   EXPECT_EQ(spec.netns_path, "/var/run/netns/cni-1");
@@ -45,7 +45,7 @@ TEST(NriSpec, APodAsksByItsAnnotations) {
   EXPECT_FALSE(identity.is_sandbox);
 }
 
-TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
+TEST(NriSpec, CombinesContainerWithPod) {
   NriContainer container = worker();
   container.rlimits = {{"RLIMIT_NOFILE", 9, 8}, {"RLIMIT_MEMLOCK", 65536, 32768}};
   container.annotations = {{"rdma-init.io/mode", "shared"}};
@@ -60,8 +60,8 @@ TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
   EXPECT_EQ(hook::pod_identity(spec, Engine::kContainerd).container_name, "worker");
 }
 
-// Its author writes a pod's annotations: whose namespace it is, NRI says.
-TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
+// The author of a pod writes its annotations. NRI's own fields determine its namespace.
+TEST(NriSpec, TakesIdentityFromNriNotFromAnnotations) {
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio}) {
     NriPod pod = train_pod();
     NriContainer container = worker();
@@ -80,7 +80,7 @@ TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
   }
 }
 
-TEST(NriSpec, TheNodesNetworkNamespace) {
+TEST(NriSpec, DetectsNetworkNamespaceOfNode) {
   NriPod pod = train_pod();
   pod.namespaces = {{"pid", ""}};
   NriContainer container = worker();
@@ -88,11 +88,11 @@ TEST(NriSpec, TheNodesNetworkNamespace) {
   EXPECT_FALSE(spec_of(pod, Engine::kContainerd).has_netns);
   EXPECT_FALSE(spec_of(pod, container, Engine::kContainerd).has_netns);
   container.namespaces = {{"network", "/proc/77/ns/net"}};
-  EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod that says less";
+  EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod without namespaces";
 }
 
-// NRI tells neither capabilities nor mappings.
-TEST(NriSpec, AContainerMayWriteToMounts) {
+// NRI reports neither capabilities nor mappings.
+TEST(NriSpec, AssumesThatContainerMayWriteToMounts) {
   NriContainer container = worker();
   EXPECT_EQ(may_write_to_mounts(spec_of(train_pod(), container, Engine::kContainerd)), hook::MayWrite::kYes);
   container.namespaces.push_back({"user", "/proc/7/ns/user"});
@@ -112,7 +112,7 @@ hook::Plan two_rails() {
   return plan;
 }
 
-TEST(NriAdjustment, AllOfThePlan) {
+TEST(NriAdjustment, ContainsWholePlan) {
   NriContainer container = worker();
   container.devices.clear();
   const auto adjustment = must(nri_adjustment(two_rails(), "abc", container));
@@ -124,11 +124,11 @@ TEST(NriAdjustment, AllOfThePlan) {
       adjustment.mounts,
       (std::vector<Mount>{{"/sys/class/infiniband", "bind", "/run/rdma-hook/views/t/infiniband", {"bind", "ro"}}}));
   EXPECT_EQ(adjustment.annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
-  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment()) << "nothing without HCAs";
+  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment()) << "no adjustment without HCAs";
 }
 
-// Two instances of the plugin, a device plugin, the pod's own words: setting a thing twice fails the container.
-TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
+// Two instances of the plugin, a device plugin and the pod may set the same item, which would fail the container.
+TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   NriContainer container = worker();
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
   container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
@@ -138,7 +138,7 @@ TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
   EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
 }
 
-TEST(NriAdjustment, ALimitIsRaisedAndNeverLowered) {
+TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
   NriContainer low = worker();
   low.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
   EXPECT_EQ(nri_adjustment(two_rails(), "", low)->rlimits.size(), 1U);
@@ -152,13 +152,13 @@ TEST(NriAdjustment, ALimitIsRaisedAndNeverLowered) {
   const std::vector<Rlimit> none;
   EXPECT_EQ(limits(hook::Rlimit{64, 8192}), (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 8192, 4096}}));
   EXPECT_EQ(limits(hook::Rlimit{8192, 8192}), none);
-  EXPECT_EQ(limits(std::nullopt), none) << "the runtime's is not seen";
+  EXPECT_EQ(limits(std::nullopt), none) << "the runtime's limit is unknown";
   EXPECT_EQ(limits(hook::Rlimit{8192, 8192}, {{"RLIMIT_MEMLOCK", 64, 64}}),
             (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 4096, 4096}}))
-      << "its own counts";
+      << "the container's own limit counts";
 }
 
-TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
+TEST(NriAdjustment, RefusesOtherDeviceAtPath) {
   NriContainer container = worker();
   container.devices[0].minor_number = 200;
   EXPECT_EQ(nri_adjustment(two_rails(), "", container).error().message,
@@ -173,7 +173,7 @@ fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
   });
 }
 
-TEST(NriOptions, ValuesAndDefaults) {
+TEST(NriOptions, ParsesValuesAndDefaults) {
   const auto defaults = must(parse({}));
   EXPECT_EQ(defaults.socket, "/var/run/nri/nri.sock");
   EXPECT_EQ(defaults.identity.index, "10");
@@ -192,15 +192,15 @@ TEST(NriOptions, ValuesAndDefaults) {
       must(parse({}, {{"NRI_PLUGIN_NAME", "rdma"}, {"NRI_PLUGIN_IDX", "07"}, {"NRI_PLUGIN_SOCKET", "3"}}));
   EXPECT_EQ(launched.launched_socket, "3");
   EXPECT_EQ(launched.identity.index, "07");
-  EXPECT_TRUE(launched.to_syslog) << "the runtime gives it no stderr";
+  EXPECT_TRUE(launched.to_syslog) << "the runtime provides no stderr";
 }
 
-TEST(NriOptions, Errors) {
+TEST(NriOptions, RefusesInvalidOptions) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--what=1"}, "unknown option `--what`"},
            {{"x"}, "unexpected argument `x`"},
            {{"--index"}, "`--index` needs a value: NN"},
-           {{"--index", "7"}, "plugin index `7`: two digits are needed"},
+           {{"--index", "7"}, "plugin index `7`: expected two digits"},
            {{"--engine", "docker"}, "--engine `docker`: expected containerd or crio"}})
     EXPECT_EQ(parse(arguments).error().message, message);
 }
@@ -217,7 +217,7 @@ TEST(NriAdjustment, LimitsOneHcaOnCgroupV2) {
             (std::map<std::string, std::string>{{"rdma.max", "mlx5_0 hca_handle=8 hca_object=4096"}}));
   EXPECT_TRUE(unified(RdmaController::kV1).empty());
   container.unified["rdma.max"] = "mlx5_0 hca_object=1";
-  EXPECT_TRUE(unified(RdmaController::kV2).empty()) << "another plugin's";
+  EXPECT_TRUE(unified(RdmaController::kV2).empty()) << "set by another plugin";
   container.unified.clear();
   plan.rdma_limits.push_back({"mlx5_1", {.handles = 8, .objects = 4096}});
   EXPECT_TRUE(unified(RdmaController::kV2).empty()) << "one write sets one HCA";

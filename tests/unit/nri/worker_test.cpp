@@ -27,9 +27,9 @@ using fabric::Result;
 using test_support::must;
 using Clock = Worker::Clock;
 
-// Work in another process, which may be slow, or die.
+// A process for work that may be slow or die.
 
-// Serves `pid` and what else the test has it do.
+// Answers `pid` and the requests of the tests.
 Worker::Begin does(std::function<Worker::Answer(std::string_view)> work) {
   return [work = std::move(work)]() -> Result<Worker::Serve> {
     return Worker::Serve([work](std::string_view request) -> Worker::Answer {
@@ -48,7 +48,7 @@ pid_t pid_of(Worker& worker) {
   return text ? fabric::parse_number<pid_t>(*text).value_or(0) : 0;
 }
 
-TEST(Worker, AnswersOneRequestAfterTheOther) {
+TEST(Worker, AnswersSuccessiveRequests) {
   Worker worker(does([](std::string_view request) { return Worker::Answer{std::string(request)}; }));
   const std::string large(1'000'000, 'x');
   for (const std::string& request : {std::string("done"), std::string(), large})
@@ -57,11 +57,11 @@ TEST(Worker, AnswersOneRequestAfterTheOther) {
   EXPECT_NE(pid, ::getpid());
   EXPECT_EQ(pid_of(worker), pid);
   worker.retire();
-  EXPECT_EQ(::kill(pid, 0), -1) << "it is still there";
+  EXPECT_EQ(::kill(pid, 0), -1) << "the process still exists";
   EXPECT_NE(pid_of(worker), pid);
 }
 
-TEST(Worker, AnErrorComesWholeAndEndsIt) {
+TEST(Worker, ReturnsWholeErrorAndEnds) {
   const test_support::TempDir work;
   const std::string counted = work / "counted";
   Worker worker(does([&](std::string_view) -> Worker::Answer {
@@ -74,25 +74,25 @@ TEST(Worker, AnErrorComesWholeAndEndsIt) {
   EXPECT_EQ(failed.error().code, EBUSY);
   EXPECT_EQ(failed.error().hint, "wait");
   EXPECT_EQ(test_support::read_file(counted), "1");
-  EXPECT_EQ(::kill(pid, 0), -1) << "what it had half done would be a living process' work";
+  EXPECT_EQ(::kill(pid, 0), -1) << "unfinished work must not belong to a living process";
   EXPECT_NE(pid_of(worker), pid);
 }
 
-TEST(Worker, WhatComesAfterwardsDoesNotKeepTheAnswer) {
+TEST(Worker, AnswersBeforeWorkThatFollows) {
   const auto began = Clock::now();
   Worker worker(does([](std::string_view) -> Worker::Answer { return {std::string("done"), [] { ::pause(); }}; }));
   EXPECT_EQ(*ask(worker, "now"), "done");
   EXPECT_LT(Clock::now() - began, 30s);
 }
 
-TEST(Worker, HasNothingOfOurs) {
+TEST(Worker, InheritsNoDescriptors) {
   const int fd = ::open("/dev/null", O_RDONLY);
   ASSERT_GE(fd, 0);
   Worker worker(
       does([&](std::string_view) { return Worker::Answer{std::string(::fcntl(fd, F_GETFD) < 0 ? "no" : "yes")}; }));
   const auto has = ask(worker, "it");
   ::close(fd);
-  EXPECT_EQ(*has, "no") << "a runtime's socket in it would outlive the plugin";
+  EXPECT_EQ(*has, "no") << "the runtime's socket would outlive the plugin";
 }
 
 TEST(Worker, IsKilledAtTheDeadline) {
@@ -108,24 +108,24 @@ TEST(Worker, IsKilledAtTheDeadline) {
   EXPECT_NE(pid_of(worker), 0);
 }
 
-TEST(Worker, ADeathIsAnError) {
+TEST(Worker, ReportsDeathAsError) {
   Worker worker(does([](std::string_view request) -> Worker::Answer {
     if (request == "throw") throw std::bad_alloc();
     ::kill(::getpid(), SIGKILL);
     return {std::string()};
   }));
-  EXPECT_EQ(ask(worker, "die").error().message, "the worker of rdma-nri ended without an answer");
+  EXPECT_EQ(ask(worker, "die").error().message, "rdma-nri's worker ended without an answer");
   EXPECT_EQ(ask(worker, "throw").error().message, "std::bad_alloc");
   Worker unable([]() -> Result<Worker::Serve> { return Error{"no filter", EINVAL}; });
-  EXPECT_EQ(ask(unable, "it").error().message, "no filter") << "it cannot begin";
+  EXPECT_EQ(ask(unable, "it").error().message, "no filter") << "a failed begin";
 }
 
-TEST(Worker, OneThatWasKilledBetweenRequestsIsReplaced) {
+TEST(Worker, ReplacesProcessKilledBetweenRequests) {
   Worker worker(does([](std::string_view) { return Worker::Answer{std::string("done")}; }));
   const pid_t pid = pid_of(worker);
   ASSERT_EQ(::kill(pid, SIGKILL), 0);
   const auto answer = ask(worker, "go on");
-  // It may have died while it was being asked.
+  // The process may have died during the request.
   if (answer) {
     EXPECT_EQ(*answer, "done");
   } else {
@@ -134,7 +134,7 @@ TEST(Worker, OneThatWasKilledBetweenRequestsIsReplaced) {
   EXPECT_EQ(*ask(worker, "go on"), "done");
 }
 
-// rdma-nri's own answers, with its worker beside it.
+// rdma-nri's own answers, with a worker.
 
 class RdmaPluginTest : public testing::Test {
  protected:
@@ -147,7 +147,7 @@ class RdmaPluginTest : public testing::Test {
     return options;
   }
 
-  // As a runtime that waits so long for an answer.
+  // Configures the plugin as a runtime with this request timeout.
   void configure(std::chrono::milliseconds timeout) {
     EXPECT_EQ(must(plugin_.configure({"containerd", "2.3.0", "", timeout.count()})).size(), 6U);
   }
@@ -161,7 +161,7 @@ class RdmaPluginTest : public testing::Test {
   RdmaPlugin plugin_{worker_, log_, ends_, std::nullopt, [this] { ++due_; }};
 };
 
-TEST_F(RdmaPluginTest, ASynchronizeThatTookTooLongIsKnown) {
+TEST_F(RdmaPluginTest, DetectsLateSynchronize) {
   configure(20ms);
   plugin_.synchronize_begin();
   std::this_thread::sleep_for(40ms);
@@ -177,18 +177,18 @@ TEST_F(RdmaPluginTest, ASynchronizeThatTookTooLongIsKnown) {
   EXPECT_EQ(due_, 2);
 }
 
-// The worker has no time at all: whoever needs it is refused.
-TEST_F(RdmaPluginTest, TheWorkerHearsOfThoseThatAskOnly) {
+// The worker has no time at all: each request that needs it is refused.
+TEST_F(RdmaPluginTest, CallsWorkerOnlyForRequests) {
   configure(1ms);
   NriRequest request{.event = Event::kCreateContainer};
   EXPECT_EQ(must(plugin_.answer(request)), "");
   request.pod.annotations["rdma-init.io/devices"] = "all";
   EXPECT_EQ(plugin_.answer(request).error().code, ETIMEDOUT);
   request.pod.annotations["rdma-init.io/mode"] = "some";
-  EXPECT_NE(plugin_.answer(request).error().code, ETIMEDOUT) << "it is refused without the worker";
+  EXPECT_NE(plugin_.answer(request).error().code, ETIMEDOUT) << "refused without the worker";
 }
 
-TEST_F(RdmaPluginTest, OnlyACreationCanFail) {
+TEST_F(RdmaPluginTest, FailsOnlyCreation) {
   configure(1ms);
   NriRequest request;
   request.pod.annotations = {{"rdma-init.io/devices", "all"}, {"rdma-init.io/mode", "some"}};
@@ -202,7 +202,7 @@ TEST_F(RdmaPluginTest, OnlyACreationCanFail) {
   EXPECT_FALSE(plugin_.answer(request));
 }
 
-TEST_F(RdmaPluginTest, AnEndThatFailedIsTriedOnceMoreBetweenRequests) {
+TEST_F(RdmaPluginTest, RetriesFailedReleaseBetweenRequests) {
   configure(1ms);
   test_support::write_file(options_.node.ledger, "no directory");
   NriRequest request{.event = Event::kStopContainer};
@@ -214,9 +214,9 @@ TEST_F(RdmaPluginTest, AnEndThatFailedIsTriedOnceMoreBetweenRequests) {
   EXPECT_EQ(due_, 1);
 }
 
-// Ending a container's first process, and nobody else's.
+// Kills a container's first process and no other process.
 
-// A child that sleeps, in the cgroup of the test.
+// A sleeping child in the cgroup of the test.
 class Sleeper {
  public:
   Sleeper() : pid_(::fork()) {
@@ -232,7 +232,7 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
   pid_t pid() const { return pid_; }
-  // Of the signal that ended it; 0: it lives.
+  // Returns the signal that ended it; 0: it lives.
   int ended_by() const {
     siginfo_t info{};
     (void)::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | WNOHANG);
@@ -247,7 +247,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-TEST(EndContainer, KillsTheProcessInACgroupOfThatName) {
+TEST(EndContainer, KillsProcessInCgroupOfContainer) {
   const auto cgroups = fabric::value_or(fabric::sysfs::read_file("/proc/self/cgroup", 1 << 16), std::string());
   const std::string name = cgroups.substr(0, cgroups.find('\n'));
   ASSERT_FALSE(name.empty());
@@ -255,10 +255,10 @@ TEST(EndContainer, KillsTheProcessInACgroupOfThatName) {
   must(end_container(name, sleeper.pid()));
   sleeper.wait();
   EXPECT_EQ(sleeper.ended_by(), SIGKILL);
-  EXPECT_TRUE(end_container(name, sleeper.pid()));  // once more
+  EXPECT_TRUE(end_container(name, sleeper.pid()));  // the process is gone
 }
 
-TEST(EndContainer, LeavesOthersAlone) {
+TEST(EndContainer, SparesProcessesOfOtherCgroups) {
   const Sleeper sleeper;
   EXPECT_NE(end_container("0123456789abcdef-no-such-container", sleeper.pid())
                 .error()

@@ -20,7 +20,7 @@ Json with_hooks(Json config) {
   return config;
 }
 
-TEST(AddHooks, ToASpecThatHasNone) {
+TEST(AddHooks, AddsBothHooksToSpecWithoutHooks) {
   const Json config = with_hooks(Json::parse(R"({"ociVersion": "1.0.2", "x": 18446744073709551615, "hooks": null})"));
   EXPECT_EQ(config.dump(), Json::parse(R"({"ociVersion": "1.0.2", "x": 18446744073709551615, "hooks": {
     "createRuntime": [{"path": "/usr/bin/rdma-hook",
@@ -32,7 +32,7 @@ TEST(AddHooks, ToASpecThatHasNone) {
                                .dump());
 }
 
-TEST(AddHooks, PoststopAloneAndTwiceIsOnce) {
+TEST(AddHooks, AddsPoststopOnlyOnce) {
   const Json once = with_hooks(Json::object());
   EXPECT_EQ(with_hooks(once).dump(), once.dump());
   Json config = Json::object();
@@ -43,7 +43,7 @@ TEST(AddHooks, PoststopAloneAndTwiceIsOnce) {
   EXPECT_TRUE(shim::has_create_hook(kCommand, with_hooks(config)));
 }
 
-TEST(AddHooks, BehindOthersAndNotBesideItself) {
+TEST(AddHooks, AppendsToOtherHooksButNotToItself) {
   const Json config = with_hooks(Json::parse(R"({"hooks": {
     "prestart": [{"path": "/usr/bin/rdma-hook", "args": ["rdma-hook", "prestart"]}],
     "poststop": [{"path": "/bin/other", "x": 1}], "startContainer": [1]}})"));
@@ -53,8 +53,8 @@ TEST(AddHooks, BehindOthersAndNotBesideItself) {
   EXPECT_EQ(config["hooks"]["startContainer"].dump(), "[1]");
 }
 
-// As a base specification has it, in front of everything.
-TEST(AddHooks, AnotherProgramOrAnotherStageIsAnotherHook) {
+// A base specification has the hook before all other hooks.
+TEST(AddHooks, AddsHookBesideOtherProgramOrStage) {
   const Json config = with_hooks(Json::parse(R"({"hooks": {
     "createRuntime": [{"path": "/usr/bin/rdma-hook", "args": ["rdma-hook", "verify"]}],
     "prestart": [{"path": "/usr/bin/rdma-hook"}, {"path": "/usr/bin/rdma-hook", "args": ["createRuntime"]},
@@ -66,7 +66,7 @@ TEST(AddHooks, AnotherProgramOrAnotherStageIsAnotherHook) {
   EXPECT_EQ(config["hooks"]["poststop"][1]["args"][1], "poststop");
 }
 
-TEST(AddHooks, OneProgramHasSeveralPaths) {
+TEST(AddHooks, FindsItsProgramUnderAnotherPath) {
   const test_support::TempDir directory;
   const std::string program = shim_scene::program(directory / "rdma-hook");
   ASSERT_EQ(::symlink(program.c_str(), (directory / "link").c_str()), 0);
@@ -76,7 +76,7 @@ TEST(AddHooks, OneProgramHasSeveralPaths) {
   EXPECT_EQ(config["hooks"]["createRuntime"].size(), 1U);
 }
 
-TEST(AddHooks, WrongTypesAreRefusedAndNothingChanges) {
+TEST(AddHooks, RefusesWrongTypesWithoutChange) {
   for (const char* text : {R"([])", R"({"hooks": []})", R"({"hooks": {"createRuntime": {}}})",
                            R"({"hooks": {"createRuntime": [1, {"path": 7}], "poststop": "x"}})"}) {
     Json config = Json::parse(text);
@@ -88,7 +88,7 @@ TEST(AddHooks, WrongTypesAreRefusedAndNothingChanges) {
 
 constexpr ProcessGrant kGrant{true, UINT64_MAX};
 
-TEST(ExecProcess, GetsWhatTheContainerHas) {
+TEST(ExecProcess, GetsCapabilityAndLimitOfContainer) {
   const struct {
     const char* name;
     ProcessGrant grant;
@@ -128,7 +128,7 @@ TEST(ExecProcess, GetsWhatTheContainerHas) {
     Json process = Json::parse(row.before);
     EXPECT_EQ(must(shim::edit_process(row.grant, process)), row.after != nullptr);
     EXPECT_EQ(process.dump(), Json::parse(row.after ? row.after : row.before).dump());
-    EXPECT_FALSE(must(shim::edit_process(row.grant, process))) << "once more";
+    EXPECT_FALSE(must(shim::edit_process(row.grant, process))) << "second edit";
   }
   // An inherited limit is not lowered.
   Json process = Json::parse(R"({"args": ["sh"]})");
@@ -136,7 +136,7 @@ TEST(ExecProcess, GetsWhatTheContainerHas) {
   EXPECT_EQ(process["rlimits"].dump(), R"([{"type":"RLIMIT_MEMLOCK","hard":8192,"soft":8192}])");
 }
 
-TEST(ExecProcess, WrongTypesAreRefusedAndNothingChanges) {
+TEST(ExecProcess, RefusesWrongTypesWithoutChange) {
   for (const char* text : {"[]", "7", R"({"capabilities": []})", R"({"capabilities": {"bounding": "x"}})",
                            R"({"capabilities": {}, "rlimits": {}})"}) {
     Json process = Json::parse(text);
@@ -146,7 +146,7 @@ TEST(ExecProcess, WrongTypesAreRefusedAndNothingChanges) {
   }
 }
 
-TEST(ExecProcess, TheGrantIsThatOfThePlan) {
+TEST(ExecProcess, TakesGrantFromPlan) {
   hook::Plan plan;
   EXPECT_EQ(shim::process_grant(plan), (ProcessGrant{false, std::nullopt}));
   plan.capabilities = {"CAP_IPC_LOCK"};

@@ -25,7 +25,7 @@ shim::ProgramId id_of(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
-TEST(FindRuntime, ByPathAndByName) {
+TEST(FindRuntime, FindsProgramByPathAndByName) {
   const TempDir directory;
   const std::string runtime = program(directory / "bin/some-runtime");
   write_file(directory / "sbin/some-runtime", "not executable");
@@ -43,7 +43,7 @@ TEST(FindRuntime, ByPathAndByName) {
   EXPECT_FALSE(find({}));
 }
 
-TEST(FindRuntime, NeverItself) {
+TEST(FindRuntime, SkipsItselfUnderAnyName) {
   const TempDir directory;
   const std::string own = program(directory / "rdma-runtime");
   ASSERT_EQ(::mkdir((directory / "bin").c_str(), 0755), 0);
@@ -56,7 +56,7 @@ TEST(FindRuntime, NeverItself) {
   EXPECT_EQ(*shim::own_id(), id_of("/proc/self/exe"));
 }
 
-TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
+TEST(SpecFile, KeepsOwnerAndModeWhenReplaced) {
   const TempDir directory;
   const std::string path = directory / "config.json";
   write_file(path, "old");
@@ -68,7 +68,7 @@ TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
   const auto file = SpecFile::open(directory.path(), "config.json");
   ASSERT_TRUE(file && *file);
   EXPECT_EQ((*file)->text(), "old");
-  ASSERT_TRUE((*file)->rewrite("never", kSelf)) << "and dropped";
+  ASSERT_TRUE((*file)->rewrite("never", kSelf)) << "a file that is not put in place";
   EXPECT_EQ(read_file(path), "old");
   auto edited = must((*file)->rewrite("new", kSelf));
   EXPECT_NE(edited.version(), (*file)->version());
@@ -81,7 +81,7 @@ TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);  // no temporary file is left
 }
 
-TEST(SpecFile, RefusesWhatIsNoFileAndSplitsPaths) {
+TEST(SpecFile, RefusesOtherFileTypesAndSplitsPaths) {
   const TempDir directory;
   write_file(directory / "real", "{}");
   ASSERT_EQ(::symlink("real", (directory / "link").c_str()), 0);
@@ -99,7 +99,7 @@ TEST(SpecFile, RefusesWhatIsNoFileAndSplitsPaths) {
   EXPECT_EQ(shim::split_path("b").directory, ".");
 }
 
-TEST(Marker, ThereAndBack) {
+TEST(Marker, IsReadAsWritten) {
   const TempDir directory;
   write_file(directory / "config.json", "edited");
   const auto config = SpecFile::open(directory.path(), "config.json");
@@ -122,7 +122,7 @@ TEST(Marker, ThereAndBack) {
   EXPECT_NE(::access((directory / shim::kOriginalName).c_str(), F_OK), 0);
 }
 
-TEST(Marker, DamagedOnesAreRefused) {
+TEST(Marker, RefusesDamagedFiles) {
   const std::string whole = shim::marker_text({"id", {1, 2, 3, 4}, {true, std::nullopt}});
   ASSERT_TRUE(shim::parse_marker(whole));
   EXPECT_FALSE(shim::parse_marker(whole)->process.memlock);
@@ -138,10 +138,10 @@ TEST(Marker, DamagedOnesAreRefused) {
   EXPECT_FALSE(shim::parse_marker("[]"));
 }
 
-TEST(FindBundle, InTheStateOfRuncAndCrun) {
+TEST(FindBundle, ReadsStateOfRuncAndCrun) {
   using Kind = hook::RuntimeState::Kind;
   EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["a=b", "bundle=/b"]}})"), "/b");
-  // An annotation of the name "bundle".
+  // An annotation named "bundle".
   EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["bundle=/evil", "bundle=/b"]}})"), "/b");
   for (const char* text : {"", "[]", "{}", R"({"config": {"labels": {}}})", R"({"config": {"labels": []}})",
                            R"({"config": {"labels": [7]}})", R"({"config": {"labels": ["bundle=b"]}})",
@@ -160,7 +160,7 @@ TEST(FindBundle, InTheStateOfRuncAndCrun) {
     EXPECT_FALSE(shim::find_bundle(root.path(), id, Dialect::kRunc)) << id;
 }
 
-TEST(RuntimeLog, Lines) {
+TEST(RuntimeLog, FormatsLinesAsJsonAndText) {
   constexpr std::time_t kTime = 1767323045;
   EXPECT_EQ(
       shim::log_line("error", "a \"b\" \\ c\nd\x1b[0m \xff \xc3\xa4", kTime, true),
@@ -172,7 +172,7 @@ TEST(RuntimeLog, Lines) {
   EXPECT_LT(cut.size(), 2200U);
 }
 
-TEST(RuntimeLog, CrunNamesMoreThanFiles) {
+TEST(RuntimeLog, AcceptsCrunsLogKinds) {
   EXPECT_EQ(shim::log_file("/l:x", Dialect::kRunc), "/l:x");
   EXPECT_EQ(shim::log_file("/l", Dialect::kCrun), "/l");
   EXPECT_EQ(shim::log_file("file:/l", Dialect::kCrun), "/l");
@@ -180,7 +180,7 @@ TEST(RuntimeLog, CrunNamesMoreThanFiles) {
   EXPECT_EQ(shim::log_file("journald:x", Dialect::kCrun), "");
 }
 
-TEST(RuntimeLog, IsAppendedTo) {
+TEST(RuntimeLog, AppendsToExistingFile) {
   const TempDir directory;
   shim::Invocation invocation;
   invocation.log = directory / "log.json";
@@ -198,7 +198,7 @@ TEST(RuntimeLog, IsAppendedTo) {
   EXPECT_EQ(error["msg"], "rdma-runtime: second; remedy: third");
 }
 
-TEST(Settings, TheHookSeesWhatTheRuntimeSaw) {
+TEST(Settings, PassesNonDefaultPathsToHook) {
   const TempDir directory;
   shim::Settings settings;
   settings.hook = program(directory / "rdma-hook");

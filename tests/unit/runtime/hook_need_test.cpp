@@ -1,4 +1,4 @@
-// Which container needs rdma-hook at createRuntime, and whose word it is that one without lives.
+// The reasons for rdma-hook at createRuntime, and the runtime state that replaces the hook.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using test_support::TempDir;
 
 const shim::HookCommand kHook{"/usr/bin/rdma-hook", hook::Engine::kRunc, {}};
 
-// A container with namespaces of its own, that asks for HCAs.
+// A container with its own namespaces that requests HCAs.
 hook::Asking asking() {
   hook::Asking asking;
   asking.request.emplace();
@@ -27,7 +27,7 @@ hook::Asking asking() {
   return asking;
 }
 
-TEST(HookNeed, IsWhatOnlyALiveContainerCanBeGivenOrTell) {
+TEST(HookNeed, RequiresHookForRailsAndSharedPids) {
   EXPECT_EQ(hook_need(asking(), kHook, Dialect::kRunc), HookNeed::kNone);
 
   hook::Asking has = asking();
@@ -36,7 +36,7 @@ TEST(HookNeed, IsWhatOnlyALiveContainerCanBeGivenOrTell) {
   EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kThereAlready);
   *has.document =
       Json::parse(R"({"hooks": {"createRuntime": [{"path": "/bin/other", "args": ["x", "createRuntime"]}]}})");
-  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kNone) << "somebody else's";
+  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kNone) << "a hook of another program";
 
   hook::Asking shares = asking();
   shares.spec.has_own_pidns = false;
@@ -55,7 +55,7 @@ TEST(HookNeed, IsWhatOnlyALiveContainerCanBeGivenOrTell) {
   EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kRails);
 }
 
-TEST(HookNeed, IsLimitsThatCrunIgnores) {
+TEST(HookNeed, RequiresHookForRdmaLimitsWithCrun) {
   hook::Asking limited = asking();
   limited.admin.pools.resize(1);
   limited.admin.pools[0].rdma_limits.objects = 5;
@@ -63,7 +63,7 @@ TEST(HookNeed, IsLimitsThatCrunIgnores) {
   EXPECT_EQ(hook_need(limited, kHook, Dialect::kCrun), HookNeed::kRdmaLimits);
 }
 
-TEST(HookNeed, IsTheViewOfAContainerThatCouldWriteToIt) {
+TEST(HookNeed, RequiresHookForViewInUserNamespace) {
   hook::Asking mapped = asking();
   mapped.spec.has_userns = mapped.spec.may_remount = true;
   EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
@@ -92,7 +92,7 @@ class StateBehind : public testing::Test {
   shim::Behind behind_;
 };
 
-TEST_F(StateBehind, IsThatOfRuncOrCrunByTheProgramsName) {
+TEST_F(StateBehind, IdentifiesRuncAndCrunByProgramName) {
   const auto runc = of("/usr/sbin/runc");
   ASSERT_TRUE(runc);
   EXPECT_EQ(runc, *hook::identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()));
@@ -101,22 +101,22 @@ TEST_F(StateBehind, IsThatOfRuncOrCrunByTheProgramsName) {
     EXPECT_FALSE(of(other)) << other;
 }
 
-TEST_F(StateBehind, ALinkHasTheNameOfItsProgram) {
+TEST_F(StateBehind, UsesNameOfLinkTarget) {
   std::filesystem::create_symlink(program(directory_ / "bin/runc"), directory_ / "oci");
   std::filesystem::create_symlink(program(directory_ / "bin/wrapper"), directory_ / "runc");
   std::filesystem::create_symlink(program(directory_ / "bin/crun"), directory_ / "oci-crun");
   std::filesystem::create_symlink(directory_ / "missing", directory_ / "crun");
   EXPECT_TRUE(of(directory_ / "oci"));
   EXPECT_FALSE(of(directory_ / "runc"));
-  EXPECT_FALSE(of(directory_ / "oci-crun")) << "whose command line was read as runc's";
+  EXPECT_FALSE(of(directory_ / "oci-crun")) << "its command line was parsed with runc's syntax";
   EXPECT_FALSE(of(directory_ / "crun"));
 }
 
-TEST_F(StateBehind, TheRootHasToBeThereAndKnown) {
+TEST_F(StateBehind, RequiresExistingKnownRoot) {
   behind_.invocation.root = directory_ / "missing";
   EXPECT_FALSE(of("/usr/sbin/runc"));
   behind_.invocation.root = ".";
-  EXPECT_FALSE(of("/usr/sbin/runc")) << "relative to where, is the runtime's to say";
+  EXPECT_FALSE(of("/usr/sbin/runc")) << "a relative root";
   behind_.invocation.root = "";
   ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
   std::filesystem::create_directory(directory_ / "runc");

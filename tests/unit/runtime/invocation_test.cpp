@@ -26,8 +26,8 @@ void expect_start(const char* line, Dialect dialect, const char* bundle, const c
   EXPECT_EQ(invocation.config_file, config);
 }
 
-// Both ways of reading options agree about these.
-TEST(Invocation, CreateAndRunOfTheEngines) {
+// Options with the same meaning in both syntaxes.
+TEST(Invocation, ParsesCreateAndRunOfEngines) {
   const struct {
     const char *name, *line, *bundle, *id;
     const char* config = "";
@@ -73,7 +73,7 @@ TEST(Invocation, CreateAndRunOfTheEngines) {
   }
 }
 
-TEST(Invocation, WhatOnlyOneOfThemReads) {
+TEST(Invocation, ParsesSyntaxOfOnlyOneRuntime) {
   const struct {
     const char* line;
     Dialect dialect;
@@ -87,7 +87,7 @@ TEST(Invocation, WhatOnlyOneOfThemReads) {
               {"run -db /b ID", kCrun, "/b", "ID"},
               {"create --bun /b ID", kCrun, "/b", "ID"},
               {"--sys --roo=/r --cg cgroupfs create --bu=/b ID", kCrun, "/b", "ID"},
-              {"create --p /x --bundle /b ID", kCrun, "/b", "ID"},  // --pid-file or --preserve-fds: a value either way
+              {"create --p /x --bundle /b ID", kCrun, "/b", "ID"},  // --pid-file or --preserve-fds: both have a value
               {"create -f /c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
               {"create --conf=/c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
               {"create ID --bundle /b", kRunc, "/b", "ID"},
@@ -98,7 +98,7 @@ TEST(Invocation, WhatOnlyOneOfThemReads) {
   }
 }
 
-TEST(Invocation, WhatIsNoCreate) {
+TEST(Invocation, PassesOtherCommandLines) {
   const std::pair<const char*, Action> rows[] = {
       {"", Action::kPass},
       {"state create", Action::kPass},
@@ -137,7 +137,7 @@ TEST(Invocation, WhatIsNoCreate) {
   EXPECT_EQ(parse("--usage", kCrun).action, Action::kHelp);
 }
 
-TEST(Invocation, Exec) {
+TEST(Invocation, ParsesExec) {
   const struct {
     const char *line, *file, *id;
     Dialect dialect = kRunc;
@@ -167,7 +167,7 @@ TEST(Invocation, Exec) {
   }
 }
 
-TEST(Invocation, TheContainerOfOtherCommands) {
+TEST(Invocation, FindsContainerOfOtherCommands) {
   const char* const lines[] = {"state ID",
                                "kill ID KILL",
                                "kill --all ID 9",
@@ -202,7 +202,7 @@ TEST(Invocation, TheContainerOfOtherCommands) {
   EXPECT_FALSE(parse("run ID", kRunc).is_create);
 }
 
-TEST(Invocation, LogAndRoot) {
+TEST(Invocation, ParsesLogAndRoot) {
   const Invocation json = parse("--root /r --log /l --log-format json state ID", kRunc);
   EXPECT_EQ(json.root, "/r");
   EXPECT_EQ(json.log, "/l");
@@ -212,7 +212,7 @@ TEST(Invocation, LogAndRoot) {
   EXPECT_FALSE(parse("create --log-format=json ID", kCrun).json_log);
 }
 
-TEST(Invocation, TheDialectIsThatOfTheProgram) {
+TEST(Invocation, DerivesDialectFromProgramName) {
   EXPECT_EQ(shim::dialect_of("/usr/bin/crun"), kCrun);
   EXPECT_EQ(shim::dialect_of("krun"), kCrun);
   EXPECT_EQ(shim::dialect_of("/usr/bin/crun-wasm"), kCrun);

@@ -13,7 +13,7 @@ using shim_scene::Prepare;
 using shim_scene::status_of;
 using namespace test_support;
 
-TEST_F(Prepare, AContainerThatAsksIsEdited) {
+TEST_F(Prepare, EditsContainerThatRequestsHcas) {
   write_config(kAsking);
   ASSERT_EQ(::chmod(config_path().c_str(), 0640), 0);
   test_support::must(start());
@@ -26,24 +26,24 @@ TEST_F(Prepare, AContainerThatAsksIsEdited) {
   EXPECT_EQ(edited["hooks"]["poststop"][0]["args"][1], "poststop");
   EXPECT_EQ(status_of(config_path()).st_mode & 07777, 0640U);
   EXPECT_EQ(status_of(marker_path()).st_mode & 07777, 0600U);
-  EXPECT_FALSE(has_log());  // nothing to say
+  EXPECT_FALSE(has_log());  // no messages
 }
 
-TEST_F(Prepare, WhatRuncItselfTellsNeedsNoHook) {
+TEST_F(Prepare, OmitsHookWhenRuntimeStateIsKnown) {
   write_config_for_runc();
   ASSERT_TRUE(start());
   EXPECT_TRUE(state_);
   EXPECT_FALSE(config()["hooks"].contains("createRuntime"));
   EXPECT_EQ(config()["hooks"]["poststop"][0]["args"][1], "poststop");
-  // The same bundle behind another runtime.
+  // The same bundle with another runtime.
   runtime_ = "/usr/bin/another-runtime";
   ASSERT_TRUE(start());
   EXPECT_FALSE(state_);
   EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
 }
 
-// The configuration names no engine, and CRI-O's annotation was not heard then.
-TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
+// CRI-O's annotation must count although the configuration names no engine.
+TEST_F(Prepare, AcceptsCrioPodWithoutConfiguredEngine) {
   const Json asking = Json::parse(read_file(std::string(RECORDED) + "/crio-annotation.config.json"));
   const auto id = asking["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
   settings_.engine.reset();
@@ -55,7 +55,7 @@ TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
   test_support::must(start());
   EXPECT_EQ(booked_, 1);
   EXPECT_EQ(Json::parse(read_file(config))["hooks"]["poststop"][0]["args"][3], "crio");
-  // The same annotations, by an image that Podman runs.
+  // The same annotations, from an image that Podman runs.
   Json forged = asking;
   forged["linux"]["cgroupsPath"] = "/libpod_parent/libpod-" + id;
   write_file(config, forged.dump());
@@ -63,11 +63,11 @@ TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
   EXPECT_EQ(booked_, 1);
 }
 
-// What it had is booked for nobody after its checkpoint.
-TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
+// Its grant ended with the checkpoint.
+TEST_F(Prepare, BooksRestoredContainerForHook) {
   const std::string asking = write_config_for_runc();
   ASSERT_TRUE(restore());
-  EXPECT_EQ(read_file(config_path()), asking) << "not ours to edit";
+  EXPECT_EQ(read_file(config_path()), asking) << "a container without a grant stays unchanged";
   ASSERT_TRUE(start());
   const Json given = config();
   ASSERT_FALSE(given["hooks"].contains("createRuntime"));
@@ -77,11 +77,11 @@ TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
     EXPECT_EQ(config()["linux"], given["linux"]);
   }
   ASSERT_TRUE(start());
-  EXPECT_EQ(config()["hooks"], given["hooks"]) << "from what it was before all that";
+  EXPECT_EQ(config()["hooks"], given["hooks"]) << "the edit starts from the original";
 }
 
-// `podman container restore` writes the edited config.json anew; with --import there is no marker beside it.
-TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
+// `podman container restore` writes the edited config.json again. With --import there is no marker.
+TEST_F(Prepare, BooksRestoredContainerWithRewrittenConfig) {
   for (const bool is_imported : {false, true}) {
     write_config_for_runc();
     ASSERT_TRUE(start());
@@ -98,8 +98,8 @@ TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
   }
 }
 
-// It runs no hook at restore, also where there is one.
-TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
+// crun runs no hooks at restore, even if config.json has some.
+TEST_F(Prepare, BooksContainerRestoredByCrunWithoutHook) {
   for (const bool is_pod_shared : {false, true}) {
     write_config_for_runc();
     if (is_pod_shared) write_config(kAsking);
@@ -107,7 +107,7 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
     runtime_ = "/usr/bin/crun";
     const std::string before = read_file(config_path());
     booked_ = 0;
-    ASSERT_EQ(!restore(shim::Dialect::kCrun), is_pod_shared) << "its init says nothing of its other processes";
+    ASSERT_EQ(!restore(shim::Dialect::kCrun), is_pod_shared) << "its processes may outlive its init";
     if (is_pod_shared) continue;
     EXPECT_EQ(booked_, 1);
     ASSERT_TRUE(state_);
@@ -118,17 +118,17 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
   ASSERT_TRUE(start());
   runtime_ = "/usr/bin/crun";
   booked_ = 0;
-  // As after a boot.
+  // As after a boot of the node.
   invocation_.root = directory_ / "root";
   EXPECT_TRUE(restore(shim::Dialect::kCrun));
   EXPECT_TRUE(std::filesystem::is_directory(invocation_.root));
   EXPECT_EQ(booked_, 1);
   invocation_.root = "relative";
-  EXPECT_FALSE(restore(shim::Dialect::kCrun)) << "nothing would tell whether it lives";
+  EXPECT_FALSE(restore(shim::Dialect::kCrun)) << "without a known root its state cannot be read";
   EXPECT_EQ(booked_, 1);
 }
 
-TEST_F(Prepare, AContainerThatAsksOrIsGivenNothingIsNotTouched) {
+TEST_F(Prepare, LeavesContainerWithoutGrantUnchanged) {
   write_config(kSilent);
   const struct stat before = status_of(config_path());
   ASSERT_TRUE(start());
@@ -138,7 +138,7 @@ TEST_F(Prepare, AContainerThatAsksOrIsGivenNothingIsNotTouched) {
   EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
   EXPECT_EQ(booked_, 0);
   EXPECT_FALSE(has_marker());
-  // Nor one that is given nothing.
+  // A container that requests HCAs and gets none.
   write_config(kAsking);
   answer_ = {};
   ASSERT_TRUE(start());
@@ -146,10 +146,10 @@ TEST_F(Prepare, AContainerThatAsksOrIsGivenNothingIsNotTouched) {
   EXPECT_EQ(booked_, 1);
 }
 
-TEST_F(Prepare, ABundleThatIsStartedAgainStartsFromWhatItWas) {
+TEST_F(Prepare, EditsOriginalWhenBundleIsStartedAgain) {
   write_config(kAsking);
   ASSERT_TRUE(start());
-  // Another HCA is free now: the first one must not count as given by somebody.
+  // Another HCA is free now: the first one must not count as part of the engine's file.
   answer_.nodes[0].path = "/dev/infiniband/uverbs7";
   token_ = "another";
   ASSERT_TRUE(start());
@@ -163,20 +163,20 @@ TEST_F(Prepare, ABundleThatIsStartedAgainStartsFromWhatItWas) {
   EXPECT_FALSE(has_marker());
 }
 
-TEST_F(Prepare, AConfigurationThatTheEngineWroteAnewCounts) {
+TEST_F(Prepare, UsesConfigThatEngineWroteAgain) {
   write_config(kAsking);
   ASSERT_TRUE(start());
   ASSERT_EQ(::unlink(config_path().c_str()), 0);
   write_config(kSilent);
   ASSERT_TRUE(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
-  EXPECT_FALSE(has_marker());  // or exec would give what the container has not
+  EXPECT_FALSE(has_marker());  // exec must not get limits that the container lacks
 }
 
-TEST_F(Prepare, WhatAKilledCallLeftIsSwept) {
+TEST_F(Prepare, RemovesTemporaryFilesOfKilledCalls) {
   const std::string dead = fmt::format(".rdma-runtime@{}.{}@0123456789abcdef", self_.pid, self_.start_time + 1);
   const std::string live = fmt::format(".rdma-runtime@{}.{}@0123456789abcdef", self_.pid, self_.start_time);
-  // Names that nobody gave but others.
+  // Names that this program does not create.
   const std::vector<std::string> kept = {live,
                                          dead + "0",
                                          ".rdma-runtime@1.1@0123456789abcde",
@@ -196,7 +196,7 @@ TEST_F(Prepare, WhatAKilledCallLeftIsSwept) {
   }
 }
 
-TEST_F(Prepare, AnotherConfiguration) {
+TEST_F(Prepare, EditsFileOfConfigOption) {
   write_file(directory_ / "other/spec.json", kAsking);
   write_config(kSilent);
   invocation_.config_file = directory_ / "other/spec.json";
@@ -206,8 +206,8 @@ TEST_F(Prepare, AnotherConfiguration) {
   EXPECT_TRUE(has_marker());
 }
 
-TEST_F(Prepare, RefusalsChangeNothing) {
-  ASSERT_TRUE(start()) << "no configuration at all is the runtime's to refuse";
+TEST_F(Prepare, ChangesNothingAfterRefusal) {
+  ASSERT_TRUE(start()) << "the runtime reports a missing config.json";
   const std::tuple<const char*, std::string, const char*> rows[] = {
       {"no JSON", "{", "line 1"},
       {"a key twice", R"({"a": 1, "a": 2})", "twice"},
@@ -233,7 +233,7 @@ TEST_F(Prepare, RefusalsChangeNothing) {
   EXPECT_TRUE(start());
 }
 
-TEST_F(Prepare, AMissingHookIsRefusedBeforeAnythingIsBooked) {
+TEST_F(Prepare, RefusesMissingHookBeforeBooking) {
   write_config(kAsking);
   settings_.hook = directory_ / "missing";
   EXPECT_FALSE(start());
@@ -241,7 +241,7 @@ TEST_F(Prepare, AMissingHookIsRefusedBeforeAnythingIsBooked) {
   EXPECT_EQ(read_file(config_path()), kAsking);
 }
 
-TEST_F(Prepare, ASeccompProfileIsLookedAt) {
+TEST_F(Prepare, WarnsAboutSeccompProfileOrEditsIt) {
   Json asking = Json::parse(kAsking);
   asking["linux"]["seccomp"] = {{"defaultAction", "SCMP_ACT_ALLOW"},
                                 {"syscalls", {{{"names", {"mbind"}}, {"action", "SCMP_ACT_ERRNO"}}}}};
@@ -254,7 +254,7 @@ TEST_F(Prepare, ASeccompProfileIsLookedAt) {
   EXPECT_EQ(config()["linux"]["seccomp"]["syscalls"].dump(), R"([{"names":["mbind"],"action":"SCMP_ACT_ALLOW"}])");
 }
 
-TEST_F(Prepare, ExecOfAContainerThatWasEdited) {
+TEST_F(Prepare, EditsExecOfEditedContainer) {
   write_config(kAsking);
   ASSERT_TRUE(start());
   write_state(directory_ / "bundle");
@@ -264,7 +264,7 @@ TEST_F(Prepare, ExecOfAContainerThatWasEdited) {
   exec(file);
   const Json process = Json::parse(read_file(file));
   EXPECT_EQ(process["capabilities"]["effective"].dump(), R"(["CAP_IPC_LOCK"])");
-  const hook::Rlimit raised = hook::raised_memlock(4096, hook::memlock_of(0));  // from what this process has
+  const hook::Rlimit raised = hook::raised_memlock(4096, hook::memlock_of(0));  // raised from the limit of this process
   EXPECT_EQ(process["rlimits"],
             Json::array({{{"type", "RLIMIT_MEMLOCK"}, {"hard", raised.hard}, {"soft", raised.soft}}}));
   EXPECT_EQ(status_of(file).st_mode & 07777, 0600U);
@@ -274,14 +274,14 @@ TEST_F(Prepare, ExecOfAContainerThatWasEdited) {
   EXPECT_FALSE(has_log());
 }
 
-TEST_F(Prepare, ExecOfAnotherContainerIsNotTouched) {
+TEST_F(Prepare, LeavesExecOfOtherContainerUnchanged) {
   const std::string file = directory_ / "process.json";
   write_file(file, R"({"capabilities": {}})");
   exec(file);  // no state
   write_state(directory_ / "bundle");
   exec(file);  // no such bundle
   write_config(R"({"annotations": {"rdma-init.io/grant": "0123456789abcdef0123456789abcdef"}})");
-  exec(file);  // an annotation is not our mark
+  exec(file);  // an annotation is not a marker
   write_config(kAsking);
   invocation_.id = "ID";
   ASSERT_TRUE(start());
@@ -292,7 +292,7 @@ TEST_F(Prepare, ExecOfAnotherContainerIsNotTouched) {
   EXPECT_FALSE(has_log());
 }
 
-TEST_F(Prepare, ExecGoesOnWhateverItsFileIs) {
+TEST_F(Prepare, ContinuesExecWithInvalidProcessFile) {
   write_config(kAsking);
   ASSERT_TRUE(start());
   write_state(directory_ / "bundle");

@@ -1,4 +1,4 @@
-// A bundle, a runtime's state, and what prepare_new() and prepare_exec() do with them.
+// A bundle, a runtime's state, and a substitute for the grant, for tests of prepare_new() and prepare_exec().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline constexpr const char* kAsking = R"({"ociVersion": "1.0.2", "x-large": 184
   "annotations": {"rdma-init.io/devices": "1", "rdma-init.io/grant": "forged"}})";
 inline constexpr const char* kSilent = R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})";
 
-// A file that can be executed; its path.
+// Creates an executable file and returns its path.
 inline std::string program(const std::string& path) {
   test_support::write_file(path, "#!/bin/sh\n");
   EXPECT_EQ(::chmod(path.c_str(), 0755), 0);
@@ -48,7 +48,7 @@ class Prepare : public testing::Test {
   }
 
   void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
-  // A container that asks, with processes of its own, behind runc, which tells its state.
+  // A container with its own PID namespace that requests HCAs, behind runc, which has a state directory.
   std::string write_config_for_runc() {
     hook::Json asking = hook::Json::parse(kAsking);
     asking["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
@@ -63,7 +63,7 @@ class Prepare : public testing::Test {
   bool has_log() const { return ::access((directory_ / "log").c_str(), F_OK) == 0; }
   bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
 
-  // Stands for hook::grant_in_spec().
+  // A substitute for hook::grant_in_spec().
   fabric::Result<void> grant(hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
                              const hook::Publish& publish) {
     ++booked_;
@@ -124,7 +124,7 @@ class Prepare : public testing::Test {
   hook::Plan answer_ = plan();
   std::string token_ = "0123456789abcdef0123456789abcdef";
   int booked_ = 0;
-  std::optional<hook::RuntimeState> state_;  // as the last grant had it
+  std::optional<hook::RuntimeState> state_;  // of the last grant
 };
 
 }  // namespace shim_scene

@@ -28,7 +28,7 @@ std::set<std::string_view> all() {
   return names;
 }
 
-TEST(Seccomp, EveryNameIsASystemCallForLibseccomp) {
+TEST(Seccomp, LibseccompKnowsEveryName) {
   for (const NeededCall& call : shim::needed_calls()) {
     const std::string name(call.name);
     for (const std::uint32_t architecture : {SCMP_ARCH_X86_64, SCMP_ARCH_AARCH64})
@@ -37,14 +37,14 @@ TEST(Seccomp, EveryNameIsASystemCallForLibseccomp) {
   }
 }
 
-TEST(Seccomp, NoProfileRefusesNothing) {
+TEST(Seccomp, RefusesNothingWithoutProfile) {
   for (const char* profile : {"null", "{}", "[]", "7", R"({"defaultAction": 7, "syscalls": {}})",
                               R"({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [7, {"names": 7, "action": []}]})"}) {
     EXPECT_EQ(refused(profile), std::set<std::string_view>()) << profile;
   }
 }
 
-TEST(Seccomp, TheDefaultDecides) {
+TEST(Seccomp, AppliesDefaultAction) {
   for (const char* action :
        {"SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP"})
     EXPECT_EQ(refused(Json{{"defaultAction", action}}.dump().c_str()), all()) << action;
@@ -52,7 +52,7 @@ TEST(Seccomp, TheDefaultDecides) {
     EXPECT_TRUE(refused(Json{{"defaultAction", action}}.dump().c_str()).empty()) << action;
 }
 
-TEST(Seccomp, Rules) {
+TEST(Seccomp, AppliesRules) {
   // `expected`: those of mlock and mbind that are refused; every other call is allowed.
   const std::tuple<const char*, const char*, std::set<std::string_view>> rows[] = {
       {"refused by name", R"([{"names": ["mbind", "mlock"], "action": "SCMP_ACT_ERRNO"}])", {"mbind", "mlock"}},
@@ -79,7 +79,7 @@ TEST(Seccomp, Rules) {
     const Json profile{{"defaultAction", "SCMP_ACT_ALLOW"}, {"syscalls", Json::parse(rules)}};
     EXPECT_EQ(refused(profile.dump().c_str()), expected) << name;
   }
-  // A capability opens a rule.
+  // A rule that requires a capability.
   constexpr const char* kProfile = R"({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
     {"names": ["mlock", "mlock2"], "action": "SCMP_ACT_ALLOW"},
     {"names": ["mbind"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_NICE"]}}]})";
@@ -88,15 +88,16 @@ TEST(Seccomp, Rules) {
   EXPECT_FALSE(refused(kProfile).contains("mlock"));
 }
 
-TEST(Seccomp, TheWarningNamesCallsAndWhoNeedsThem) {
+TEST(Seccomp, WarningNamesCallsAndTheirLibraries) {
   EXPECT_EQ(shim::seccomp_warning({}), "");
   const NeededCall calls[] = {{"mbind", "libnuma"}, {"mlock", "UCX"}};
-  EXPECT_EQ(shim::seccomp_warning(calls),
-            "the container's seccomp profile refuses system calls that RDMA may need: mbind for libnuma, mlock for "
-            "UCX; allow them in the profile");
+  EXPECT_EQ(
+      shim::seccomp_warning(calls),
+      "the container's seccomp profile refuses system calls that RDMA may need: mbind for libnuma, mlock for UCX; "
+      "remedy: allow them in the profile");
 }
 
-TEST(Seccomp, AllowedCallsAreAllowed) {
+TEST(Seccomp, AllowsRefusedCalls) {
   Json config = Json::parse(R"({"linux": {"seccomp": {"defaultAction": "SCMP_ACT_ERRNO", "flags": ["x"],
     "defaultErrnoRet": 18446744073709551615,
     "syscalls": [{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
@@ -113,7 +114,7 @@ TEST(Seccomp, AllowedCallsAreAllowed) {
   EXPECT_EQ(seccomp["syscalls"][3]["action"], "SCMP_ACT_ALLOW");
 }
 
-TEST(Seccomp, AllowingChangesNothingWhereThereIsNoProfile) {
+TEST(Seccomp, ChangesNothingWithoutProfile) {
   const NeededCall calls[] = {{"mbind", "libnuma"}};
   const std::pair<const char*, bool> rows[] = {{"[]", true},
                                                {"{}", true},

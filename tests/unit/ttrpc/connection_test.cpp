@@ -22,12 +22,12 @@ using shim_peer::message;
 using shim_peer::request;
 using Clock = Connection::Clock;
 
-// What a Connection does with the runtime's requests, with bytes that are none, with calls of the runtime, and at its
-// end. Over a socket pair; without threads where the peer's bytes fit into the socket: they are written first.
+// A Connection with requests of the runtime, invalid bytes, calls of the runtime, and its end. Over a socket pair,
+// without threads where the peer's bytes fit into the socket: they are written first.
 
 class ConnectionTest : public testing::Test {
  protected:
-  // Answers by what it was asked for: "METHOD(PAYLOAD)".
+  // Answers with the request itself: "METHOD(PAYLOAD)".
   fabric::Result<std::string> handle(const Request& request) {
     const auto& [service, method, payload, timeout] = request;
     asked_.emplace_back(method);
@@ -42,14 +42,14 @@ class ConnectionTest : public testing::Test {
     return std::string(method) + "(" + std::string(payload.substr(0, 100)) + ")";
   }
 
-  // Serves what was sent, which fits into the socket.
+  // Serves the sent bytes, which fit into the socket.
   void pump() {
     for (int i = 0; i < 40; ++i)
       if (const auto served = connection_->serve(-1, Connection::Clock::now()); !served)
         error_ = served.error().message;
   }
 
-  // What the plugin answered: "STREAM: ANSWER".
+  // Returns the plugin's answers: "STREAM: ANSWER".
   std::vector<std::string> answers() {
     pump();
     std::vector<std::string> all;
@@ -81,7 +81,7 @@ TEST_F(ConnectionTest, AnswersRequests) {
   EXPECT_EQ(answers(), (Answers{"1: One(p)", "3: Two()"}));
 }
 
-TEST_F(ConnectionTest, AnEmptyAnswerIsABareHeader) {
+TEST_F(ConnectionTest, SendsOnlyHeaderForEmptyAnswer) {
   peer_.send(message(1, 1, 1, request("Large", "0")));
   pump();
   std::string bytes(64, '\0');
@@ -91,8 +91,8 @@ TEST_F(ConnectionTest, AnEmptyAnswerIsABareHeader) {
   EXPECT_EQ(bytes, "\0\0\0\1\0\0\0\12"s + "\0\0\0\0\0\0\0\1\2\0"s);
 }
 
-TEST_F(ConnectionTest, EverySplitOfTheStream) {
-  // One message over three frames, as Go sends a long one.
+TEST_F(ConnectionTest, AcceptsEverySplitOfStream) {
+  // One message in three frames, as Go sends a long one.
   const std::string inner = message(1, 1, 1, request("Split", "payload")).substr(8);
   const std::string bytes = frame(1, inner.substr(0, 4)) + frame(1, inner.substr(4, 20)) + frame(1, inner.substr(24));
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
@@ -108,7 +108,7 @@ TEST_F(ConnectionTest, EverySplitOfTheStream) {
   }
 }
 
-TEST_F(ConnectionTest, ErrorsAreStatuses) {
+TEST_F(ConnectionTest, SendsErrorsAsStatuses) {
   peer_.send(message(1, 1, 1, request("Fail", "")) + message(1, 3, 1, request("Throw", "")) +
              message(1, 5, 1, request("M", "", "other")) + message(1, 7, 1, request("Nested", "")));
   EXPECT_EQ(answers(),
@@ -116,7 +116,7 @@ TEST_F(ConnectionTest, ErrorsAreStatuses) {
                      "5: status 12: service", "7: status 2: a request's handler must not use the connection"}));
 }
 
-TEST_F(ConnectionTest, NothingIsDoneTwice) {
+TEST_F(ConnectionTest, RefusesRepeatedOrEvenStreams) {
   const std::string create = message(1, 5, 1, request("Create", ""));
   peer_.send(create + create + message(1, 3, 1, request("Create", "")) + message(1, 6, 1, request("Create", "")) +
              message(1, 7, 1, request("Next", "")));
@@ -126,21 +126,21 @@ TEST_F(ConnectionTest, NothingIsDoneTwice) {
   EXPECT_EQ(asked_, (Answers{"Create", "Next"}));
 }
 
-TEST_F(ConnectionTest, WhatIsNotARequestIsRefusedByItself) {
+TEST_F(ConnectionTest, RefusesInvalidRequestAndContinues) {
   peer_.send(message(1, 1, 1, "\x0a\x7f") + message(1, 3, 1, request("Stream", ""), 2) +
              message(1, 5, 1, request("Closed", ""), 1));
   EXPECT_EQ(answers(), (Answers{"1: status 3: protobuf message: field 1 has 127 bytes, 0 are left",
                                 "3: status 12: streams are not supported", "5: Closed()"}));
 }
 
-TEST_F(ConnectionTest, BreaksAndStaysBroken) {
+TEST_F(ConnectionTest, FailsPermanentlyAfterProtocolError) {
   const std::tuple<const char*, std::string, const char*> cases[] = {
       {"unknown connection", frame(4, "x"), "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
       {"unknown type", message(1, 1, 9, ""), "ttrpc message of type 9: there are types 1 to 3 only"},
       {"data of a stream", message(1, 1, 3, ""), "ttrpc message of type 3 on the connection for requests"},
       {"response where requests are", message(1, 1, 2, ""), "ttrpc message of type 2 on the connection for requests"},
       {"request where answers are", message(2, 1, 1, ""), "ttrpc message of type 1 on the connection for answers"},
-      {"answer never asked for", message(2, 1, 2, ""), "ttrpc answer to stream 1, which was never asked"}};
+      {"answer without a request", message(2, 1, 2, ""), "ttrpc answer to stream 1, which has no request"}};
   for (const auto& [name, bytes, error] : cases) {
     SCOPED_TRACE(name);
     connect();
@@ -151,7 +151,7 @@ TEST_F(ConnectionTest, BreaksAndStaysBroken) {
   }
 }
 
-TEST_F(ConnectionTest, ARuntimeThatGoesAway) {
+TEST_F(ConnectionTest, EndsWhenRuntimeCloses) {
   peer_.send(message(1, 1, 1, request("Last", "")));
   peer_.close();
   const auto ended = test_support::must(connection_->serve());
@@ -161,7 +161,7 @@ TEST_F(ConnectionTest, ARuntimeThatGoesAway) {
   EXPECT_EQ(connection_->call("S", "M", "", 1s).error().code, ECONNRESET);
 }
 
-TEST_F(ConnectionTest, ARuntimeThatDiesInTheMiddle) {
+TEST_F(ConnectionTest, FailsWhenRuntimeClosesWithinMessage) {
   const std::string bytes = message(1, 1, 1, request("Half", "x"));
   const std::string split = frame(1, bytes.substr(8, 15));
   for (const std::string& part : {bytes.substr(0, 3), bytes.substr(0, 30), split}) {
@@ -172,7 +172,7 @@ TEST_F(ConnectionTest, ARuntimeThatDiesInTheMiddle) {
   }
 }
 
-TEST_F(ConnectionTest, StopsWhenTold) {
+TEST_F(ConnectionTest, StopsWhenDescriptorIsReadable) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const fabric::UniqueFd reading(ends[0]);
@@ -182,16 +182,16 @@ TEST_F(ConnectionTest, StopsWhenTold) {
   EXPECT_EQ(connection_->serve(reading.get()).value(), Connection::Ended::kStopped);
 }
 
-TEST_F(ConnectionTest, LimitsOfWhatIsSent) {
+TEST_F(ConnectionTest, LimitsSentMessages) {
   EXPECT_EQ(connection_->call("S", "M", std::string(kMaxSendData, 'x'), 1s).error().code, EMSGSIZE);
   peer_.send(message(1, 1, 1, request("Large", "4194304")));
   EXPECT_EQ(answers(), Answers{"1: status 8: answer of 4194309 bytes: the limit is 4194304"});
 }
 
-TEST_F(ConnectionTest, LargeMessagesBothWays) {
+TEST_F(ConnectionTest, PassesLargeMessagesBothWays) {
   std::vector<std::size_t> sizes;
   std::thread runtime([&] {
-    // A Synchronize as containerd 1.7's ttrpc may send it, then one beyond every limit.
+    // A Synchronize of the largest size that containerd 1.7's ttrpc sends, then one beyond every limit.
     const std::string large = message(1, 1, 1, request("Sync", std::string(10 << 20, 'S'))).substr(8);
     peer_.send(frame(1, large.substr(0, 4096)) + frame(1, large.substr(4096)));
     sizes.push_back(peer_.wait().value().data.size());
@@ -210,12 +210,12 @@ TEST_F(ConnectionTest, LargeMessagesBothWays) {
   EXPECT_EQ(sizes, (std::vector<std::size_t>{108, 4085, 4087, 10'000, 3 << 20}));
 }
 
-TEST_F(ConnectionTest, ARuntimeThatDoesNotReadItsAnswers) {
+TEST_F(ConnectionTest, FailsWhenRuntimeDoesNotRead) {
   peer_.send(message(1, 1, 1, request("Large", "4000000")));
   EXPECT_EQ(connection_->serve().error().message, "the runtime has not read for 2 s");
 }
 
-// Calls of the runtime.
+// Calls to the runtime.
 
 TEST_F(ConnectionTest, CallsTheRuntime) {
   peer_.send(message(2, 1, 2, shim_peer::text(2, "answer")));
@@ -232,7 +232,7 @@ TEST_F(ConnectionTest, CallsTheRuntime) {
   EXPECT_EQ(shim_peer::fields(sent[0].data), (Fields{{1, "S"}, {2, "M"}, {3, "payload"}, {4, "30000000000"}}));
 }
 
-TEST_F(ConnectionTest, ServesRequestsWhileItWaits) {
+TEST_F(ConnectionTest, ServesRequestsDuringCall) {
   peer_.send(message(1, 1, 1, request("Configure", "")) + message(2, 1, 2, shim_peer::text(2, "registered")));
   EXPECT_EQ(connection_->call("S", "Register", "", 30s).value(), "registered");
   EXPECT_EQ(asked_, Answers{"Configure"});
@@ -241,7 +241,7 @@ TEST_F(ConnectionTest, ServesRequestsWhileItWaits) {
   EXPECT_EQ(sent[0].connection + sent[1].connection, 3U);
 }
 
-TEST_F(ConnectionTest, ARefusedCallOrOneWithoutAnswerEnds) {
+TEST_F(ConnectionTest, EndsRefusedOrUnansweredCall) {
   peer_.send(message(2, 1, 2, shim_peer::text(1, shim_peer::number(1, 3) + shim_peer::text(2, "bad\nidx"))));
   const auto refused = connection_->call("S", "M", "", 30s);
   EXPECT_EQ(refused.error().message, "call `S.M`: the runtime refused: bad?idx (status 3)");
@@ -249,14 +249,14 @@ TEST_F(ConnectionTest, ARefusedCallOrOneWithoutAnswerEnds) {
   const auto silent = connection_->call("S", "M", "", 20ms);
   EXPECT_EQ(silent.error().message, "call `S.M`: no answer within 20 ms");
   EXPECT_EQ(silent.error().code, ETIMEDOUT);
-  // The answer that comes too late is not the next call's.
+  // The late answer does not count for the next call.
   peer_.send(message(2, 3, 2, shim_peer::text(2, "late")) + message(2, 5, 2, shim_peer::text(2, "right")));
   EXPECT_EQ(connection_->call("S", "M", "", 30s).value(), "right");
   peer_.close();
   EXPECT_EQ(connection_->call("S", "M", "", 30s).error().message, "call `S.M`: the runtime closed the connection");
 }
 
-TEST_F(ConnectionTest, ATalkativeRuntimeDoesNotKeepACallAlive) {
+TEST_F(ConnectionTest, EndsCallAtDeadlineDuringRequests) {
   std::thread runtime([this] {
     std::uint32_t stream = 1;
     std::string bytes;

@@ -14,13 +14,13 @@ namespace {
 
 using namespace std::string_literals;
 
-// ttrpc messages, as bytes: u32 length, u32 stream, u8 type, u8 flags, big-endian, data.
+// ttrpc messages as bytes: u32 length, u32 stream, u8 type, u8 flags, big-endian, data.
 
 const std::string kRequest = "\0\0\0\3\0\0\0\5\1\0"s + "abc";
 const std::string kEmptyResponse = "\0\0\0\0\0\0\1\1\2\0"s;
 const std::string kTooLong = "\0\0\0\11\0\0\0\7\1\0"s + "123456789";  // for a buffer of 8 bytes
 
-// A message with data of its own.
+// A message that owns its data.
 struct Seen {
   std::uint32_t stream;
   MessageType type;
@@ -54,7 +54,7 @@ const std::vector<Seen> kAll = {{5, MessageType::kRequest, 0, 3, "abc", false},
                                 {7, MessageType::kRequest, 0, 9, "", true},
                                 {5, MessageType::kRequest, 0, 3, "abc", false}};
 
-TEST_F(MessageTest, EverySplitOfTheStreamIsTheSame) {
+TEST_F(MessageTest, DecodesEverySplitOfStream) {
   const std::string bytes = kRequest + kEmptyResponse + kTooLong + kRequest;
   const std::string_view all = bytes;
   for (std::size_t i = 0; i <= all.size(); ++i) {
@@ -74,7 +74,7 @@ TEST_F(MessageTest, EverySplitOfTheStreamIsTheSame) {
   EXPECT_EQ(seen_, kAll);
 }
 
-TEST_F(MessageTest, KnowsWhereAMessageEnds) {
+TEST_F(MessageTest, DetectsEndOfMessage) {
   for (std::size_t i = 0; i < kRequest.size(); ++i) {
     EXPECT_EQ(decoder_.between_messages(), i == 0);
     read(kRequest.substr(i, 1));
@@ -82,7 +82,7 @@ TEST_F(MessageTest, KnowsWhereAMessageEnds) {
   EXPECT_TRUE(decoder_.between_messages());
 }
 
-TEST_F(MessageTest, ExactlyTheBuffer) {
+TEST_F(MessageTest, AcceptsMessageOfBufferSize) {
   const std::string bytes = "\0\0\0\10\0\0\0\1\1\4"s + "12345678";
   read(bytes.substr(0, 12));
   EXPECT_EQ(decoder_.buffer_used(), 2U);
@@ -91,7 +91,7 @@ TEST_F(MessageTest, ExactlyTheBuffer) {
   EXPECT_EQ(decoder_.buffer_used(), 8U);
 }
 
-TEST_F(MessageTest, NeitherAnAnnouncedLengthNorWhatCameAtOnceIsCopied) {
+TEST_F(MessageTest, AllocatesNothingAndCopiesNoWholeMessage) {
   std::string_view input = kRequest;
   EXPECT_EQ(decoder_.next(input).value().value().data.data(), kRequest.data() + kMessageHeaderSize);
   EXPECT_EQ(decoder_.buffer_used(), 0U);
@@ -101,7 +101,7 @@ TEST_F(MessageTest, NeitherAnAnnouncedLengthNorWhatCameAtOnceIsCopied) {
   EXPECT_FALSE(decoder_.between_messages());
 }
 
-TEST_F(MessageTest, UnknownTypes) {
+TEST_F(MessageTest, RefusesUnknownTypes) {
   for (const int type : {0, 4, 255}) {
     MessageDecoder decoder(buffer_);
     const std::string bytes = "\0\0\0\0\0\0\0\1"s + static_cast<char>(type) + "\0"s;
@@ -113,7 +113,7 @@ TEST_F(MessageTest, UnknownTypes) {
   }
 }
 
-// Frames of what is sent: their payloads.
+// Returns the payloads of the frames of a sent message.
 std::vector<std::string> frames_of(std::size_t data_size) {
   const std::string data(data_size, 'd');
   std::string out;
@@ -129,7 +129,7 @@ std::vector<std::string> frames_of(std::size_t data_size) {
   return frames;
 }
 
-TEST(MessageWriter, WritesAHeaderAndAShortMessageAsOneFrame) {
+TEST(MessageWriter, WritesShortMessageAsOneFrame) {
   std::string header;
   append_message_header(header, {.stream = 0x01020304, .type = MessageType::kData, .flags = 5, .length = 0x0a0b0c0d});
   EXPECT_EQ(header, "\x0a\x0b\x0c\x0d\1\2\3\4\3\5"s);
@@ -138,8 +138,8 @@ TEST(MessageWriter, WritesAHeaderAndAShortMessageAsOneFrame) {
   EXPECT_EQ(out, "\0\0\0\2\0\0\0\14"s + "\0\0\0\2\0\0\0\1\1\0"s + "ab");
 }
 
-// Go's reader has room for 4096 bytes until it has seen the header.
-TEST(MessageWriter, NoFrameIsLongerThanGoReads) {
+// Go's reader offers 4096 bytes until it has read the header.
+TEST(MessageWriter, WritesNoFrameLongerThanGoReads) {
   EXPECT_EQ(frames_of(0), std::vector<std::string>{"\0\0\0\0\0\0\0\11\2\0"s});
   EXPECT_EQ(frames_of(4086).size(), 1U);
   for (const std::size_t size : {4087UL, 4096UL, 10000UL, 3UL << 20, 4UL << 20}) {
@@ -150,13 +150,13 @@ TEST(MessageWriter, NoFrameIsLongerThanGoReads) {
   }
 }
 
-// Multiplexer frames, as bytes: u32 connection, u32 length, big-endian, payload.
+// Multiplexer frames as bytes: u32 connection, u32 length, big-endian, payload.
 
 const std::string kFirst = "\0\0\0\1\0\0\0\3"s + "abc";
 const std::string kSecond = "\0\0\0\2\0\0\0\1"s + "x";
 const std::string kEmpty = "\0\0\0\2\0\0\0\0"s;
 
-// What each logical connection carries; a failure's text under connection 0.
+// Returns the bytes of each logical connection, and the text of a failure under connection 0.
 std::map<std::uint32_t, std::string> decode(MuxDecoder& decoder, const std::vector<std::string_view>& reads) {
   std::map<std::uint32_t, std::string> streams;
   for (std::string_view input : reads) {
@@ -173,7 +173,7 @@ std::map<std::uint32_t, std::string> decode(MuxDecoder& decoder, const std::vect
   return streams;
 }
 
-TEST(Mux, EverySplitOfTheStreamIsTheSame) {
+TEST(Mux, DecodesEverySplitOfStream) {
   const std::string bytes = kFirst + kEmpty + kSecond + kFirst;
   const std::map<std::uint32_t, std::string> both{{1, "abcabc"}, {2, "x"}};
   const std::string_view all = bytes;
@@ -186,7 +186,7 @@ TEST(Mux, EverySplitOfTheStreamIsTheSame) {
   }
 }
 
-TEST(Mux, KnowsWhereAFrameEnds) {
+TEST(Mux, DetectsEndOfFrame) {
   for (std::size_t cut = 0; cut <= kFirst.size(); ++cut) {
     MuxDecoder decoder;
     decode(decoder, {std::string_view(kFirst).substr(0, cut)});
@@ -197,7 +197,7 @@ TEST(Mux, KnowsWhereAFrameEnds) {
   EXPECT_TRUE(decoder.between_frames());
 }
 
-TEST(Mux, RefusesAndStaysRefused) {
+TEST(Mux, FailsPermanentlyAfterInvalidFrame) {
   const std::tuple<const char*, std::string, const char*> cases[] = {
       {"reserved", "\0\0\0\0\0\0\0\1x"s, "for connection 0: NRI has connections 1 and 2 only"},
       {"unknown", "\0\0\0\3\0\0\0\1x"s, "for connection 3: NRI has connections 1 and 2 only"},
@@ -213,7 +213,7 @@ TEST(Mux, RefusesAndStaysRefused) {
   }
 }
 
-TEST(Mux, TakesTheLongestFrameOfAnyRuntime) {
+TEST(Mux, AcceptsLongestFrameOfAnyRuntime) {
   MuxDecoder decoder;
   decode(decoder, {"\0\0\0\1\1\0\0\0"s});
   const std::string megabyte(std::size_t{1} << 20, 'm');
@@ -224,13 +224,13 @@ TEST(Mux, TakesTheLongestFrameOfAnyRuntime) {
   EXPECT_TRUE(decoder.between_frames());
 }
 
-TEST(Mux, WritesAHeader) {
+TEST(Mux, WritesHeader) {
   std::string out = "x";
   append_mux_header(out, kRuntimeConnection, 0x01020304);
   EXPECT_EQ(out, "x\0\0\0\2\1\2\3\4"s);
 }
 
-// Protobuf fields and ttrpc's requests and responses, as bytes.
+// Protobuf fields, and ttrpc's requests and responses, as bytes.
 
 std::string error_of(std::string_view bytes) {
   WireReader reader(bytes);
@@ -241,7 +241,7 @@ std::string error_of(std::string_view bytes) {
   }
 }
 
-TEST(Fields, OfEveryType) {
+TEST(Fields, ReadsEveryType) {
   const std::string bytes = "\x08\x96\x01"s + "\x12\3abc" + "\x19\1\2\3\4\5\6\7\x88"s + "\x25\1\0\0\x80"s + "\x2a\0"s;
   WireReader reader(bytes);
   EXPECT_EQ(reader.next().value(), (WireField{.number = 1, .type = WireType::kVarint, .value = 150, .bytes = {}}));
@@ -255,7 +255,7 @@ TEST(Fields, OfEveryType) {
   EXPECT_FALSE(reader.next().value());
 }
 
-TEST(Fields, Writes) {
+TEST(Fields, WritesVarintsAndBytes) {
   std::string out;
   append_varint_field(out, 1, 150);
   append_bytes_field(out, 2, "abc");
@@ -264,7 +264,7 @@ TEST(Fields, Writes) {
   EXPECT_EQ(error_of(out), "");
 }
 
-TEST(Fields, ThatAreBadAreRefused) {
+TEST(Fields, RefusesInvalidFields) {
   const std::tuple<const char*, std::string, const char*> cases[] = {
       {"number zero", "\0\1"s, "invalid field number 0"},
       {"number too high", "\x80\x80\x80\x80\x10\1"s, "invalid field number 536870912"},
@@ -289,14 +289,14 @@ TEST(Request, ReadsAndWrites) {
   const auto request = parse_request(bytes);
   ASSERT_TRUE(request);
   EXPECT_EQ(*request, (Request{"S", "M", "pp", 1999000000}));
-  EXPECT_EQ(parse_request("").value(), Request{}) << "it may lack everything";
+  EXPECT_EQ(parse_request("").value(), Request{}) << "all fields are optional";
   EXPECT_EQ(parse_request("\x08\1").value(), Request{}) << "a field of another type is unknown";
   std::string out;
   append_request(out, {"S", "M", "pp", 300});
   EXPECT_EQ(out, "\x0a\1S\x12\1M\x1a\2pp\x20\xac\2");
 }
 
-TEST(Response, HasAPayloadOrAStatus) {
+TEST(Response, ReadsAndWritesPayloadOrStatus) {
   const std::tuple<Response, std::string, Response> cases[] = {
       {Response(), "", Response()},
       {{StatusCode::kOk, "ignored", "pp"}, "\x12\2pp", {StatusCode::kOk, "", "pp"}},
@@ -313,7 +313,7 @@ TEST(Response, HasAPayloadOrAStatus) {
   EXPECT_FALSE(parse_response("\x0a\2\x08\x80"));
 }
 
-TEST(Status, OfErrno) {
+TEST(Status, ConvertsErrno) {
   for (const int code : {EINVAL, ETIMEDOUT, EMSGSIZE, EAGAIN, ENOSYS})
     EXPECT_EQ(errno_of_status(status_of_errno(code)), code);
   EXPECT_EQ(status_of_errno(ENOSYS), StatusCode::kUnimplemented);
@@ -321,7 +321,7 @@ TEST(Status, OfErrno) {
   EXPECT_EQ(errno_of_status(static_cast<StatusCode>(77)), 0);
 }
 
-TEST(Status, MessageIsOneValidLine) {
+TEST(Status, WritesMessageAsOneValidLine) {
   EXPECT_EQ(status_message({"pool is empty", 0, "add HCAs"}), "pool is empty (add HCAs)");
   EXPECT_EQ(status_message({"a\nb\xff", 0, ""}), "a?b?");
   EXPECT_EQ(status_message({std::string(3999, 'x') + "\xc3\xa4", 0, ""}), std::string(3999, 'x') + "?...");

@@ -216,7 +216,7 @@ patiently() {
   for try in 1 2 3 4 5; do
     cri "$@" 2> /run/lab/refusal && return 0
     sed -e "s/^/try $try: /" /run/lab/refusal >&2
-    grep -q 'no time is left' /run/lab/refusal || return 3
+    grep -q 'did not finish within the runtime.s request timeout' /run/lab/refusal || return 3
   done
   return 3
 }
