@@ -1,5 +1,5 @@
-"""A kubelet's side of the device plugin API, by the numbers of its messages (v1beta1, Kubernetes 1.10 to 1.34), over grpcio: what the
-plugin under test registers with, and what asks it."""
+"""The kubelet's side of the device plugin API, by the numbers of its messages (v1beta1, Kubernetes 1.10 to 1.34), over grpcio: the
+plugin under test registers with it and serves its calls."""
 import concurrent.futures
 import os
 import sys
@@ -16,7 +16,7 @@ AS_IT_IS = bytes
 
 
 class Kubelet:
-    """Listens at DIRECTORY/kubelet.sock. As the real one it removes the sockets that lie in the directory when it starts."""
+    """Listens at DIRECTORY/kubelet.sock. As the real kubelet, it removes all sockets of the directory at its start."""
 
     def __init__(self, directory, answer=None):
         self.directory = directory
@@ -34,7 +34,7 @@ class Kubelet:
         self.server.start()
 
     def service(self, call):
-        """grpc.GenericRpcHandler's."""
+        """Implements grpc.GenericRpcHandler."""
         if call.method != REGISTER:
             return None
         return grpc.unary_unary_rpc_method_handler(self.register, request_deserializer=AS_IT_IS,
@@ -59,7 +59,7 @@ class Kubelet:
 
 
 class Plugin:
-    """What the kubelet calls at an endpoint."""
+    """The calls of the kubelet to an endpoint."""
 
     def __init__(self, path):
         self.channel = grpc.insecure_channel(f"unix:{path}", options=[("grpc.use_local_subchannel_pool", 1)])
@@ -69,7 +69,7 @@ class Plugin:
                                         response_deserializer=AS_IT_IS)(request, timeout=timeout)
 
     def allocate(self, *containers, timeout=20):
-        """Of each container the pairs of device paths and permissions, and the names of CDI devices."""
+        """Returns for each container the pairs of device paths and permissions, and the names of CDI devices."""
         request = b"".join(text(1, b"".join(text(1, id) for id in ids)) for ids in containers)
         answers = every(self.call("Allocate", request, timeout), 1)
         for answer in answers:
@@ -91,7 +91,7 @@ class Plugin:
 
 
 class Watch:
-    """ListAndWatch: the newest list, as {ID: (healthy, NUMA node)}."""
+    """A call of ListAndWatch with its newest list: {ID: (healthy, NUMA node)}."""
 
     def __init__(self, plugin):
         self.lists = []
@@ -119,7 +119,7 @@ class Watch:
             self.changed.notify_all()
 
     def wait_for(self, wanted, seconds=30):
-        """The first list for which wanted(list) is true, the newest first."""
+        """Returns the first list for which wanted(list) is true, starting with the newest."""
         with self.changed:
             if not self.changed.wait_for(lambda: self.lists and wanted(self.lists[-1]), seconds):
                 raise TimeoutError(f"the last of {len(self.lists)} lists: {self.lists[-1:]}")

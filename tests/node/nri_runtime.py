@@ -1,5 +1,5 @@
-"""A runtime's side of NRI, written by the numbers of its protocol (containerd/nri 0.6.1 to 0.12.2): multiplexer and
-ttrpc. What the plugin under test is asked by, on machines without containerd."""
+"""The runtime's side of NRI, by the numbers of its protocol (containerd/nri 0.6.1 to 0.12.2): multiplexer and ttrpc. It calls the
+plugin under test on machines without containerd."""
 import os
 import socket
 import struct
@@ -37,7 +37,7 @@ def container(id, pod_id, name=None, annotations=None, devices=(), env=(), sysfs
 
 
 def adjustment(data):
-    """A ContainerAdjustment as a dictionary."""
+    """Returns a ContainerAdjustment as a dictionary."""
     strings = lambda items: {decoded(first(item, 1)): decoded(first(item, 2)) for item in items}
     result = {"annotations": strings(every(data, 2)), "env": strings(every(data, 4)), "devices": {}, "rlimits": {},
               "mounts": {}}
@@ -55,12 +55,12 @@ class StatusError(Exception):
 
 
 class Connection:
-    """One plugin's. Requests of the runtime one at a time; those of the plugin are answered by a thread."""
+    """The connection of one plugin. Sends one request of the runtime at a time; a thread answers requests of the plugin."""
 
     def __init__(self, connected):
         self.socket = connected
         self.stream = 1
-        self.streams = {PLUGIN: b"", RUNTIME: b""}  # what has come of the next message of each
+        self.streams = {PLUGIN: b"", RUNTIME: b""}  # received part of the next message of each
         self.answers = {}
         self.registered = None
         self.evicted = []
@@ -80,7 +80,7 @@ class Connection:
 
     def send(self, connection, stream, type, data):
         header = struct.pack(">IIBB", len(data), stream, type, 0)
-        # As Go: what exceeds the reader's 4096 bytes comes in a second frame.
+        # As Go: bytes beyond the reader's 4096 follow in a second frame.
         message = header + data
         for piece in filter(None, (message[:4096], message[4096:])):
             self.socket.sendall(struct.pack(">II", connection, len(piece)) + piece)
@@ -139,7 +139,7 @@ class Connection:
         return first(answer, 2)
 
     def introduce(self, pods=(), containers=(), name="containerd", timeout_ms=0, parts=1, nri_version=""):
-        """Everything up to the first request. The event mask that the plugin asked for."""
+        """Runs all steps before the first request. Returns the event mask of the plugin."""
         self.wait(lambda: self.registered)
         config = text(2, name) + text(3, "v2.1.9") + (number(5, timeout_ms) if timeout_ms else b"") + text(6, nri_version)
         mask = first(self.ask("Configure", config), 2, 0)
@@ -165,7 +165,7 @@ class Connection:
         return adjustment(first(self.ask("CreateContainer", text(1, pod_data) + text(2, container_data), seconds), 1))
 
     def validate(self, container_data, devices=(), owners=None):
-        """What all plugins together set, paths with "-" removed, and by whom. The reason of a refusal, or None."""
+        """Sends the adjustments of all plugins (paths with "-" are removed) and their owners. Returns the reason of a refusal, or None."""
         adjust = text(6, b"".join(text(1, text(1, path) + text(2, "c") + number(3, major) + number(4, minor))
                                   for path, (major, minor) in devices))
         by_path = b"".join(text(1, text(1, path) + text(2, plugin)) for path, plugin in (owners or {}).items())
@@ -183,7 +183,7 @@ class Connection:
 
 
 class Runtime:
-    """Listens as containerd does: the socket is made anew at each start."""
+    """Listens as containerd does: each start creates the socket again."""
 
     def __init__(self, path):
         self.path = path

@@ -1,5 +1,5 @@
-"""A container that rdma-runtime gave everything has no createRuntime hook: what its runtime keeps of it tells whether it
-lives. Its HCA is held from before `create` returns until it has ended, and free then, whoever was killed on the way."""
+"""A container that rdma-runtime granted everything has no createRuntime hook: its runtime's state shows whether it lives. Its HCA
+is held from before `create` returns until the container has ended, also if a process is killed meanwhile."""
 import itertools
 import os
 import shutil
@@ -36,22 +36,22 @@ class Alive(RuntimeTests):
         return set(bundle.written()["hooks"])
 
     def assert_held(self, why=None):
-        """By nobody's word but the runtime's: whoever asks next looks."""
+        """Without a report: the next request reads the runtime's state."""
         self.assertEqual(self.recover(), [], why)
         self.refused(self.runtime.create(self.bundle(f"other{next(self.others)}")), "mlx5_1")
 
     def assert_free(self):
         self.given(self.runtime.delete(self.created(self.bundle(f"other{next(self.others)}"))))
 
-    # --- which container has the hook
+    # --- containers with the hook
 
-    def test_nothing_needs_the_hook(self):
+    def test_omits_hook_that_is_not_needed(self):
         first = self.created()
         self.assertEqual(self.hooks(first), {"poststop"})
         self.assertNotIn("rdma-init.io/grant", read(first.directory + "/config.json"))
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
 
-    def test_the_first_container_of_a_root_has_the_hook(self):
+    def test_first_container_of_root_has_hook(self):
         os.rmdir(self.runtime.root)
         first = self.created()
         self.assertEqual(self.hooks(first), {"createRuntime", "poststop"})
@@ -59,7 +59,7 @@ class Alive(RuntimeTests):
         self.given(self.runtime.delete(first))
         self.assertEqual(self.hooks(self.created(self.bundle("second"))), {"poststop"})
 
-    def test_who_needs_the_hook_has_it(self):
+    def test_adds_hook_where_needed(self):
         shares = self.bundle("shares").share("pid")
         has = self.bundle("has", stages=("createRuntime",))
         for bundle in (shares, has):
@@ -69,7 +69,7 @@ class Alive(RuntimeTests):
             self.given(self.runtime.delete(bundle))
             self.assert_free()
 
-    def test_a_runtime_that_is_another_wrapper(self):
+    def test_adds_hook_for_another_wrapper(self):
         program = write(self.work + "/bin/another-runtime",
                                 f'#!/bin/sh\nexec {self.runtime_name} "$@"\n', 0o755)
         runtime = self.wrapped(program)
@@ -78,8 +78,8 @@ class Alive(RuntimeTests):
         self.assert_held()
         self.given(runtime.delete(first))
 
-    def test_a_wrapper_behind_that_swaps_a_node(self):
-        """The hook that it has compares the nodes' numbers with the HCAs that were booked."""
+    def test_hook_detects_node_swapped_by_wrapper(self):
+        """The hook compares the numbers of the nodes with the booked HCAs."""
         program = write(self.work + "/bin/swap", f'''#!/bin/sh
 for directory; do [ ! -f "$directory/config.json" ] || sed -i -e 's/"minor":193/"minor":194/g' "$directory/config.json"; done
 exec {self.runtime_name} "$@"
@@ -87,16 +87,16 @@ exec {self.runtime_name} "$@"
         holder = self.created(self.bundle("holder", asks="mlx5_2"))
         runtime = self.wrapped(program)
         first = self.bundle()
-        self.refused(runtime.create(first), "hook")  # whose words crun keeps to itself
+        self.refused(runtime.create(first), "hook")  # crun does not show the hook's message
         self.assertEqual(self.holders(), {"mlx5_2": ["container holder"]})
         self.given(self.runtime.delete(holder))
 
-    def test_a_runtime_behind_a_link_of_another_name(self):
+    def test_follows_link_with_another_name(self):
         link = self.work + "/runtime"
         os.symlink(Runtime(self, self.runtime_name).program, link)
         runtime = self.wrapped(link)
         first = self.created(runtime=runtime)
-        # The command line is read as a Go program's, by that name: no crun's is.
+        # By its name the command line has Go's syntax, which is not crun's.
         self.assertEqual(self.hooks(first),
                          {"poststop"} if self.runtime_name == "runc" else {"createRuntime", "poststop"})
         self.assert_held()
@@ -104,7 +104,7 @@ exec {self.runtime_name} "$@"
 
     # --- as long as it lives
 
-    def test_created_running_paused_and_its_end(self):
+    def test_holds_hca_until_container_ends(self):
         first = self.created()
         self.assert_held("created")
         self.given(self.runtime.call("start", first.id))
@@ -118,19 +118,19 @@ exec {self.runtime_name} "$@"
         self.assert_ledger_empty()
         self.assert_free()
 
-    def test_an_init_that_is_killed(self):
+    def test_frees_hca_of_killed_init(self):
         first = self.created()
         self.given(self.runtime.call("start", first.id))
         self.runtime.kill(first)
         self.assertEqual(self.recover(), ["container first"])
         self.assert_free()
 
-    def test_who_asks_next_finds_out(self):
+    def test_next_request_detects_end(self):
         first = self.created()
         self.runtime.kill(first)
         self.assert_free()
 
-    def test_the_same_container_again(self):
+    def test_grants_to_same_container_again(self):
         first = self.created()
         again = self.runtime.create(first)
         self.refused(again)
@@ -140,7 +140,7 @@ exec {self.runtime_name} "$@"
         self.created(first)
         self.assert_held("and a third has not")
 
-    def test_the_same_id_in_another_root(self):
+    def test_separates_same_id_in_other_root(self):
         other = self.wrapped(root=self.work + "/other")
         os.mkdir(other.root)
         first = self.created()
@@ -154,8 +154,8 @@ exec {self.runtime_name} "$@"
         self.given(other.delete(elsewhere))
         self.assert_ledger_empty()
 
-    def test_the_same_bundle_in_another_root(self):
-        """The second one's poststop names no root: the first one keeps its HCA while it lives."""
+    def test_separates_same_bundle_in_other_root(self):
+        """The second container's poststop names no root: the first container keeps its HCA while it lives."""
         other = self.wrapped(root=self.work + "/other")
         os.mkdir(other.root)
         for mode in ("exclusive", "shared"):
@@ -174,8 +174,8 @@ exec {self.runtime_name} "$@"
             self.given(self.runtime.delete(first))
             self.assert_free()
 
-    def test_the_same_root_and_bundle_by_other_paths(self):
-        """One container, however `create` spells its root and its bundle: the second call is refused before it books."""
+    def test_detects_same_root_and_bundle_by_other_paths(self):
+        """It is one container for any path of root and bundle: the second call is refused before it books."""
         first = self.created()
         held = self.holders()
         os.symlink(self.runtime.root, self.work + "/link")
@@ -188,8 +188,8 @@ exec {self.runtime_name} "$@"
         self.given(self.runtime.delete(first))
         self.assert_ledger_empty()
 
-    def test_the_same_bundle_in_another_root_with_the_hook(self):
-        """The hook knows no root at all."""
+    def test_separates_same_bundle_in_other_root_with_hook(self):
+        """The hook does not know the root."""
         runtimes = [Runtime(self, self.runtime_name), Runtime(self, self.runtime_name)]
         runtimes[1].root += "-other"
         first = self.bundle(stages=("createRuntime", "poststop"))
@@ -202,8 +202,8 @@ exec {self.runtime_name} "$@"
         self.given(runtimes[0].delete(first))
         self.assert_free()
 
-    def test_two_creates_at_once(self):
-        """The first `create` to end is mostly the one that is refused: the other one, which is at work, has the HCA."""
+    def test_two_creates_at_once_grant_one(self):
+        """Usually the refused `create` ends first: the other `create`, which still runs, has the HCA."""
         for round in range(ROUNDS):
             other = self.bundle(f"other-than-{round}")
             twin = self.bundle(f"twin{round}")
@@ -218,8 +218,8 @@ exec {self.runtime_name} "$@"
             self.given(self.runtime.delete(twin))
             self.assertEqual(self.holders(), {})
 
-    def test_two_creates_by_tokens_at_once(self):
-        """In the node's PID namespace each call has a token of its own, and both would write the config.json."""
+    def test_two_creates_with_tokens_at_once_grant_one(self):
+        """In the node's PID namespace each call has its own token, and both would write config.json."""
         for round in range(ROUNDS):
             twin = self.bundle(f"twin{round}", asks="1").share("pid")
             both = [self.runtime.begin("create", twin) for _ in range(2)]
@@ -231,8 +231,8 @@ exec {self.runtime_name} "$@"
             self.given(self.runtime.delete(twin))
             self.assertEqual(self.holders(), {})
 
-    def test_a_bundle_behind_a_link(self):
-        """The runtime names the directory, and not the link that the engine named."""
+    def test_accepts_bundle_behind_link(self):
+        """The runtime records the directory, not the link that the engine passed."""
         first = self.bundle()
         os.symlink(first.directory, self.work + "/link")
         directory, first.directory = first.directory, self.work + "/link"
@@ -243,7 +243,7 @@ exec {self.runtime_name} "$@"
         self.given(self.runtime.delete(first))
         self.assert_ledger_empty()
 
-    def test_in_a_pod(self):
+    def test_holds_hca_in_pod(self):
         pod = Pod(self)
         first, beside = (self.created(self.bundle(name, netns=pod.path)) for name in ("first", "beside"))
         for bundle in (first, beside):
@@ -254,7 +254,7 @@ exec {self.runtime_name} "$@"
         pod.remove()
         self.assert_free()
 
-    def test_in_a_pod_whose_only_container_missed_its_poststop(self):
+    def test_releases_pod_after_missed_poststop(self):
         pod = Pod(self)
         first = self.created(self.bundle(netns=pod.path))
         self.runtime.kill(first)
@@ -265,9 +265,9 @@ exec {self.runtime_name} "$@"
         pod.remove()
         self.assert_free()
 
-    # --- a create that does not end well
+    # --- failed creates
 
-    def test_a_create_that_fails(self):
+    def test_failed_create_frees_hca(self):
         first = self.bundle().mount("/x", "/does/not/exist")
         self.refused(self.runtime.create(first), "/does/not/exist")
         self.assertFalse(self.runtime.exists(first))
@@ -275,7 +275,7 @@ exec {self.runtime_name} "$@"
         self.recover()
 
     def stopped_at(self, stage, command):
-        """The process of a `create` or `run` that stands still in a hook of somebody else."""
+        """Starts a `create` or `run` that blocks in a foreign hook, and returns its process."""
         first = self.bundle()
         mark = self.work + "/reached"
         first.config["hooks"][stage] = [{"path": "/bin/sh", "args": ["sh", "-c", f"echo >{mark}; exec sleep 1000"]}]
@@ -283,7 +283,7 @@ exec {self.runtime_name} "$@"
         wait_for(lambda: os.path.exists(mark), f"the hook at {stage}")
         return first, requester
 
-    def test_a_create_that_is_killed(self):
+    def test_killed_create_frees_hca(self):
         first, requester = self.stopped_at("createRuntime", "create")
         self.assert_held("the runtime works on it")
         requester.kill()
@@ -298,7 +298,7 @@ exec {self.runtime_name} "$@"
         self.assertEqual(run(remedy.split(), env={"PATH": harness.PATH}).returncode, 0)
         self.assert_free()
 
-    def test_a_run_that_is_killed(self):
+    def test_killed_run_frees_hca(self):
         first, requester = self.stopped_at("poststart", "run")
         self.assert_held("the runtime works on it")
         requester.kill()

@@ -1,6 +1,5 @@
-"""`rdma-hook cdi generate`: what it writes is valid by the schema of the Container Device Interface, for every node that
-the golden tests know; what it offers, what it refuses, and how its file is replaced. Engines themselves load it in the
-virtual machine."""
+"""`rdma-hook cdi generate`: the file is valid by the schema of the Container Device Interface for every node of the golden tests;
+its devices, refusals, and the replacement of the file. Engines load the file in the virtual machine."""
 import glob
 import json
 import os
@@ -24,7 +23,7 @@ def nodes_of(edits):
 
 
 def minimum_version(spec):
-    """Of CDI that has all that the specification uses (CDI 1.1, pkg/cdi/version.go)."""
+    """Returns the lowest version of CDI that has all members of the specification (CDI 1.1, pkg/cdi/version.go)."""
     edits = [spec.get("containerEdits", {})] + [device["containerEdits"] for device in spec["devices"]]
     if any("netDevices" in edit for edit in edits):
         return (1, 1, 0)
@@ -39,7 +38,7 @@ def minimum_version(spec):
 
 
 def broken_rules(spec):
-    """The rules of CDI's library that its schema does not have (CDI 1.1, pkg/cdi/spec.go, pkg/parser/parser.go)."""
+    """Checks the rules of CDI's library that its schema lacks (CDI 1.1, pkg/cdi/spec.go, pkg/parser/parser.go)."""
     broken = []
     if tuple(map(int, spec["cdiVersion"].split("."))) < minimum_version(spec):
         broken.append(f"cdiVersion {spec['cdiVersion']} is below {minimum_version(spec)}")
@@ -77,7 +76,7 @@ class CdiCase(harness.TreeCase):
         return json.loads(self.generate(*options).stdout)
 
     def refuses(self, *options, words):
-        """Refused with these words and with no output, and what was written before is as it was."""
+        """Checks a refusal with these words, without output, and with an unchanged file."""
         before = self.written()
         done = self.call("--root", self.tree, *options)
         self.assertIn(done.returncode, (1, 2))
@@ -86,7 +85,7 @@ class CdiCase(harness.TreeCase):
         self.assertEqual(self.written(), before)
 
     def written(self):
-        """Content and identity of every file in the directory of the specification."""
+        """Returns content and identity of every file in the directory of the specification."""
         found = {}
         for name in os.listdir(os.path.dirname(self.out)):
             path = os.path.join(os.path.dirname(self.out), name)
@@ -115,10 +114,10 @@ class Schema(CdiCase):
         schema, definitions = (json.loads(read(file).replace("defs.json" + here, here))
                                for file in (path, os.path.dirname(path) + "/defs.json"))
         schema["definitions"] = definitions["definitions"]
-        # It says nothing of edits that all devices share, which are what a device has, and nothing of `fileMode`.
+        # The schema lacks the edits that all devices share, which have the form of a device's edits, and `fileMode`.
         schema["properties"]["containerEdits"] = {"$ref": here + "containerEdits"}
         schema["definitions"]["DeviceNode"]["properties"]["fileMode"] = {"type": "integer"}
-        # It lets unknown members pass. The engines do not: their parser is strict.
+        # The schema accepts unknown members. The strict parsers of engines do not.
         self.close(schema)
         self.validator = jsonschema.Draft7Validator(schema)
 
@@ -133,7 +132,7 @@ class Schema(CdiCase):
         return [f"{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in self.validator.iter_errors(spec)] + (
             broken_rules(spec) if self.validator.is_valid(spec) else [])
 
-    def test_every_node_of_the_golden_tests(self):
+    def test_is_valid_for_every_node_of_golden_tests(self):
         snapshots = sorted(path for directory in ("snapshots", "fixtures")
                            for path in glob.glob(f"{GOLDEN}/{directory}/*.json") if not path.endswith(".expect.json"))
         self.assertGreater(len(snapshots), 30)
@@ -150,14 +149,14 @@ class Schema(CdiCase):
                 valid += 1
         self.assertGreater(valid, 25)
 
-    def test_every_option_of_nodes(self):
+    def test_is_valid_for_every_option_of_nodes(self):
         self.make_tree(2)
         for nodes in ({"rdma_cm": False}, {"mode": "0660", "uid": 7, "gid": 44}, {"umad": True}):
             self.configure({"nodes": nodes})
             self.assertEqual(self.problems(self.spec("--engine", "docker", "--kind", "example.com/net")), [])
 
-    def test_the_schema_can_tell(self):
-        """Each mistake is one that it finds in a specification of ours."""
+    def test_schema_detects_mistakes(self):
+        """The schema finds each of these mistakes in a specification of this program."""
         self.make_tree(1)
         self.assertEqual(self.problems(self.spec()), [])
 
@@ -180,7 +179,7 @@ class Schema(CdiCase):
 
 
 class Offer(CdiCase):
-    def test_a_device_for_each_hca_and_one_for_all(self):
+    def test_offers_device_for_each_hca_and_for_all(self):
         self.make_tree(3)
         spec = self.spec()
         self.assertEqual(spec["kind"], "rdma-init.io/hca")
@@ -188,13 +187,13 @@ class Offer(CdiCase):
                                               "all": ["uverbs0", "uverbs1", "uverbs2"]})
         self.assertEqual(nodes_of(spec["containerEdits"]), ["rdma_cm"])
 
-    def test_paths_are_those_of_the_node_and_numbers_are_left_to_the_engine(self):
+    def test_names_paths_and_leaves_numbers_to_engine(self):
         self.make_tree(1)
         for node in self.spec()["devices"][0]["containerEdits"]["deviceNodes"]:
             self.assertEqual(node["path"], "/dev/infiniband/uverbs0")
             self.assertEqual(set(node) & {"major", "minor", "hostPath"}, set())
 
-    def test_the_hooks_are_this_program(self):
+    def test_adds_this_program_as_hooks(self):
         self.make_tree(1)
         hooks = self.spec()["containerEdits"]["hooks"]
         self.assertEqual([hook["args"] for hook in hooks], [["rdma-hook", "createRuntime"], ["rdma-hook", "poststop"]],
@@ -204,45 +203,45 @@ class Offer(CdiCase):
             self.assertEqual(hooks, [{"hookName": stage, "path": os.path.realpath(HOOK),
                                       "args": ["rdma-hook", stage, "--engine", engine]}
                                      for stage in ("createRuntime", "poststop")])
-        # Nobody's annotations are the operator's unless that was said.
+        # Without --engine the hook must not assume an engine.
         self.assertEqual(self.spec("--hook", "/opt/rdma-hook")["containerEdits"]["hooks"][1]["path"], "/opt/rdma-hook")
 
-    def test_an_hca_outside_every_pool_is_not_offered(self):
+    def test_omits_hca_outside_of_pools(self):
         self.make_tree(3)
         self.configure({"pools": [{"name": "rails", "selectors": {"ifNames": ["rail0", "rail2"]}}]})
         self.assertEqual(self.offered(self.spec()), {"mlx5_0": ["uverbs0"], "mlx5_2": ["uverbs2"],
                                                      "all": ["uverbs0", "uverbs2"]})
 
-    def test_an_hca_without_a_node_is_left_out_and_named(self):
+    def test_omits_and_reports_hca_without_node(self):
         self.make_tree(2)
         must(["rm", "-r", self.tree + "/sys/class/infiniband_verbs/uverbs0"])
         self.assert_left_out("`mlx5_0` has no uverbs node: left out")
 
     def assert_left_out(self, words):
-        """The first of two HCAs."""
+        """Renames the first of two HCAs."""
         done = self.generate()
         self.assertEqual(self.offered(json.loads(done.stdout)), {"mlx5_1": ["uverbs1"], "all": ["uverbs1"]})
         self.assertIn(words, done.stderr)
 
-    def test_a_name_that_cdi_does_not_allow_is_left_out_and_named(self):
+    def test_omits_and_reports_invalid_name(self):
         self.make_tree(2)
         os.rename(self.tree + "/sys/class/infiniband/mlx5_0", self.tree + "/sys/class/infiniband/mlx5+0")
         write(self.tree + "/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5+0\n")
         self.assert_left_out("`mlx5+0` is no name that CDI allows: left out")
 
-    def test_nothing_to_offer(self):
+    def test_refuses_node_without_hcas(self):
         self.make_tree(1)
         self.configure({"pools": [{"name": "rails", "selectors": {"ifNames": ["no-such"]}}]})
         self.refuses(words=NOTHING_TO_OFFER)
 
-    def test_kinds(self):
+    def test_accepts_kinds(self):
         self.make_tree(1)
         for kind in ("example.com/hca", "example.com/net-rdma", "a/b", "Vendor_1.x/c_d-e"):
             self.assertEqual(self.spec("--kind", kind)["kind"], kind)
         for kind in ("", "hca", "/hca", "v/", "1v/c", "v-/c", "v/c.d", "v/c/d", "v c/d", "v/c\n", "../x"):
             self.refuses("--kind", kind, "--out", self.out, words="is no kind of CDI devices")
 
-    def test_a_mistake_in_the_command_line(self):
+    def test_refuses_invalid_command_line(self):
         self.make_tree(1)
         for options in (("--out",), ("--engine", "lxc"), ("surplus",)):
             done = self.call(*options)
@@ -257,7 +256,7 @@ class File(CdiCase):
         super().setUp()
         self.make_tree(2)
 
-    def test_is_what_is_printed_otherwise_and_for_everybody_to_read(self):
+    def test_writes_printed_text_readable_for_all_users(self):
         done = self.generate("--out", self.out, umask=0o077)
         self.assertEqual(done.stdout, "")
         self.assertEqual(read(self.out), self.generate().stdout)
@@ -265,13 +264,13 @@ class File(CdiCase):
         self.assertEqual((stat.S_IMODE(status.st_mode), status.st_uid), (0o644, 0))
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
 
-    def test_is_not_touched_when_nothing_has_changed(self):
+    def test_keeps_unchanged_file(self):
         self.generate("--out", self.out)
         before = self.written()
         self.generate("--out", self.out)
         self.assertEqual(self.written(), before)
 
-    def test_is_replaced_as_a_whole(self):
+    def test_replaces_file_as_a_whole(self):
         self.generate("--out", self.out)
         with open(self.out, encoding="utf-8") as reader:
             before = read(self.out)
@@ -281,7 +280,7 @@ class File(CdiCase):
         self.assertEqual(set(self.offered(read_json(self.out))), {"mlx5_0", "mlx5_1", "mlx5_2", "all"})
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
 
-    def test_stays_when_there_is_an_error(self):
+    def test_keeps_file_after_error(self):
         self.generate("--out", self.out)
         self.configure({"pools": 7})
         self.refuses("--out", self.out, words="config.json")
@@ -291,7 +290,7 @@ class File(CdiCase):
         os.rename(self.tree + "/sys/class/infiniband", self.work + "/infiniband")
         self.refuses("--out", self.out, words=NOTHING_TO_OFFER)
 
-    def test_cannot_be_written(self):
+    def test_reports_file_that_cannot_be_written(self):
         self.refuses("--out", self.work + "/missing/rdma-init.json", words="engines read /etc/cdi and /var/run/cdi")
         os.mkdir(self.out)
         done = self.call("--root", self.tree, "--out", self.out)
@@ -299,7 +298,7 @@ class File(CdiCase):
         self.assertIn(f"cannot write `{self.out}`", done.stderr)
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
 
-    def test_a_full_disk_leaves_the_old_one(self):
+    def test_keeps_file_on_full_disk(self):
         self.out = self.work + "/full/rdma-init.json"
         self.mount_or_skip(self.work + "/full", "-t", "tmpfs", "-o", "size=8k", "tmpfs")
         self.generate("--out", self.out)

@@ -1,6 +1,6 @@
-"""What CRI-O 1.37.0 sent on a node, sent again (recorded/): `create` and `exec` to rdma-runtime with conmon's arguments
-and environment in front of a runtime that only writes down, the states of its hooks to rdma-hook, and NRI's frames to
-rdma-nri. What is checked is what CRI-O, the node's log and the tenant's container log get of it."""
+"""Replays a recording of CRI-O 1.37.0 on a node (recorded/): `create` and `exec` to rdma-runtime with conmon's arguments and
+environment and a runtime that only records, the states of its hooks to rdma-hook, and NRI's frames to rdma-nri. Checks the output
+to CRI-O, to the node's log and to the container's log."""
 import contextlib
 import json
 import os
@@ -16,7 +16,7 @@ from harness import HERE, HOOK, NRI, RUNTIME, SOURCE, must, read, read_json, run
 
 CONFIG = SOURCE + "/config"
 RECORDED = HERE + "/recorded"
-# conmon puts what the runtime says into the container's log.
+# conmon writes the runtime's output into the container's log.
 OF_THE_RUNTIME = RECORDER_ERRORS + "\n"
 TRUSTING = {"annotations_may_request": ["team-a"]}
 FINITE = 6 << 20
@@ -25,7 +25,7 @@ UNLIMITED = (1 << 64) - 1
 
 
 class Recorded:
-    """A container of crio.json, whose bundle is where it was. Its image, control group and number of rdma_cm are ours."""
+    """A container of crio.json in its recorded bundle, with an image, a control group and a number of rdma_cm of this machine."""
 
     def __init__(self, case, name, annotations=()):
         self.case = case
@@ -37,14 +37,14 @@ class Recorded:
         self.config["root"]["path"] = self.rootfs
         self.config["linux"]["cgroupsPath"] = f"/{harness.GROUP}/crio-{self.id}"
         self.config["annotations"].update(annotations)
-        for device in self.config["linux"].get("devices", []):  # that of rdma_cm is another here
+        for device in self.config["linux"].get("devices", []):  # rdma_cm has another number here
             numbers = case.node.numbers.get(os.path.basename(device["path"]), (device["major"], device["minor"]))
             device["major"], device["minor"] = numbers
         self.remove_netns = case.make_netns(self.netns()) if self.netns() else None
         self.write()
 
     def netns(self):
-        """Of the pod; nothing: it is in the node's."""
+        """The pod's network namespace; empty: the node's."""
         return next((space["path"] for space in self.config["linux"]["namespaces"] if space["type"] == "network"), None)
 
     def write(self):
@@ -73,7 +73,7 @@ class CrioCase(harness.NodeCase):
         return remove
 
     def said(self):
-        """The node's log of the last call."""
+        """Returns the node's log of the last call."""
         return self.syslog.text()
 
 
@@ -81,21 +81,21 @@ class ByRuntime(CrioCase):
     def setUp(self):
         super().setUp()
         self.record = self.work + "/record"
-        # Called runc, as the one of CRI-O: rdma-runtime knows its state files then.
+        # Named runc, as CRI-O's runtime, so that rdma-runtime reads its state files.
         self.runtime = write_recorder(self.work + "/bin/runc", self.record)
         self.settings = write(self.work + "/settings.json",
                               {"runtimes": [self.runtime], "hook": HOOK, "config": self.config, "root": self.tree,
                                "ledger": self.ledger_directory})
 
     def container(self, name, annotations=()):
-        """By rdma-runtime, so that no file of hooks.d calls for it."""
+        """With rdma-runtime, so that no file of hooks.d is needed."""
         container = Recorded(self, name, annotations)
         container.config.pop("hooks", None)
         container.write()
         return container
 
     def call(self, container, verb, replace=(), prefix=()):
-        """As CRI-O or conmon does. Standard error is the container's log."""
+        """Starts the runtime as CRI-O or conmon does. Standard error is the container's log."""
         call = container.recorded["calls"][verb]
         argv = [dict(replace).get(argument, argument) for argument in call["argv"][1:]]
         done = run([*prefix, RUNTIME, *argv], cwd=call["cwd"], env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings})
@@ -104,14 +104,14 @@ class ByRuntime(CrioCase):
         return done
 
     def create(self, container, prefix=()):
-        """The config.json that the runtime behind finds."""
+        """Returns the config.json that the runtime behind reads."""
         done = self.call(container, "create", prefix=prefix)
         self.container_log = done.stderr
         return read_json(container.directory + "/config.json")
 
     def exec(self, container, prefix=()):
-        """The process that the runtime behind finds."""
-        # As runc at `create`: where the bundle is.
+        """Returns the process that the runtime behind reads."""
+        # runc's `create` records the path of the bundle.
         state = {"config": {"labels": [f"bundle={container.directory}"]}}
         write(f"/run/runc/{container.id}/state.json", state)
         text = {**container.config["process"], "args": container.recorded["exec args"]}
@@ -124,7 +124,7 @@ class ByRuntime(CrioCase):
     def nodes(config):
         return [device["path"] for device in config["linux"].get("devices", [])]
 
-    def test_an_annotation_is_heard(self):
+    def test_grants_by_annotation(self):
         container = self.container("annotation")
         config = self.create(container)
         self.assertEqual(self.nodes(config), ["/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1",
@@ -134,14 +134,14 @@ class ByRuntime(CrioCase):
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
         self.assertIn("engine=crio", self.said())
 
-    def test_devices_of_a_plugin(self):
+    def test_books_devices_of_device_plugin(self):
         container = self.container("device-plugin")
         config = self.create(container)
         self.assertEqual(self.nodes(config), self.nodes(container.config))
         self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
 
-    def test_who_asks_for_nothing_gets_nothing(self):
-        """A privileged one has all nodes of the node's /dev."""
+    def test_ignores_container_without_request(self):
+        """A privileged container has all nodes of the node's /dev."""
         for name in ("plain", "privileged", "host-network"):
             container = self.container(name)
             self.assertEqual(self.create(container), container.config, name)
@@ -150,7 +150,7 @@ class ByRuntime(CrioCase):
             self.assertEqual(said, ["the container may use all devices: its 10 uverbs nodes are no request"] *
                              (name == "privileged"), name)
 
-    def test_in_the_nodes_network(self):
+    def test_grants_in_network_namespace_of_node(self):
         self.configure({"annotations_may_request": ["monitoring"], "networks": {"fabric": {"mode": "shared"}}, "pools": [{"name": "rails", "network": "fabric"}]})
         container = self.container("host-network", {"rdma-init.io/devices": "2"})
         config = self.create(container)
@@ -158,8 +158,8 @@ class ByRuntime(CrioCase):
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
         self.assertIn("the container is in the node's network namespace, it gets device nodes only", self.said())
 
-    def test_what_a_trainer_does_not_get_is_in_the_log(self):
-        """In a network namespace of its own, by the word of VKE, which no pool has a network for."""
+    def test_logs_missing_rails(self):
+        """A container with its own network namespace and VKE's annotation, without a network in any pool."""
         self.configure({**TRUSTING, "networks": {"a": {"mode": "shared"}, "b": {"mode": "shared"}}})
         container = self.container("plain", {"k8s.volcengine.com/pod-networks": '[{"cniConf": {"name": "rdma"}}]',
                                              "io.kubernetes.pod.namespace": "team-a"})
@@ -169,14 +169,14 @@ class ByRuntime(CrioCase):
         self.assertIn("RDMA_INIT_REQUIRE is not set: ", said)
         self.assertRegex(said, "granted .* require=-:no-rail no_rail=mlx5_0 ")
 
-    def test_what_is_wrong_is_in_the_nodes_log_alone(self):
+    def test_writes_warnings_only_to_log_of_node(self):
         self.configure({})
         container = self.container("annotation")
         self.assertEqual(self.create(container), container.config)
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
         self.assertRegex(self.said(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: .*not heard")
 
-    def test_a_refusal_is_said_to_conmon_and_in_the_nodes_log(self):
+    def test_reports_refusal_to_conmon_and_log_of_node(self):
         container = self.container("annotation", {"rdma-init.io/devices": "mlx5_9"})
         call = container.recorded["calls"]["create"]
         done = self.refused(run([RUNTIME, *call["argv"][1:]], cwd=call["cwd"],
@@ -187,8 +187,8 @@ class ByRuntime(CrioCase):
     def limits(self, process):
         return [(limit["soft"], limit["hard"]) for limit in process.get("rlimits", []) if limit["type"] == MEMLOCK]
 
-    def test_the_limit_is_raised_never_lowered(self):
-        """Of a container that lists none it is what CRI-O has, and so conmon and its runtime."""
+    def test_raises_limit_but_never_lowers_it(self):
+        """A container without a listed limit has that of CRI-O, conmon and the runtime."""
         container = self.container("annotation")
         for wanted, soft, hard in ((FINITE, FINITE, harness.MEMLOCK), (2 << 10, 64 << 10, harness.MEMLOCK)):
             self.configure({**TRUSTING, "memlock": wanted})
@@ -198,16 +198,16 @@ class ByRuntime(CrioCase):
             self.assertEqual(self.limits(self.exec(container, prefix)), [(soft, hard)])
             self.call(container, "delete")
 
-    def test_of_a_container_that_has_all_nothing_is_said(self):
-        """IPC_LOCK by its pod, default_ulimits in crio.conf."""
+    def test_logs_nothing_for_container_with_all_limits(self):
+        """IPC_LOCK from its pod, default_ulimits from crio.conf."""
         container = self.container("ipc-lock", {"rdma-init.io/devices": "2"})
         config = self.create(container)
         for member in ("capabilities", "rlimits"):
             self.assertEqual(config["process"][member], container.config["process"][member])
         self.assertNotIn("LOCK", self.said())
 
-    def test_the_pause_container_gets_nothing(self):
-        """Its pod's annotations are its own."""
+    def test_ignores_pause_container(self):
+        """It has its pod's annotations."""
         self.configure({**TRUSTING, "default_devices": "all"})
         container = self.container("infra", {"rdma-init.io/devices": "2"})
         self.assertEqual(self.create(container), container.config)
@@ -217,19 +217,19 @@ class ByRuntime(CrioCase):
 
 class ByHook(CrioCase):
     def call(self, container, stage, **state):
-        """With the arguments of the container's config.json, and what says where this test's node is."""
+        """Runs the hook with the arguments of the container's config.json and the paths of this test's node."""
         recorded = container.recorded["hooks"][stage]
         text = {**container.recorded["state"], "annotations": container.config["annotations"], **state}
         arguments = container.config["hooks"][stage][0]["args"] + self.places()
         return run([HOOK, *arguments[1:]], input=json.dumps(text), cwd=recorded["cwd"], env=recorded["env"])
 
     def created(self, container, limit=harness.MEMLOCK):
-        """By a hook that ended well, of which CRI-O keeps no word. What the node's log has."""
+        """Returns the node's log after a successful hook: CRI-O discards its output."""
         self.process = FakeContainer(container, within=["prlimit", f"--memlock={limit}:{harness.MEMLOCK}"])
         self.given(self.call(container, "createRuntime", pid=self.process.pid))
         return self.said()
 
-    def test_an_annotation_and_its_end(self):
+    def test_grants_by_annotation_and_releases(self):
         container = Recorded(self, "annotation")
         self.assertIn("engine=crio", self.created(container))
         self.assertEqual(sorted(self.process.nodes()), ["rdma_cm", "uverbs0", "uverbs1"])
@@ -238,8 +238,8 @@ class ByHook(CrioCase):
         self.given(self.call(container, "poststop", status="stopped"))
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "they are the pod's")
 
-    def test_a_pod_that_is_stopped_first(self):
-        """Of a kubelet's StopPodSandbox its network namespace is gone before the container's poststop."""
+    def test_releases_grant_after_end_of_pod(self):
+        """After the kubelet's StopPodSandbox the network namespace is gone before the container's poststop."""
         container = Recorded(self, "device-plugin")
         self.created(container)
         self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
@@ -249,14 +249,14 @@ class ByHook(CrioCase):
         self.recover()
         self.assertEqual(self.holders(), {})
 
-    def test_what_is_said_of_locked_memory_is_true(self):
+    def test_reports_limit_of_locked_memory(self):
         self.configure({**TRUSTING, "memlock": FINITE})
         said = self.created(Recorded(self, "annotation"))
         self.assertIn("cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 8388608 bytes", said)
         self.assertIn("IPC_LOCK in capabilities.add of the container's securityContext", said)
         self.assertNotIn("exec", said)
 
-    def test_a_limit_that_is_raised_is_said_in_the_words_of_cri_o(self):
+    def test_names_options_of_cri_o_for_raised_limit(self):
         self.configure({**TRUSTING, "memlock": FINITE})
         said = self.created(Recorded(self, "annotation"), 64 << 10)
         self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", said)
@@ -265,8 +265,8 @@ class ByHook(CrioCase):
         limits = read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
         self.assertEqual(limits[:2], [str(FINITE), str(harness.MEMLOCK)])
 
-    def test_a_trusted_pods_mode_is_heard_with_cdi(self):
-        """The kubelet's device, by a file that was generated without --engine."""
+    def test_accepts_mode_of_trusted_pod_with_cdi(self):
+        """The kubelet's device, from a file that was generated without --engine."""
         self.configure({**TRUSTING, "pools": [{"name": "rails", "modes": ["hca", "exclusive"]}]})
         container = Recorded(self, "device-plugin", {"rdma-init.io/mode": "exclusive"})
         spec = json.loads(must([HOOK, "cdi", "generate", "--root", self.tree], env={}))
@@ -277,14 +277,14 @@ class ByHook(CrioCase):
         self.assertIn("mode=exclusive", said)
         self.assertNotIn("not heard", said)
 
-    def test_a_container_that_has_the_capability(self):
+    def test_logs_nothing_for_container_with_capability(self):
         said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
         self.assertNotIn("LOCK", said)
 
 
 class Samples(CrioCase):
-    def test_crio_conf(self):
-        """Of drop-ins CRI-O passes over keys that it does not know."""
+    def test_crio_conf_has_known_keys(self):
+        """CRI-O ignores unknown keys of drop-ins."""
         text = read(CONFIG + "/crio/rdma-runtime.conf")
         handler = tomllib.loads(text)["crio"]["runtime"]["runtimes"]["rdma"]
         self.assertEqual(handler, {"runtime_path": "/usr/local/bin/rdma-runtime", "runtime_type": "oci",
@@ -296,7 +296,7 @@ class Samples(CrioCase):
         self.assertEqual(whole, {**sample, "default_validator": {"nri_enable_default_validator": True,
                                                                  "nri_validator_required_plugins": ["rdma"]}})
 
-    def test_verify_as_a_file_of_hooks_d(self):
+    def test_runs_verify_from_hooks_d(self):
         verify, gives = (read_json(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json")
                          for name in ("verify", "annotations"))
         self.assertEqual(verify.pop("hook"), {**gives["hook"], "args": ["rdma-hook", "verify", "--engine", "crio"]})
@@ -307,12 +307,12 @@ class Samples(CrioCase):
         self.refused(self.hook("verify", state, "crio"), "nothing was granted")
         self.assertIn("nothing was granted", self.said())
 
-    def test_a_hook_that_is_not_there_is_said_to_be_left_out(self):
-        """By CRI-O as by Podman."""
+    def test_documents_silently_skipped_hook(self):
+        """CRI-O and Podman skip it."""
         for page in ("config/README.md", "docs/which-way.md"):
             self.assertIn("CRI-O silently skip a hook file if its `hook.path` does not exist", " ".join(read(f"{CONFIG}/../{page}").split()), page)
 
-    def test_what_crun_hides_is_said_with_where_it_is_found(self):
+    def test_documents_log_of_messages_that_crun_hides(self):
         for page in ("README.md", "docs/which-way.md", "config/README.md", "hook/rdma-hook.8"):
             text = read(f"{CONFIG}/../{page}")
             self.assertRegex(text, "(?s)crun.{,200}exit code: 1.{,200}journalctl -t rdma-hook", page)
@@ -322,7 +322,7 @@ class Samples(CrioCase):
 
 
 class Recording(nri.Connection):
-    """Says what CRI-O said, byte for byte, and waits for answers where CRI-O waited."""
+    """Sends CRI-O's bytes unchanged, and waits for answers where CRI-O waited."""
 
     def take(self, connection, stream, type, data):
         with self.changed:
@@ -333,7 +333,7 @@ class Recording(nri.Connection):
             self.changed.notify_all()
 
     def replay(self, frames):
-        """Method -> the answer of each request."""
+        """Returns the answers by method."""
         answers = {}
         for raw, connection, stream, data in messages(frames):
             if connection == nri.RUNTIME:
@@ -351,7 +351,7 @@ class Recording(nri.Connection):
 
 
 def messages(frames):
-    """Each message of ttrpc with the mux frames that it came in: frames, connection, stream, data."""
+    """Returns each ttrpc message with its mux frames: frames, connection, stream, data."""
     streams, raws = {}, {}
     while frames:
         connection, size = struct.unpack(">II", frames[:8])
@@ -364,13 +364,13 @@ def messages(frames):
 
 
 def rdma_cm(minor):
-    """The device in a container's message. Its number is another here, of as many bytes."""
+    """Replaces the device in a container's message by one with a number of this machine, of the same length."""
     return nri.text(1, "/dev/infiniband/rdma_cm") + nri.text(2, "c") + nri.number(3, 10) + nri.number(4, minor)
 
 
 class ByNri(CrioCase):
     def replay(self, recording="annotation"):
-        """Adjustment of the container that gets two HCAs, and the log of the plugin."""
+        """Returns the adjustment of the container with two HCAs, and the log of the plugin."""
         runtime = nri.Runtime(self.work + "/nri.sock")
         self.start_logged([NRI, "--socket", runtime.path, *self.places()])
         connection = Recording(runtime.listening.accept()[0])
@@ -380,7 +380,7 @@ class ByNri(CrioCase):
             answers = connection.replay(file.read().replace(rdma_cm(234), rdma_cm(self.node.numbers["rdma_cm"][1])))
         return nri.adjustment(nri.first(answers["CreateContainer"], 1)), read(self.log)
 
-    def test_an_annotation_and_the_end_of_its_pod(self):
+    def test_grants_by_annotation_and_releases_with_pod(self):
         self.configure({**TRUSTING, "memlock": "unlimited"})
         got, log = self.replay()
         self.assertEqual(sorted(got["devices"]), ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0",
@@ -392,8 +392,8 @@ class ByNri(CrioCase):
         self.assertEqual(got["rlimits"], {MEMLOCK: (UNLIMITED, UNLIMITED)})
         self.assertIn("unlimited RLIMIT_MEMLOCK is set instead, which is enough", log)
 
-    def test_what_is_said_of_locked_memory_is_true(self):
-        """The runtime is this process."""
+    def test_reports_limit_of_locked_memory(self):
+        """This process is the runtime."""
         self.configure({**TRUSTING, "memlock": FINITE})
         before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_MEMLOCK, before)
@@ -406,12 +406,12 @@ class ByNri(CrioCase):
         self.assertEqual(got["rlimits"], {MEMLOCK: (before[1], FINITE)})
         self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", log)
         self.assertNotIn("is enough", log)
-        # CRI-O had written the limit of such an answer into the file of `exec --process`.
+        # CRI-O wrote the limit of such an answer into the file of `exec --process`.
         (limit,) = read_json(RECORDED + "/crio.json")["annotation"]["exec rlimits with NRI"]
         self.assertEqual((limit["type"], limit["soft"]), (MEMLOCK, got["rlimits"][MEMLOCK][1]))
 
-    def test_a_container_that_could_not_be_created(self):
-        """CRI-O says nothing more of it, but StopPodSandbox when the network namespace is gone."""
+    def test_releases_container_of_failed_create(self):
+        """CRI-O sends only StopPodSandbox, after the network namespace is gone."""
         if self.node.numbers["rdma_cm"][1] < 128:
             self.skipTest("no /dev/loop-control, whose number stands in for that of rdma_cm")
         got, log = self.replay("create-failed")

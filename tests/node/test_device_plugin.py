@@ -1,5 +1,5 @@
-"""rdma-device-plugin before a kubelet of ours: what it announces and gives, and that nothing is lost, whatever the kubelet, the disk,
-the configuration or a second instance does. The node is a file tree."""
+"""rdma-device-plugin with a scripted kubelet: announcements, allocations, and recovery from failures of the kubelet, the disk, the
+configuration or a second instance. The node is a file tree."""
 import concurrent.futures
 import os
 import shutil
@@ -43,7 +43,7 @@ class DevicePluginCase(harness.TreeCase):
         self.configure(EXCLUSIVE)
 
     def configure(self, members):
-        """In one piece: the plugin looks at it at any time."""
+        """Replaces the file at once, because the plugin reads it at any time."""
         os.rename(write(self.work + "/new.json", members), self.config)
 
     def start_plugin(self, *before):
@@ -60,7 +60,7 @@ class DevicePluginCase(harness.TreeCase):
         return plugin
 
     def begin(self):
-        """(kubelet, process, endpoint, watch) of a plugin that is registered and watched."""
+        """Returns (kubelet, process, endpoint, watch) of a plugin that is registered and watched."""
         kubelet = self.kubelet()
         process = self.start_plugin()
         kubelet.wait()
@@ -79,8 +79,8 @@ class DevicePluginCase(harness.TreeCase):
         return caught.exception.details()
 
 
-class WhatItAnnounces(DevicePluginCase):
-    def test_registration_and_list(self):
+class Announcements(DevicePluginCase):
+    def test_registers_and_lists_devices(self):
         kubelet = self.kubelet()
         self.start_plugin()
         self.assertEqual(kubelet.wait()[:4], ("v1beta1", SOCKET, RAILS, 1))
@@ -88,7 +88,7 @@ class WhatItAnnounces(DevicePluginCase):
         devices = self.endpoint().watch().wait_for(lambda devices: True)
         self.assertEqual(devices, {f"mlx5_{i}": (True, 0) for i in range(4)})
 
-    def test_nodes(self):
+    def test_allocates_nodes(self):
         _, _, endpoint, _ = self.begin()
         self.assertEqual(endpoint.allocate(["mlx5_2", "mlx5_0"], ["mlx5_3"], []),
                          [([node(0), RDMA_CM, node(2)], []), ([node(3), RDMA_CM], []), ([], [])])
@@ -96,7 +96,7 @@ class WhatItAnnounces(DevicePluginCase):
         self.assertEqual(self.refuses(["mlx5_0", "mlx5_\x1b9"]), f"{RAILS} has no device `mlx5_?9`")
         self.until_said(f"refused resource={RAILS}")
 
-    def test_several_ids_of_one_hca_are_one_node(self):
+    def test_allocates_one_node_for_several_ids_of_hca(self):
         self.configure(SHARED)
         _, _, endpoint, watch = self.begin()
         self.assertEqual(sorted(watch.lists[-1]), [f"mlx5_{i}#{n}" for i in range(4) for n in (1, 2, 3)])
@@ -106,7 +106,7 @@ class WhatItAnnounces(DevicePluginCase):
             endpoint.preferred(["mlx5_0#1"], [], 2)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
-    def test_cdi(self):
+    def test_allocates_cdi_devices(self):
         self.configure({**EXCLUSIVE, "device_plugin": {"cdi": True, "poll_seconds": 1}})
         kubelet, _, endpoint, _ = self.begin()
         def generate(file):
@@ -131,7 +131,7 @@ class WhatItAnnounces(DevicePluginCase):
         kubelet.wait(2)
         self.assertEqual(self.endpoint().allocate(["mlx5_1"]), [([node(1), RDMA_CM], [])])
 
-    def test_pools_come_and_go(self):
+    def test_follows_changes_of_pools(self):
         kubelet, _, _, watch = self.begin()
         two = [{"name": "a", "selectors": {"ifNames": ["rail0"]}, "modes": ["exclusive"], "resource": "a.io/b"},
                {"name": "rails", "modes": ["exclusive"], "resource": RAILS}]
@@ -143,7 +143,7 @@ class WhatItAnnounces(DevicePluginCase):
         watch.wait_for(lambda devices: len(devices) == 4)
         self.until(lambda: sorted(os.listdir(self.directory)) == ["kubelet.sock", SOCKET])
 
-    def test_a_port_that_goes_down_and_up(self):
+    def test_reports_port_that_goes_down_and_up(self):
         _, _, _, watch = self.begin()
         self.port(2, "1: DOWN")
         self.assertEqual(watch.wait_for(lambda devices: not devices["mlx5_2"][0])["mlx5_1"], (True, 0))
@@ -165,7 +165,7 @@ class WhatItAnnounces(DevicePluginCase):
         return [(f"{self.tree}/sys/class/{name}", f"{self.work}/{os.path.basename(name)}")
                 for name in ("infiniband/mlx5_3", "infiniband_verbs/uverbs3")]
 
-    def test_an_hca_that_goes_away(self):
+    def test_reports_removed_hca(self):
         _, _, _, watch = self.begin()
         self.take_away()
         watch.wait_for(lambda devices: not devices["mlx5_3"][0])
@@ -173,8 +173,8 @@ class WhatItAnnounces(DevicePluginCase):
         self.bring_home()
         watch.wait_for(lambda devices: devices["mlx5_3"][0])
 
-    def test_an_hca_on_its_way_home_is_waited_for(self):
-        """The scheduler may give it away once the pod has ended, before the pod's sandbox is taken down."""
+    def test_allocate_waits_for_hca_of_ended_pod(self):
+        """The scheduler may assign it again as soon as the pod has ended, before the pod's sandbox is removed."""
         self.configure({**EXCLUSIVE, "device_plugin": {"cdi": True, "poll_seconds": 2}})
         _, _, endpoint, _ = self.begin()
         with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -185,10 +185,10 @@ class WhatItAnnounces(DevicePluginCase):
             self.assertFalse(asked.done())
             self.bring_home()
             self.assertEqual(asked.result(timeout=30), [([node(3), RDMA_CM], [])])
-        for hca in ("mlx5_2", "mlx5_3"):  # a CDI file is looked for when the wait is over, not at each try
+        for hca in ("mlx5_2", "mlx5_3"):  # CDI files are read after the wait, not at each attempt
             self.assertEqual(read(self.log).count(f"describes `rdma-init.io/hca={hca}`"), 1)
 
-    def test_an_hca_that_does_not_come_home_is_refused(self):
+    def test_allocate_refuses_hca_that_stays_missing(self):
         _, process, _, watch = self.begin()
         self.take_away()
         began = time.monotonic()
@@ -205,11 +205,11 @@ class WhatItAnnounces(DevicePluginCase):
         self.assertEqual(process.wait(timeout=30), 0)
 
 
-class WhatMayHappen(DevicePluginCase):
-    def test_kubelet_starts_anew(self):
+class Failures(DevicePluginCase):
+    def test_registers_again_after_restart_of_kubelet(self):
         kubelet, _, _, watch = self.begin()
         for round in range(3):
-            # The answer to the plugin: a kubelet that stops before it has come is no registration.
+            # A kubelet that stops before its answer has not registered the plugin.
             self.until_said("is registered with the kubelet\n", round + 1)
             kubelet.stop()
             kubelet = self.kubelet()
@@ -221,20 +221,20 @@ class WhatMayHappen(DevicePluginCase):
         self.until_said("is registered with the kubelet\n", 4)
         self.assertEqual(len([line for line in read(self.log).splitlines() if "kubelet" in line]), 4)
 
-    def test_the_plugin_comes_first(self):
+    def test_waits_for_kubelet(self):
         self.start_plugin()
         time.sleep(1)
         self.assertEqual(os.listdir(self.directory), [SOCKET])
         kubelet = self.kubelet()
         self.assertLess(kubelet.wait()[4] - kubelet.started, 2)
 
-    def test_its_socket_is_removed(self):
+    def test_registers_again_after_removal_of_its_socket(self):
         kubelet, _, _, _ = self.begin()
         os.unlink(f"{self.directory}/{SOCKET}")
         kubelet.wait(2)
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
 
-    def test_the_directory_is_made_anew(self):
+    def test_registers_again_in_replaced_directory(self):
         kubelet, _, _, _ = self.begin()
         kubelet.stop()
         shutil.rmtree(self.directory)
@@ -242,7 +242,7 @@ class WhatMayHappen(DevicePluginCase):
         os.mkdir(self.directory)
         self.kubelet().wait()
 
-    def test_a_kubelet_that_refuses_and_one_that_does_not_answer(self):
+    def test_retries_refused_or_unanswered_registration(self):
         def refuse(context):
             if len(calls) < 2:
                 calls.append(1)
@@ -256,22 +256,22 @@ class WhatMayHappen(DevicePluginCase):
         kubelet.stop()
         silent = self.kubelet(answer=lambda context: time.sleep(3))
         time.sleep(1)
-        self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)  # meanwhile it answers
+        self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)  # it serves requests meanwhile
         silent.wait()
 
-    def test_a_kubelet_that_forgets(self):
+    def test_registers_again_when_kubelet_stops_watching(self):
         kubelet, _, _, watch = self.begin()
         watch.call.cancel()
         kubelet.wait(2)
         self.until_said("is registered with the kubelet", 2)
 
-    def test_a_kubelet_that_stays_away(self):
+    def test_waits_for_kubelet_that_has_stopped(self):
         kubelet, _, _, _ = self.begin()
         kubelet.stop()
         self.leave_socket()
         self.until_said("cannot register rdma-init.io/rails")
 
-    def test_a_socket_without_a_kubelet(self):
+    def test_waits_at_socket_without_kubelet(self):
         self.leave_socket()
         self.start_plugin()
         self.until_said("cannot register")
@@ -279,11 +279,11 @@ class WhatMayHappen(DevicePluginCase):
         self.assertLess(kubelet.wait()[4] - kubelet.started, 2)
 
     def leave_socket(self):
-        """As of a kubelet that was killed."""
+        """As the socket of a kubelet that was killed."""
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(self.directory + "/kubelet.sock")
 
-    def test_order_and_half_frames(self):
+    def test_accepts_any_order_and_refuses_invalid_frames(self):
         kubelet = self.kubelet()
         self.start_plugin()
         kubelet.wait()
@@ -295,14 +295,14 @@ class WhatMayHappen(DevicePluginCase):
             self.assertEqual(len(watch.wait_for(bool)), 4)
         watches[0].call.cancel()
         for method, request, code in (("Stop", b"", grpc.StatusCode.UNIMPLEMENTED),
-                                      ("Allocate", b"\x0a\xff", grpc.StatusCode.UNIMPLEMENTED),  # gRPC's word for no message
+                                      ("Allocate", b"\x0a\xff", grpc.StatusCode.UNIMPLEMENTED),  # gRPC's status for an invalid message
                                       ("GetPreferredAllocation", b"\x0a\x03\x18\xff", grpc.StatusCode.UNIMPLEMENTED),
                                       ("GetPreferredAllocation", b"\x0a\x0b\x18" + b"\xff" * 9 + b"\x01",
                                        grpc.StatusCode.INVALID_ARGUMENT)):
             with self.assertRaises(grpc.RpcError) as caught:
                 endpoint.call(method, request)
             self.assertEqual(caught.exception.code(), code, method)
-        # Frames of HTTP/2 that are cut short, are none, or never come, beside calls.
+        # Truncated, invalid or missing HTTP/2 frames, together with calls.
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         half = []
         for data in (b"", preface[:9], preface, preface + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\x40\1", b"\xff" * 5000,
@@ -318,7 +318,7 @@ class WhatMayHappen(DevicePluginCase):
             one.close()
         self.assertEqual(endpoint.allocate(["mlx5_0"]), [([node(0), RDMA_CM], [])])
 
-    def test_a_second_instance_waits(self):
+    def test_second_instance_waits(self):
         kubelet, process, _, _ = self.begin()
         self.start_plugin()
         self.until_said("another rdma-device-plugin serves")
@@ -328,7 +328,7 @@ class WhatMayHappen(DevicePluginCase):
         kubelet.wait(2)
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
 
-    def test_without_a_capability(self):
+    def test_runs_without_capabilities(self):
         kubelet = self.kubelet()
         plugin = self.start_plugin("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
         kubelet.wait()
@@ -338,7 +338,7 @@ class WhatMayHappen(DevicePluginCase):
         self.port(1, "1: DOWN")
         watch.wait_for(lambda devices: not devices["mlx5_1"][0])
 
-    def test_a_full_disk(self):
+    def test_waits_for_space_on_full_disk(self):
         self.mount_or_skip(self.directory, "-t", "tmpfs", "-o", "nr_inodes=2", "none")
         blocking = write(self.directory + "/full", "")
         self.start_plugin()
@@ -348,11 +348,11 @@ class WhatMayHappen(DevicePluginCase):
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
 
     def listens(self):
-        # A look at why nobody can listen leaves a socket there, for a moment.
+        # The check why listening fails leaves a socket there for a moment.
         with socket.socket(socket.AF_UNIX) as client:
             return client.connect_ex(f"{self.directory}/{SOCKET}") == 0
 
-    def test_a_configuration_that_is_wrong(self):
+    def test_keeps_previous_configuration_after_error(self):
         self.configure("{")
         kubelet = self.kubelet()
         self.start_plugin()
@@ -375,8 +375,8 @@ class WhatMayHappen(DevicePluginCase):
             self.assertEqual((done.returncode, words in done.stdout + done.stderr), (code, True), done)
 
 
-class WhatItCosts(DevicePluginCase):
-    def test_many_calls(self):
+class Cost(DevicePluginCase):
+    def test_many_calls_use_constant_memory(self):
         self.configure(SHARED)
         _, process, endpoint, _ = self.begin()
         times = []

@@ -1,5 +1,5 @@
-"""`rdma-hook metrics --listen` before curl, Prometheus and hostile clients: the process that serves has a user and a filter of
-its own, the text is that of the ledger with the names of pods, and a thousand silent clients keep nobody else from it."""
+"""`rdma-hook metrics --listen` with curl, Prometheus and hostile clients: the serving process has its own user and filter, the text
+has the grants of the ledger with the names of pods, and a thousand silent clients do not block other clients."""
 import contextlib
 import hashlib
 import json
@@ -77,7 +77,7 @@ class Case(harness.Case):
 
     def connect(self):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        client.connect(self.socket)  # waits for room in the backlog, as it would not with a timeout
+        client.connect(self.socket)  # waits for space in the backlog; a socket with a timeout would fail
         client.settimeout(harness.DEADLINE)
         self.addCleanup(client.close)
         return client
@@ -92,7 +92,7 @@ class Case(harness.Case):
             try:
                 client.sendall(request)
             except BrokenPipeError:
-                pass  # it was answered unasked, for want of room
+                pass  # it got 503 for lack of space before its request
         answer = b""
         while True:
             try:
@@ -109,7 +109,7 @@ class Case(harness.Case):
 
 
 class Serving(Case):
-    def test_the_text_with_the_names_of_pods(self):
+    def test_adds_names_of_pods(self):
         self.serve()
         answer = self.ask()
         self.assertTrue(answer.startswith("HTTP/1.1 200 OK\r\n"), answer)
@@ -124,14 +124,14 @@ class Serving(Case):
         self.assertNotIn("\x1b", body)
         self.assertEqual(body, must(self.words("metrics", "--grants")))
 
-    def test_a_grant_that_comes_is_there_within_a_second(self):
+    def test_shows_new_grant_within_a_second(self):
         self.serve()
         self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 1\n', self.ask())
         self.grant("k2", "c2", {})
         time.sleep(1.1)
         self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', self.ask())
 
-    def test_answers(self):
+    def test_answers_requests(self):
         self.serve()
         for request, code in ((b"GET / HTTP/1.1\r\n\r\n", 200), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
                               (b"GET /other HTTP/1.1\r\n\r\n", 404), (b"PUT /metrics HTTP/1.1\r\n\r\n", 405),
@@ -142,7 +142,7 @@ class Serving(Case):
                               (b"GET /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n", 200)):
             self.assertEqual(self.code(request), code, request[:60])
 
-    def test_an_unreadable_ledger_is_an_error_and_no_empty_text(self):
+    def test_answers_503_for_unreadable_ledger(self):
         self.serve()
         shutil.rmtree(self.ledger + "/grants")
         write(self.ledger + "/grants", "")
@@ -159,11 +159,11 @@ class Serving(Case):
         self.assertEqual((seen["Uid"], seen["Gid"], seen["Groups"]), ([str(SERVING_USER)] * 4, [str(SERVING_USER)] * 4, []))
         self.assertEqual([int(seen[field][0], 16) for field in ("CapPrm", "CapEff", "CapAmb")], [0, 0, 0])
         self.assertEqual((seen["NoNewPrivs"], seen["Seccomp"]), (["1"], ["2"]))
-        # Root has no connection of anybody's, and no socket to take one from.
+        # Root's process has no connection of a client, and no listening socket.
         sockets = [os.readlink(f"/proc/{reader.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{reader.pid}/fd")]
         self.assertEqual(sum(name.startswith("socket:") for name in sockets), 1, sockets)
 
-    def test_a_user_with_the_number_of_the_server_is_refused(self):
+    def test_refuses_when_another_user_has_its_number(self):
         self.needs_namespace("--mount")
         passwd = write(self.work + "/passwd", f"root:x:0:0::/root:/bin/sh\nsomebody:x:{SERVING_USER}:1::/:/bin/false\n")
         self.refuses(f"ID {SERVING_USER} of the serving process belongs to `somebody`",
@@ -174,8 +174,8 @@ class Serving(Case):
         if run(["unshare", kind, "--fork", "true"]).returncode != 0:
             self.skipTest(f"unshare {kind} is refused here")
 
-    def test_without_the_pid_namespace_of_the_ledger(self):
-        """All grants as they are recorded: no owner is looked for, and none is judged gone."""
+    def test_reads_ledger_of_another_pid_namespace(self):
+        """Prints all grants as recorded: no owner is checked, so none is stale."""
         self.needs_namespace("--pid")
         self.grant("k2", "c2", {}, pid=4194303)
         os.symlink("pid-1.time-1", self.ledger + "/place")
@@ -184,12 +184,12 @@ class Serving(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.count("rdma_hook_grant_info{"), 2)
         self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', done.stdout)
-        # Without the engines' directories the names of pods are missing, and nothing else.
+        # Without the engines' directories only the names of pods are missing.
         shutil.rmtree(self.work + "/run")
         done = run(shown)
         self.assertEqual((done.returncode, done.stdout.count("rdma_hook_grant_info{"), done.stdout.count("namespace=")), (0, 2, 0))
 
-    def test_the_token_of_a_grant_is_masked(self):
+    def test_masks_tokens(self):
         token = "token-" + "5ec2e7" * 5 + "ab"
         self.grant(token, "c2", {})
         digest = "token-" + hashlib.sha256(token.encode()).hexdigest()[:32]
@@ -199,17 +199,17 @@ class Serving(Case):
             if options == ["metrics", "--grants"]:
                 self.assertIn(f'grant="{digest}"', done.stdout)
 
-    def test_root_that_may_not_change_is_refused(self):
+    def test_refuses_root_without_capability_to_change_user(self):
         self.needs("setpriv")
         self.refuses(f"cannot become user {SERVING_USER}", "SETUID", before=["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all"])
 
-    def test_ends(self):
+    def test_ends_at_sigterm_and_replaces_stale_socket(self):
         child = self.serve()
         self.assertEqual(os.stat(self.socket).st_mode & 0o7777, 0o660)
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(harness.DEADLINE), 0)
         self.assertFalse(os.path.exists(self.socket))
-        # What a killed one left is replaced, and its server goes with it.
+        # The socket of a killed process is replaced, and its serving process ends too.
         child = self.serve()
         (server,) = children_of(child.pid)
         harness.end_process(child)
@@ -217,11 +217,11 @@ class Serving(Case):
         self.assertTrue(os.path.exists(self.socket))
         self.serve()
         self.assertIn("200 OK", self.ask())
-        # A second one at the same socket, and what is no socket.
+        # A second process at the same socket, and a file that is not a socket.
         self.refuses("another process uses it")
         self.refuses("not a socket", where="unix:" + write(self.work + "/file", "precious"))
 
-    def test_tcp(self):
+    def test_serves_tcp(self):
         for family, host, text in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
             try:
                 port = free_port(family, host)
@@ -231,7 +231,7 @@ class Serving(Case):
             with urllib.request.urlopen(f"http://{text}:{port}/metrics", timeout=harness.DEADLINE) as answer:
                 self.assertIn(b"rdma_hook_grant_info", answer.read())
 
-    def test_an_address_that_this_network_namespace_has_not(self):
+    def test_refuses_unavailable_address(self):
         self.refuses("cannot listen on `192.0.2.1:9839`: Cannot assign requested address; remedy: pass an address of this "
                      "network namespace", where="192.0.2.1:9839")
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
@@ -247,7 +247,7 @@ class Load(Case):
         enough, hard = 2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough if hard == resource.RLIM_INFINITY else min(enough, hard), hard))
 
-    def test_slow_clients(self):
+    def test_serves_other_clients_beside_slow_ones(self):
         self.serve()
         slow = [self.connect() for _ in range(MOST_OF_ONE_PEER)]
         began = time.monotonic()
@@ -255,7 +255,7 @@ class Load(Case):
             client.sendall(b"GET /metrics HT")
         self.assertIn("200 OK", self.ask())
         self.assertIn("503", self.answer_of(slow.pop(0), b"").split("\r\n")[0], "the oldest gave way")
-        # A byte now and then does not make the time longer.
+        # Single bytes do not extend the deadline.
         while time.monotonic() - began < 4:
             for client in slow:
                 client.sendall(b"x")
@@ -285,7 +285,7 @@ class Load(Case):
             for client in silent:
                 client.close()
 
-    def test_sixty_four_at_once(self):
+    def test_serves_64_clients_at_once(self):
         self.serve()
         clients = [self.connect() for _ in range(64)]
         time.sleep(0.5)
@@ -295,7 +295,7 @@ class Load(Case):
         self.assertEqual((codes.count("200"), codes.count("503")), (16, 48))
         self.assertIn("200 OK", self.ask())
 
-    def test_a_client_that_takes_nothing(self):
+    def test_closes_client_that_reads_nothing(self):
         for number in range(2, 400):
             self.grant(f"k{number}", f"c{number}", {})
         self.serve()
@@ -310,7 +310,7 @@ class Load(Case):
     def resident(*pids):
         return [int(status_of(pid)["VmRSS"].split()[0]) for pid in pids]
 
-    def test_a_thousand_requests_cost_no_memory(self):
+    def test_thousand_requests_use_constant_memory(self):
         child = self.serve()
         (server,) = children_of(child.pid)
         for _ in range(50):
@@ -336,15 +336,15 @@ class Scrapers(Case):
         many = run([*curl, "--parallel", "http://node/metrics?[1-12]"])
         self.assertEqual((many.returncode, many.stdout.count("rdma_hook_grant_info{")), (0, 12), many.stderr)
 
-    def test_promtool(self):
+    def test_promtool_accepts_text(self):
         self.needs("promtool")
         self.serve()
         body = self.ask().split("\r\n\r\n", 1)[1]
         done = run(["promtool", "check", "metrics"], input=body)
-        # It would have other names for units; what it cannot read is another exit code.
+        # promtool prefers other names for units. An unreadable text has another exit code.
         self.assertIn(done.returncode, (0, 3), done.stderr)
 
-    def test_prometheus(self):
+    def test_prometheus_scrapes_text(self):
         self.needs("prometheus")
         port = free_port()
         self.serve(f"127.0.0.1:{port}")

@@ -1,5 +1,4 @@
-"""rdma-nri as runtimes meet it, in front of a runtime of ours: what containers get, what is refused, and that it comes
-back. The node is a file tree."""
+"""rdma-nri with a scripted runtime: grants to containers, refusals and reconnects. The node is a file tree."""
 import fcntl
 import json
 import os
@@ -49,8 +48,7 @@ class NriCase(harness.TreeCase):
                 for name, hca in self.devices().items() if hca["holders"]}
 
     def hold_lock(self, hca):
-        """Somebody has the HCA's lock, which the ledger has by the device that the HCA's grant names. Returns what gives
-        it back."""
+        """Locks the HCA by the device that its grant names. Returns a function that releases the lock."""
         (device,) = (held.get("device", hca) for file in os.listdir(self.ledger_directory + "/grants")
                      for held in hcas_of(json.loads(read(f"{self.ledger_directory}/grants/{file}").splitlines()[0]))
                      if held["name"] == hca)
@@ -60,13 +58,13 @@ class NriCase(harness.TreeCase):
         return lock.close
 
     def kill_soon(self):
-        """The plugin, while it waits for a lock."""
+        """Returns the plugin while it waits for a lock."""
         return self.start(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugin.pid}"])
 
     def asking(self, wish, **more):
         return nri.pod("pod1", {"rdma-init.io/devices": wish, **more})
 
-    # A container of the node's own network namespace has a grant of its own.
+    # A container in the node's network namespace owns its grant.
     @staticmethod
     def member(id="c1", **more):
         more.setdefault("network", False)
@@ -78,7 +76,7 @@ def hcas_of(grant):
 
 
 class Containers(NriCase):
-    def test_gets_what_it_asks_for(self):
+    def test_grants_requested_hcas(self):
         connection = self.connect()
         got = connection.create(self.asking("mlx5_0,mlx5_2"), self.member())
         self.assertEqual(set(got["devices"]), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2",
@@ -91,33 +89,33 @@ class Containers(NriCase):
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]], "mlx5_2": [["c1"]]})
         self.until_said("NRI cannot add CAP_IPC_LOCK")
 
-    def test_nothing_is_asked(self):
+    def test_ignores_container_without_request(self):
         connection = self.connect()
         got = connection.create(nri.pod("pod1"), self.member())
         self.assertEqual(got, nri.adjustment(b""))
         self.assertEqual(self.holders(), {})
 
-    def test_what_a_device_plugin_gave_is_booked_and_not_given_twice(self):
+    def test_books_devices_of_device_plugin_without_adding_them(self):
         connection = self.connect()
         given = ("/dev/infiniband/uverbs1", 231, 193)
         got = connection.create(nri.pod("pod1"), self.member(devices=[given]))
         self.assertEqual(set(got["devices"]), {"/dev/infiniband/rdma_cm"})
         self.assertEqual(self.holders(), {"mlx5_1": [["c1"]]})
 
-    def test_a_namespace_that_may_not_ask(self):
+    def test_ignores_request_of_namespace_that_is_not_listed(self):
         connection = self.connect()
         got = connection.create(nri.pod("pod1", {"rdma-init.io/devices": "all"}, namespace="team-b"), self.member())
         self.assertEqual(got["devices"], {})
         self.until_said("team-b")
 
-    def test_a_refusal_fails_the_container_and_holds_nothing(self):
+    def test_refusal_fails_container_and_books_nothing(self):
         connection = self.connect()
         with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
             connection.create(self.asking("mlx5_9"), self.member())
         self.assertEqual(self.holders(), {})
         self.assertEqual(connection.create(nri.pod("pod2"), self.member("c2"))["devices"], {}, "it goes on")
 
-    def test_one_alone_then_another_in_vain_until_the_first_is_gone(self):
+    def test_refuses_exclusive_hca_until_first_container_ends(self):
         connection = self.connect()
         wish = self.asking("mlx5_0", **EXCLUSIVE)
         connection.create(wish, self.member("c1"))
@@ -129,7 +127,7 @@ class Containers(NriCase):
         connection.event("RemoveContainer", wish, self.member("c2"), dedicated=False)
         self.assertEqual(self.holders(), {})
 
-    def test_a_create_that_failed_frees_its_hca_for_the_next_try(self):
+    def test_failed_create_releases_hca_for_next_attempt(self):
         runtime = self.connect()
         for attempt in range(3):
             runtime.create(self.asking("mlx5_1", **EXCLUSIVE), self.member(f"try{attempt}", name="trainer"))
@@ -138,11 +136,11 @@ class Containers(NriCase):
             runtime.create(self.asking("mlx5_1", **EXCLUSIVE), self.member("c2", name="another"))
         self.assertEqual(self.holders(), {"mlx5_1": [["try2"]]})
 
-    def test_two_instances_during_an_upgrade(self):
+    def test_two_instances_during_upgrade_book_once(self):
         connections = [self.connect("--index", "10"), self.connect("--index", "11")]
         wish = self.asking("mlx5_0", **EXCLUSIVE)
         got = connections[0].create(wish, self.member())
-        # As the runtime tells the later one.
+        # The runtime passes the first adjustment to the later plugin.
         merged = self.member(devices=[(path, *number) for path, number in got["devices"].items()],
                              env=["=".join(entry) for entry in got["env"].items()], annotations=got["annotations"],
                              rlimits=[("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)])
@@ -150,7 +148,7 @@ class Containers(NriCase):
         self.assertEqual((again["devices"], again["env"], again["annotations"], again["rlimits"]), ({}, {}, {}, {}))
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
 
-    def test_the_configuration_is_read_anew(self):
+    def test_reads_changed_configuration(self):
         connection = self.connect()
         self.configure({**TRUSTING, "annotations_may_request": ["team-c"]})
         self.assertEqual(connection.create(self.asking("mlx5_0"), self.member())["devices"], {})
@@ -159,7 +157,7 @@ class Containers(NriCase):
             connection.create(self.asking("mlx5_0"), self.member("c2"))
         self.assertEqual(connection.create(nri.pod("pod2"), self.member("c3"))["devices"], {})
 
-    def test_the_grant_is_found_by_verify(self):
+    def test_verify_finds_grant(self):
         connection = self.connect()
         bundle = self.work + "/bundle"
         config = {"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"args": ["x"], "cwd": "/"},
@@ -181,8 +179,8 @@ class Containers(NriCase):
 
 
 class Time(NriCase):
-    def test_an_error_in_time_rather_than_a_late_answer(self):
-        """Somebody has the HCA's lock and does not give it back."""
+    def test_answers_with_error_before_timeout(self):
+        """The HCA stays locked."""
         connection = self.connect(timeout_ms=1000)
         connection.create(self.asking("mlx5_0"), self.member("c0"))
         release = self.hold_lock("mlx5_0")
@@ -194,7 +192,7 @@ class Time(NriCase):
         connection.create(self.asking("mlx5_1"), self.member("c2"))
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
 
-    def test_killed_in_a_request(self):
+    def test_recovers_after_kill_during_request(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member("c0"))
         self.hold_lock("mlx5_0")
@@ -205,14 +203,14 @@ class Time(NriCase):
 
 
 class Life(NriCase):
-    def test_asks_for_its_events_and_no_others(self):
+    def test_subscribes_only_to_its_events(self):
         self.start_plugin()
         connection = self.accept()
         self.assertEqual(connection.introduce(), 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400)
         self.assertEqual(connection.registered, ("10", "rdma"))
 
-    def test_a_later_plugin_that_takes_a_granted_node(self):
-        """A stand-in: no engine of Debian has NRI 0.10, whose validators these are."""
+    def test_refuses_container_after_later_plugin_takes_node(self):
+        """Scripted, because no engine of Debian has the validators of NRI 0.10."""
         self.start_plugin()
         runtime = self.accept()
         self.assertEqual(runtime.introduce(nri_version="v0.12.0"), 0x2000 | 0x60f)
@@ -233,7 +231,7 @@ class Life(NriCase):
             self.assertIn(reason, refused)
             self.until_said(refused)
             wait_for(lambda id=id: [id] not in self.holders().get("mlx5_1", []), f"release of {id}")
-        # A node that was there already, by a device plugin: gone.
+        # A node that a device plugin added is removed.
         given = self.member("given", devices=((path, 231, 193),))
         got = runtime.create(self.asking("all"), given)["devices"]
         self.assertNotIn(path, got)
@@ -241,18 +239,18 @@ class Life(NriCase):
         self.assertIn("removed", runtime.validate(given, [("-" + path, (0, 0)), *got.items()]))
         self.assertIsNone(runtime.validate(self.member("never seen"), (("-" + path, (0, 0)),)))
 
-    def test_before_nri_0_10_nothing_is_validated(self):
+    def test_does_not_validate_before_nri_0_10(self):
         for version in ("", "v0.9.1", "0.8.0"):
             self.start_plugin()
             self.assertEqual(self.accept().introduce(nri_version=version), 0x60f, version)
             harness.end_process(self.plugin)
 
-    def test_cdi_that_the_runtime_did_not_inject(self):
+    def test_warns_when_runtime_ignores_cdi(self):
         runtime = self.connect()
         runtime.create(nri.pod("pod1"), self.member() + nri.text(20, nri.text(1, "rdma-init.io/hca=mlx5_1")))
         self.until_said("container c1 requests CDI device `rdma-init.io/hca=mlx5_1` but has no RDMA device node")
 
-    def test_connects_again_when_the_runtime_restarts(self):
+    def test_reconnects_after_restart_of_runtime(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member())
         connection.close()
@@ -264,7 +262,7 @@ class Life(NriCase):
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
         again.create(self.asking("mlx5_1"), self.member("c2"))
 
-    def test_waits_for_a_runtime_that_is_not_there(self):
+    def test_waits_for_missing_runtime(self):
         self.runtime.stop()
         os.unlink(self.runtime.path)
         plugin = self.start_plugin()
@@ -273,7 +271,7 @@ class Life(NriCase):
         self.runtime.start()
         self.accept().introduce()
 
-    def test_no_new_privileges_and_a_filter_of_its_own(self):
+    def test_sets_no_new_privileges_and_filter(self):
         self.connect()
         status = status_of(self.plugin.pid)
         self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
@@ -283,7 +281,7 @@ class Life(NriCase):
         self.plugin.send_signal(signal.SIGTERM)
         self.assertEqual(self.plugin.wait(30), 0)
 
-    def test_started_by_the_runtime(self):
+    def test_runs_when_started_by_runtime(self):
         ours, theirs = socket.socketpair()
         environment = {"NRI_PLUGIN_NAME": "rdma", "NRI_PLUGIN_IDX": "05", "NRI_PLUGIN_SOCKET": "3"}
         plugin = self.start(["/bin/sh", "-c", f'exec "$0" "$@" 3<&{theirs.fileno()}', NRI, *self.places()],
@@ -299,7 +297,7 @@ class Life(NriCase):
         self.assertEqual(plugin.wait(30), 0)
         self.assertEqual(plugin.stderr.read(), b"", "the runtime gives it no stderr: its log is syslog")
 
-    def test_a_runtime_that_is_not_known(self):
+    def test_refuses_unknown_runtime(self):
         self.start_plugin()
         connection = self.accept()
         connection.wait(lambda: connection.registered)
@@ -308,7 +306,7 @@ class Life(NriCase):
 
 
 class Missed(NriCase):
-    def test_containers_without_their_grant_are_named(self):
+    def test_reports_containers_without_grant(self):
         pods = [self.asking("mlx5_0"), nri.pod("pod2")]
         containers = [self.member("c1", state=3), nri.container("c2", "pod2", state=3),
                       self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
@@ -321,13 +319,13 @@ class Missed(NriCase):
             self.assertNotIn(other, read(self.log))
         self.assertEqual(connection.evicted, [])
 
-    def test_they_are_evicted_if_the_administrator_says_so(self):
+    def test_evicts_ungranted_containers_if_configured(self):
         self.configure({**TRUSTING, "nri": {"evict_ungranted": True}})
         connection = self.connect(pods=[self.asking("mlx5_0")], containers=[self.member("c1", state=3)])
         connection.wait(lambda: connection.evicted)
         self.assertEqual(connection.evicted, ["c1"])
 
-    def test_what_left_while_it_was_away_is_returned(self):
+    def test_releases_grants_of_containers_that_ended_while_disconnected(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member("c1"))
         connection.create(self.asking("mlx5_1"), self.member("c2"))
@@ -338,7 +336,7 @@ class Missed(NriCase):
         self.wait_for_holders({"mlx5_1": [["c2"]]})
 
     def age(self, seconds):
-        """The grants are that much older."""
+        """Makes the grants older by this time."""
         for file in os.listdir(self.ledger_directory + "/grants"):
             path = f"{self.ledger_directory}/grants/{file}"
             grant = grant_record.read(path)
@@ -347,8 +345,8 @@ class Missed(NriCase):
     def wait_for_holders(self, wanted):
         wait_for(lambda: self.holders() == wanted, lambda: f"holders {wanted}, not {self.holders()}")
 
-    def test_a_container_that_is_being_created_when_it_connects(self):
-        """The runtime does not name it yet. Two minutes after its grant was made it is asked once more, beside the connection."""
+    def test_keeps_grant_of_container_created_during_synchronize(self):
+        """The runtime does not list it yet. Two minutes after the grant the plugin queries it again over a second connection."""
         connection = self.connect()
         for id, hca in (("c1", "mlx5_0"), ("c2", "mlx5_1")):
             connection.create(self.asking(hca), self.member(id))
@@ -358,7 +356,7 @@ class Missed(NriCase):
             self.age(age)
             again = self.accept()
             again.introduce()
-            again.create(nri.pod("pod2"), self.member("c9"))  # by now it has done what comes after Synchronize
+            again.create(nri.pod("pod2"), self.member("c9"))  # the work after Synchronize is done by now
             self.assertEqual(self.holders(), both)
             if age == 0:
                 again.close()
@@ -372,7 +370,7 @@ class Missed(NriCase):
         with self.assertRaises(TimeoutError):
             self.runtime.accept()
 
-    def test_a_runtime_that_cannot_be_asked_once_more(self):
+    def test_keeps_grants_when_second_query_fails(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member("c1"))
         connection.close()

@@ -1,5 +1,5 @@
-"""rdma-nri in front of runtimes that NRI's own Go package makes, in the versions that Debian has (adaptation/), and in front
-of ours with what came after those: what each side of the protocol may do to the other."""
+"""rdma-nri with runtimes from NRI's own Go package in Debian's versions (adaptation/), and with a scripted runtime for later
+versions of the protocol."""
 import base64
 import glob
 import json
@@ -18,11 +18,11 @@ PEERS = os.environ.get("NRI_PEERS", "")  # directory with runtime-VERSION
 SIZED = os.environ.get("SIZED_PLUGIN", "")
 UNIMPLEMENTED = 12
 SUBSCRIBED = 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400
-VALIDATES = 0x2000  # asked for of NRI 0.12 and later
-REQUEST_TIMEOUT = 2  # seconds, which NRI gives a plugin unless configured otherwise
+VALIDATES = 0x2000  # requested from NRI 0.12 and later
+REQUEST_TIMEOUT = 2  # seconds, NRI's default
 CLOSED = 3  # exit code of sized-plugin when the runtime has closed the connection
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
-TREE_OF_MANY = 200  # HCAs, whose adjustment is longer than a reader's first 4096 bytes
+TREE_OF_MANY = 200  # HCAs: the adjustment is longer than the first 4096 bytes of a reader
 
 
 def pod(id="pod1", wish=None, **annotations):
@@ -32,7 +32,7 @@ def pod(id="pod1", wish=None, **annotations):
             "annotations": {key.replace("__", "/"): value for key, value in annotations.items()}}
 
 
-# Of the node's network namespace: it has a grant of its own.
+# A container in the node's network namespace owns its grant.
 def container(id="c1", pod_id="pod1", devices=(), state="CONTAINER_CREATED", **more):
     return {"id": id, "podSandboxId": pod_id, "name": id, "state": state,
             "mounts": [{"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}],
@@ -41,7 +41,7 @@ def container(id="c1", pod_id="pod1", devices=(), state="CONTAINER_CREATED", **m
 
 
 def content(value):
-    """Without what has nothing in it: NRI's package passes empty messages on."""
+    """Removes empty messages, which NRI's package passes on."""
     if isinstance(value, dict):
         value = {key: content(part) for key, part in value.items()}
         return {key: part for key, part in value.items() if part is not None} or None
@@ -49,11 +49,11 @@ def content(value):
 
 
 class Refused(Exception):
-    """What the runtime's caller is told: no container."""
+    """The error that the runtime's caller gets: no container is created."""
 
 
 class GoRuntime:
-    """A runtime of NRI's own package, that does what it is told."""
+    """A runtime from NRI's own package that executes commands."""
 
     def __init__(self, case, version, *directories):
         program = f"{PEERS}/runtime-{version}"
@@ -93,12 +93,12 @@ class AdaptationCase(test_nri.NriCase):
 
     def setUp(self):
         super().setUp()
-        self.runtime.stop()  # its path is what the plugin is told
+        self.runtime.stop()  # the plugin needs its path
         os.unlink(self.runtime.path)
         self.go = GoRuntime(self, self.version)
 
     def begin(self, *options, plugins=1):
-        """The runtime, and that many plugins that it has told of everything."""
+        """Starts the runtime and this number of plugins, and waits until they are synchronized."""
         self.syncs = self.go.do("start")["syncs"]
         for _ in range(plugins):
             self.start_plugin(*options)
@@ -112,15 +112,15 @@ class AdaptationCase(test_nri.NriCase):
         return {device["path"] for device in answer["adjustment"].get("linux", {}).get("devices", ())}
 
     def hold(self, hca="mlx5_0"):
-        """Somebody has the HCA's lock; the answer is a function that gives it back."""
+        """Locks the HCA. Returns a function that releases the lock."""
         self.go.create(pod(wish=hca), container("c0"))
         return self.hold_lock(hca)
 
 
 class Conformance:
-    # --- what containers get
+    # --- grants
 
-    def test_what_becomes_of_config_json(self):
+    def test_runtime_applies_adjustment_to_config_json(self):
         self.begin()
         spec = self.go.create(pod(wish="mlx5_0,mlx5_2"), container())["spec"]
         devices = {device["path"]: (device["major"], device["minor"]) for device in spec["linux"]["devices"]}
@@ -133,11 +133,11 @@ class Conformance:
         self.assertRegex(spec["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]], "mlx5_2": [["c1"]]})
 
-    def test_nothing_is_asked(self):
+    def test_ignores_container_without_request(self):
         self.begin()
         self.assertEqual(content(self.go.create(pod(), container())["adjustment"]), None)
 
-    def test_pod_events(self):
+    def test_grants_and_releases_by_pod_events(self):
         self.begin()
         wish = pod(wish="mlx5_1")
         for event in ("run-pod", "stop-pod", "remove-pod"):
@@ -149,7 +149,7 @@ class Conformance:
         self.go.do("remove", Pod=wish, Container=container())
         self.assertEqual(self.holders(), {})
 
-    def test_a_refusal_fails_the_container_and_the_plugin_stays(self):
+    def test_refusal_fails_container_but_not_connection(self):
         self.begin()
         with self.assertRaisesRegex(Refused, "mlx5_9"):
             self.go.create(pod(wish="mlx5_9"), container())
@@ -157,7 +157,7 @@ class Conformance:
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
         self.assertNotIn("trying again", read(self.log))
 
-    def test_a_device_that_the_container_has(self):
+    def test_leaves_out_device_of_container(self):
         self.begin()
         given = container(devices=[("/dev/infiniband/uverbs1", 231, 193)])
         self.assertEqual(self.names(self.go.create(pod(), given)), {"/dev/infiniband/rdma_cm"})
@@ -166,15 +166,15 @@ class Conformance:
         self.begin("--index", first)
         self.start_plugin("--index", second)
         self.joined()
-        # NRI refuses the container when two plugins set the same.
+        # NRI refuses a container if two plugins set the same item.
         answer = self.go.create(pod(wish="mlx5_0", **{"rdma-init.io__mode": "exclusive"}), container())
         self.assertEqual(self.names(answer), {"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"})
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
 
-    def test_two_instances_during_an_upgrade(self):
+    def test_two_instances_during_upgrade_book_once(self):
         self.two_instances("10", "11")
 
-    def test_two_instances_with_one_index(self):
+    def test_two_instances_with_one_index_book_once(self):
         self.two_instances("10", "10")
 
     # --- lengths
@@ -183,29 +183,29 @@ class Conformance:
         self.syncs = self.go.do("start")["syncs"]
         return self.start([SIZED, self.runtime.path, *events])
 
-    def test_answers_around_the_first_read_and_far_beyond(self):
+    def test_sends_answers_of_all_lengths(self):
         self.start_sized()
         self.joined()
-        # With their header of 10 bytes: one byte less than Go's reader takes at once, just as much, and more.
+        # With their header of 10 bytes: one byte less than Go's reader reads at once, the same length, and more.
         for size in (4085, 4086, 4087, 10000, 3 << 20, 4096, 100):
             answer = self.go.create(pod(), container(annotations={"test/size": str(size)}))
             [(key, value)] = answer["adjustment"]["annotations"].items()
             # Response, CreateContainerResponse, ContainerAdjustment, its map's entry
             self.assertEqual(len(nri.text(2, nri.text(1, nri.texts(2, {key: value})))), size)
-        # More than ttrpc takes: an error, and no end of the connection.
+        # More than ttrpc accepts: an error, but the connection stays.
         with self.assertRaises(Refused):
             self.go.create(pod(), container(annotations={"test/size": str(5 << 20)}))
         self.go.create(pod(), container(annotations={"test/size": "4087"}))
 
-    def test_a_long_answer_of_rdma_nri(self):
+    def test_sends_long_adjustment(self):
         self.make_tree(TREE_OF_MANY)
         self.begin()
         answer = self.go.create(pod(wish="all"), container())
         self.assertGreater(answer["size"], 4096)
         self.assertGreaterEqual(len(self.names(answer)), TREE_OF_MANY)
 
-    def test_more_to_synchronize_than_one_message_takes(self):
-        """NRI 0.6.1 sends 6 MB at once, newer ones in parts."""
+    def test_synchronizes_more_than_one_message(self):
+        """NRI 0.6.1 sends 6 MB at once, newer versions send parts."""
         long = {"annotations": {"padding": "x" * 30000}, "state": "CONTAINER_RUNNING"}
         containers = [container(f"c{i}", f"pod{i}", **long) for i in range(200)]
         self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
@@ -214,27 +214,27 @@ class Conformance:
         self.until_said("(c199) requests RDMA devices but has no grant")
         self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
 
-    # --- what goes wrong
+    # --- failures
 
-    def test_events_that_nobody_has(self):
+    def test_runtime_refuses_unknown_events(self):
         plugin = self.start_sized("4", "20")
         self.assertEqual(plugin.wait(30), CLOSED)
         self.go.until_said("invalid plugin events")
 
-    def test_no_event_is_no_wish_for_all(self):
-        """A mask of 0 means all: the library sends an error instead."""
+    def test_refuses_subscription_to_no_event(self):
+        """A mask of 0 means all events: the library sends an error instead."""
         plugin = self.start_sized("none")
         self.assertEqual(plugin.wait(30), CLOSED)
         self.go.until_said("subscribes to no event")
 
-    def test_an_index_that_is_none(self):
-        """NRI refuses it at registration; rdma-nri before."""
+    def test_refuses_invalid_index(self):
+        """rdma-nri refuses it before NRI would at registration."""
         for index in ("5", "ab", "100"):
             plugin = self.start_plugin("--index", index)
             self.assertNotIn(plugin.wait(30), (0, None))
         self.assertIn("two digits", read(self.log))
 
-    def test_an_error_in_time_rather_than_a_late_answer(self):
+    def test_answers_with_error_before_timeout(self):
         self.begin()
         release = self.hold()
         with self.assertRaisesRegex(Refused, "did not finish within the runtime's request timeout"):
@@ -243,9 +243,9 @@ class Conformance:
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2, "it is still asked")
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
 
-    def test_late_all_the_same(self):
-        """The whole process hangs: NRI makes the container without it, and closes the connection. It comes back, and
-        says which containers it missed."""
+    def test_reconnects_after_late_answer(self):
+        """The whole process hangs: NRI creates the container without it and closes the connection. The plugin reconnects and
+        reports the containers that it missed."""
         self.begin()
         wish = pod(wish="mlx5_0")
         self.plugin.send_signal(signal.SIGSTOP)
@@ -257,11 +257,11 @@ class Conformance:
         self.plugin.send_signal(signal.SIGCONT)
         self.joined()
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
-        # Either it still took the request that nobody waited for, or it says that c1 has no grant.
+        # Either it granted after the timeout, or it reports that c1 has no grant.
         if "mlx5_0" not in self.holders():
             self.until_said("(c1) requests RDMA devices but has no grant")
 
-    def test_killed_in_a_request(self):
+    def test_recovers_after_kill_during_request(self):
         self.begin()
         release = self.hold()
         self.kill_soon()
@@ -275,7 +275,7 @@ class Conformance:
         self.joined()
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container("c1")))), 2)
 
-    def test_the_runtime_restarts(self):
+    def test_reconnects_after_restart_of_runtime(self):
         self.begin()
         self.go.create(pod(wish="mlx5_0"), container())
         self.go.end()
@@ -287,15 +287,15 @@ class Conformance:
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
 
-    # --- requests as tracing runtimes send them, and such as NRI's package sends none of
+    # --- requests of runtimes with tracing, and requests that NRI's package never sends
 
-    def test_metadata_of_tracing(self):
+    def test_ignores_metadata_of_tracing(self):
         self.begin()
         metadata = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa-01"}
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container(), Metadata=metadata))), 2)
 
     def raw(self):
-        """A connection of which every call is ours, before the plugin is told that it is registered."""
+        """A scripted connection before the plugin's registration is answered."""
         self.start_plugin()
         self.go.do("raw-accept")
         self.assertEqual(self.go.do("raw-registered")["registered"], ["10", "rdma"])
@@ -304,14 +304,14 @@ class Conformance:
         answer = self.go.do("raw-call", Service=service, Method=method, Payload=base64.b64encode(payload).decode())
         return base64.b64decode(answer.get("payload") or "")
 
-    def test_configured_before_it_knows_that_it_is_registered(self):
+    def test_accepts_configure_before_answer_to_registration(self):
         self.raw()
         self.assertEqual(nri.first(self.call("Configure", nri.text(2, "containerd")), 2, 0), SUBSCRIBED)
         self.go.do("raw-answer")
         self.call("Synchronize")
         self.until_said("registered as 10-rdma")
 
-    def test_a_method_or_service_that_is_none(self):
+    def test_refuses_unknown_method_or_service(self):
         self.raw()
         self.go.do("raw-answer")
         self.call("Configure", nri.text(2, "containerd"))
@@ -326,7 +326,7 @@ class Conformance:
 
     # --- started by the runtime
 
-    def test_pre_installed(self):
+    def test_runs_when_started_by_runtime(self):
         plugins, configs = self.work + "/plugins", self.work + "/conf.d"
         seen = self.work + "/seen"
         write(plugins + "/05-rdma", f"""#!/bin/sh
@@ -350,7 +350,7 @@ exec {NRI} {" ".join(self.places())}
         wait_for(lambda: not self.running(), "its end with its runtime")
 
     def running(self):
-        """A plugin with this test's ledger."""
+        """Starts a plugin with this test's ledger."""
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
                 with open(path, "rb") as file:
@@ -370,7 +370,7 @@ class Adaptation080(Conformance, AdaptationCase):
 
 
 class NewConnection(nri.Connection):
-    """As NRI 0.12: says its version and timeouts, sends metadata, and answers a registration when it likes to."""
+    """As NRI 0.12: sends its version, timeouts and metadata, and answers a registration at any time."""
 
     def __init__(self, connected, answer_at_once=True):
         self.answer_at_once = answer_at_once
@@ -393,7 +393,7 @@ class NewConnection(nri.Connection):
         self.send(nri.RUNTIME, self.registration[0], nri.RESPONSE, b"")
 
     def code_of(self, method, payload=b"", service=PLUGIN_SERVICE):
-        """The status code of an answer; 0: success."""
+        """Returns the status code of an answer; 0: success."""
         stream = self.stream
         self.stream += 2
         metadata = nri.text(5, nri.text(1, "traceparent") + nri.text(2, "00-0af7651916cd43dd8448eb211c80319c-00f067aa-01"))
@@ -409,7 +409,7 @@ class NewConnection(nri.Connection):
 
 
 class Newer(test_nri.NriCase):
-    """What NRI 0.12 does and Debian's versions do not."""
+    """Behaviour of NRI 0.12 that Debian's versions lack."""
 
     def accept(self, **options):
         self.start_plugin()
@@ -424,21 +424,21 @@ class Newer(test_nri.NriCase):
         connection.synchronize()
         return connection
 
-    def test_each_tells_its_version(self):
+    def test_exchanges_versions(self):
         connection = self.accept()
         self.assertRegex(connection.registration[1], r"^v0\.12\.\d+$")
         self.assertRegex(connection.registered[1], "^[A-Za-z0-9_.+-]+$")
         connection.configure()
         self.until_said("NRI v0.12.1; a request may take 2000 ms")
 
-    def test_configured_before_it_knows_that_it_is_registered(self):
+    def test_accepts_configure_before_answer_to_registration(self):
         connection = self.accept(answer_at_once=False)
         self.assertEqual(connection.configure(), SUBSCRIBED | VALIDATES)
         connection.answer_registration()
         connection.synchronize()
         self.until_said("registered as 10-rdma")
 
-    def test_every_event_has_a_method(self):
+    def test_accepts_method_of_each_event(self):
         connection = self.introduced()
         pod_data, member = self.asking("mlx5_0"), self.member()
         both = nri.text(1, pod_data) + nri.text(2, member)
@@ -454,8 +454,8 @@ class Newer(test_nri.NriCase):
         for method in ("RemoveContainer", "StopPodSandbox", "RemovePodSandbox"):
             self.assertEqual(connection.code_of(method, both if "Container" in method else nri.text(1, pod_data)), 0, method)
 
-    def test_what_it_has_no_method_for(self):
-        """The runtime then sends a StateChange, or goes on without."""
+    def test_refuses_unknown_methods(self):
+        """The runtime then sends a StateChange, or continues without the plugin."""
         connection = self.introduced()
         pod_data = nri.text(1, nri.pod("pod1"))
         for method in ("UpdatePodSandbox", "PostUpdatePodSandbox", "NoSuchMethod"):
@@ -465,9 +465,9 @@ class Newer(test_nri.NriCase):
         self.assertEqual(connection.code_of("StateChange", after_update), 0)
         self.assertEqual(len(connection.create(self.asking("mlx5_0"), self.member())["devices"]), 2)
 
-    def test_fields_that_are_new(self):
+    def test_ignores_new_fields(self):
         connection = self.introduced()
-        # Of Container: times, exit code, status, CDI devices, user, image.
+        # Fields of Container: times, exit code, status, CDI devices, user, image.
         new = (nri.number(14, 1 << 60) + nri.number(15, 1 << 60) + nri.number(17, 1) + nri.text(18, "reason") +
                nri.text(19, "message") + nri.text(20, nri.text(1, "nvidia.com/gpu=0")) +
                nri.text(21, nri.number(1, 1000) + nri.number(2, 1000) + nri.number(3, 44)) +
@@ -475,12 +475,12 @@ class Newer(test_nri.NriCase):
         got = connection.create(self.asking("mlx5_0"), self.member() + new)
         self.assertEqual(len(got["devices"]), 2)
 
-    def test_limits_that_a_container_has_are_told(self):
+    def test_reads_limits_of_container(self):
         connection = self.introduced()
         limits = [("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)]
         self.assertEqual(connection.create(self.asking("mlx5_0"), self.member(rlimits=limits))["rlimits"], {})
 
-    def test_synchronize_in_parts(self):
+    def test_synchronizes_in_parts(self):
         connection = self.accept()
         connection.configure()
         connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],

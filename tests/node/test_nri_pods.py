@@ -1,5 +1,5 @@
-"""rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
-are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+"""rdma-nri and the rails of pods: netdevs move into a pod's network namespace when it starts, and are restored when it stops. RDMA
+devices are a file tree; netdevs, addresses, routes and rules are the kernel's."""
 import contextlib
 import os
 import subprocess
@@ -35,7 +35,7 @@ class Pods(test_network.Rails):
         self.until(lambda: len(self.record()) == number, f"{number} records")
 
     def begin(self):
-        """A plugin's connection, and a pod."""
+        """Returns a plugin's connection, and a pod."""
         self.use()
         return self.start_plugin(), self.pod()
 
@@ -52,7 +52,7 @@ class Pods(test_network.Rails):
                                  if address["scope"] == "global"]
                 for link in ip_json("addr", pod=pod) if link["ifname"] != "lo"}
 
-    def test_a_pod_has_its_rails_before_its_first_container(self):
+    def test_adds_rails_before_first_container(self):
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         self.assertEqual(self.rails_in(pod), {f"net{rail + 1}": [f"10.{rail}.1.1/16"] for rail in range(4)})
@@ -67,8 +67,8 @@ class Pods(test_network.Rails):
         self.assert_pod_as_before(pod)
         self.assert_as_before()
 
-    def test_a_pod_whose_namespace_is_gone_when_it_stops(self):
-        """As containerd 1.7 tells it."""
+    def test_releases_pod_after_end_of_its_namespace(self):
+        """In containerd 1.7's order of events."""
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         runtime.create(self.sandbox(pod), self.member(pod))
@@ -77,8 +77,8 @@ class Pods(test_network.Rails):
         self.assertEqual(self.record(), [])
         self.assert_as_before()
 
-    def test_a_container_whose_create_failed_leaves_with_the_next_try(self):
-        """What failed below NRI: the runtime tells nothing more of it, and the kubelet creates it again by another id."""
+    def test_next_attempt_releases_container_of_failed_create(self):
+        """A creation that failed after NRI: the runtime reports nothing, and the kubelet creates the container with another id."""
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         beside = self.member(pod, "beside")
@@ -93,14 +93,14 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
     def users(self):
-        """Of all grants, as the ledger records them."""
+        """Returns all grants as the ledger records them."""
         users = []
         for name in os.listdir(self.ledger_directory + "/grants"):
             users += grant_record.read(f"{self.ledger_directory}/grants/{name}")["users"]
         return users
 
-    def test_a_pod_whose_end_the_runtime_does_not_tell(self):
-        """As containerd that was started anew since the pod was; and a plugin that was."""
+    def test_releases_pod_without_report_of_runtime(self):
+        """As containerd, and the plugin, that were restarted after the start of the pod."""
         self.use()
         runtime = self.start_plugin()
         first, second = self.pod("first"), self.pod("second")
@@ -117,7 +117,7 @@ class Pods(test_network.Rails):
         self.wait_for_records(0)
         self.assert_as_before()
 
-    def test_events_of_runtimes_before_0_12(self):
+    def test_accepts_events_of_runtimes_before_0_12(self):
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, "2"), dedicated=False)
         self.assertEqual(len(self.rails_in(pod)), 2)
@@ -125,7 +125,7 @@ class Pods(test_network.Rails):
         runtime.event("RemovePodSandbox", self.sandbox(pod, "2"), dedicated=False)
         self.assert_as_before()
 
-    def test_the_nodes_own_netdev_moves_and_comes_back(self):
+    def test_moves_and_restores_netdev_of_node(self):
         self.use("exclusive", addresses=False)
         runtime = self.start_plugin()
         pod = self.pod()
@@ -136,14 +136,14 @@ class Pods(test_network.Rails):
         runtime.event("StopPodSandbox", self.sandbox(pod, "mlx5_1"))
         self.assert_as_before()
 
-    def test_a_pod_that_asks_for_nothing(self):
+    def test_ignores_pod_without_request(self):
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, None))
         self.assertEqual(self.rails_in(pod), {})
         runtime.event("StopPodSandbox", self.sandbox(pod, None))
         self.assert_as_before()
 
-    def test_a_pod_in_the_nodes_namespace_gets_nodes_only(self):
+    def test_grants_only_nodes_in_namespace_of_node(self):
         self.use()
         runtime = self.start_plugin()
         pod = nri.pod("host", {"rdma-init.io/devices": "1"})
@@ -155,8 +155,8 @@ class Pods(test_network.Rails):
         runtime.event("StopContainer", pod, nri.container("c1", "host", network=False))
         self.assert_as_before()
 
-    def test_a_refusal_fails_the_containers_and_leaves_nothing(self):
-        """Not the pod: containerd 2.1.9 leaves the sandbox of a refused pod running."""
+    def test_refusal_fails_containers_and_leaves_nothing(self):
+        """The pod itself is not refused: containerd 2.1.9 leaves the sandbox of a refused pod running."""
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, "mlx5_9"))
         self.assertRegex(read(self.log), "pod team-a/pod.*: .*mlx5_9")
@@ -165,7 +165,7 @@ class Pods(test_network.Rails):
         self.assert_pod_as_before(pod)
         self.assert_as_before()
 
-    def test_rails_that_failed_with_the_pod_come_with_its_first_container(self):
+    def test_adds_failed_rails_with_first_container(self):
         self.use("exclusive", addresses=False)
         runtime = self.start_plugin()
         first, second = self.pod(), self.pod("second")
@@ -178,7 +178,7 @@ class Pods(test_network.Rails):
         runtime.event("StopPodSandbox", self.sandbox(second, "mlx5_1"))
         self.assert_as_before()
 
-    def test_killed_while_a_pod_starts(self):
+    def test_recovers_after_kill_during_start_of_pod(self):
         self.use()
         for delay in (0.002, 0.01, 0.02, 0.04):
             runtime = self.start_plugin()
@@ -193,7 +193,7 @@ class Pods(test_network.Rails):
             self.recover()
             self.assert_as_before()
 
-    def test_an_ipam_plugin_is_told_the_pod(self):
+    def test_passes_pod_to_ipam_plugin(self):
         leases = self.use_ipam_for_pods()
         runtime = self.start_plugin()
         pod = self.pod()
@@ -208,7 +208,7 @@ class Pods(test_network.Rails):
         self.assertEqual(os.listdir(leases), [])
         self.assert_as_before()
 
-    def test_an_ipam_plugin_is_told_the_pod_by_whoever_takes_it_back(self):
+    def test_recover_passes_pod_to_ipam_plugin(self):
         leases = self.use_ipam_for_pods()
         runtime = self.start_plugin()
         pod = self.pod()
@@ -221,7 +221,7 @@ class Pods(test_network.Rails):
         self.assertEqual(os.listdir(leases), [])
         self.assert_as_before()
 
-    def test_a_pod_that_ends_while_the_plugin_is_away(self):
+    def test_releases_pod_that_ends_while_disconnected(self):
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         self.kill()
@@ -232,7 +232,7 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
 
-# The tests of its base are those of test_network.py.
+# Without this, the tests of the base class would run here too: they belong to test_network.py.
 for inherited in dir(test_network.Rails):
     if inherited.startswith("test_"):
         setattr(Pods, inherited, None)

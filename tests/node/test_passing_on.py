@@ -1,4 +1,4 @@
-"""What rdma-runtime hands on to the runtime behind it: everything, as it came."""
+"""rdma-runtime passes its whole process state on to the runtime, unchanged."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ GUARD = "RDMA_RUNTIME_GUARD"
 
 
 def lines(path):
-    """The JSON lines of a log."""
+    """Returns the JSON lines of a log."""
     return [json.loads(line) for line in read(path).splitlines()]
 
 
@@ -23,7 +23,7 @@ class PassingOn(harness.Case):
         self.settings = {"ledger": self.work + "/ledger", "runtimes": [self.fake()]}
 
     def fake(self, code=0, name="fake-runtime"):
-        """A runtime that writes itself down."""
+        """A runtime that records its arguments and state."""
         return write_recorder(f"{self.work}/bin/{name}", self.record_path, code)
 
     def environment(self, **more):
@@ -39,7 +39,7 @@ class PassingOn(harness.Case):
     def was_started(self):
         return os.path.exists(self.record_path)
 
-    def test_arguments_environment_and_directory(self):
+    def test_passes_arguments_environment_and_directory(self):
         arguments = ["--root", "/r", "--log", "/l", "state", "", "a b", "création", "--", "\t*"]
         self.given(self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work))
         record = self.record()
@@ -50,23 +50,23 @@ class PassingOn(harness.Case):
         self.assertEqual(record["env"], self.environment(EMPTY="", ODD="a=b\nc"))
         self.assertEqual(record["cwd"], self.work)
 
-    def test_it_is_the_same_process(self):
+    def test_becomes_runtime_in_same_process(self):
         process = self.start([RUNTIME, "state", "x"], env=self.environment())
         self.assertEqual(process.wait(harness.DEADLINE), 0)
         self.assertEqual(self.record()["pid"], process.pid)
 
-    def test_outputs_and_exit_code_are_the_runtimes(self):
+    def test_passes_output_and_exit_code(self):
         self.settings["runtimes"] = [self.fake(code=42)]
         for command in (["features"], ["list"], []):
             done = self.call(*command)
             self.assertEqual((done.returncode, done.stdout, done.stderr),
                              (42, "output of the runtime\n", "errors of the runtime\n"))
 
-    def test_standard_input(self):
+    def test_passes_standard_input(self):
         self.given(self.call("read-stdin", input="what the engine writes\n"))
         self.assertEqual(self.record()["stdin"], "what the engine writes\n")
 
-    def test_descriptors_are_kept_and_none_is_added(self):
+    def test_passes_descriptors_and_adds_none(self):
         bundle = self.bundle()
         read_end, write_end = os.pipe()
         try:
@@ -79,14 +79,14 @@ class PassingOn(harness.Case):
             os.close(read_end)
             os.close(write_end)
 
-    def test_closed_standard_descriptors_stay_closed(self):
+    def test_keeps_closed_standard_descriptors_closed(self):
         bundle = self.bundle("{")
         script = 'exec "$0" "$@" 0<&- 1>&- 2>&-'
         done = harness.run(["sh", "-c", script, RUNTIME, "create", "--bundle", bundle, "x"], env=self.environment())
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(read(bundle + "/config.json"), "{")  # the message did not go into it
+        self.assertEqual(read(bundle + "/config.json"), "{")  # the message was not written into it
 
-    def test_signals_and_umask_are_kept(self):
+    def test_passes_signals_and_umask(self):
         def prepare(disposition):
             def prepare_child():
                 os.umask(0o27)
@@ -94,7 +94,7 @@ class PassingOn(harness.Case):
                 signal.signal(signal.SIGXFSZ, disposition)
             return prepare_child
         for disposition, ignored in ((signal.SIG_DFL, []), (signal.SIG_IGN, [signal.SIGPIPE, signal.SIGXFSZ])):
-            # A shell, because Python changes both when it starts.
+            # A shell, because Python changes both at its start.
             look = f"grep SigIgn /proc/self/status >{self.record_path}; umask >>{self.record_path}"
             self.settings["runtimes"] = [write(self.work + "/bin/signals", f"#!/bin/sh\n{look}\n", 0o755)]
             self.call("state", "x", preexec_fn=prepare(disposition), restore_signals=False)
@@ -103,7 +103,7 @@ class PassingOn(harness.Case):
                      if int(mask.split()[1], 16) >> (number - 1) & 1]
             self.assertEqual((found, umask), (ignored, "0027"))
 
-    def test_version_and_help_say_who_is_in_front(self):
+    def test_adds_its_name_to_version_and_help(self):
         done = self.call("--version")
         first, rest = done.stdout.split("\n", 1)
         self.assertRegex(first, r"^rdma-runtime \d+\.\d+\.\d+$")
@@ -114,39 +114,39 @@ class PassingOn(harness.Case):
         self.assertTrue(done.stdout.endswith("output of the runtime\n"))
         self.assertEqual(self.call("create", "--help").stdout, "output of the runtime\n")
 
-    # --- which runtime
+    # --- choice of the runtime
 
-    def test_a_name_is_looked_for_in_the_path_and_never_found_in_itself(self):
-        """Installed under the runtime's own name, in front of it in $PATH."""
+    def test_searches_name_in_path_and_skips_itself(self):
+        """Installed under the runtime's name, before the runtime in $PATH."""
         self.settings["runtimes"] = ["fake-runtime"]
         os.makedirs(self.work + "/first")
         os.symlink(RUNTIME, self.work + "/first/fake-runtime")
         self.given(self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"}))
         self.assertEqual(self.record()["argv"][0], self.work + "/bin/fake-runtime")
 
-    def test_no_runtime(self):
+    def test_reports_missing_runtime(self):
         self.settings["runtimes"] = ["no-such-runtime"]
         self.failed("no-such-runtime", "--log", self.json_log, "--log-format", "json", "state", "x")
         self.assertEqual([line["level"] for line in lines(self.json_log)], ["error"])
 
     def failed(self, words, *arguments, **settings):
-        """By rdma-runtime itself, which says so."""
+        """The message comes from rdma-runtime."""
         done = self.call(*arguments, **settings)
         self.assertEqual(done.returncode, 1)
         self.assertIn(words, done.stderr)
         return done
 
-    def test_a_runtime_that_cannot_be_started(self):
+    def test_reports_runtime_that_cannot_be_executed(self):
         self.settings["runtimes"] = [write(self.work + "/broken", "#!/no/such/interpreter\n", 0o755)]
         self.failed("broken", "state", "x")
 
-    def test_a_wrapper_that_leads_back_is_noticed(self):
-        """Another wrapper finds this one under the name of the runtime."""
+    def test_detects_wrapper_that_executes_it_again(self):
+        """Another wrapper finds rdma-runtime under the runtime's name."""
         other = write(self.work + "/wrapper", f'#!/bin/sh\nexec {RUNTIME} "$@"\n', 0o755)
         self.settings["runtimes"] = [other]
         self.failed("leads back", "state", "x")
 
-    def test_the_mark_of_another_process_is_no_loop(self):
+    def test_ignores_guard_variable_of_another_process(self):
         self.given(self.call("state", "x", env={GUARD: "1.1"}))
         self.assertNotEqual(self.record()["env"][GUARD], "1.1")
 
@@ -156,7 +156,7 @@ class PassingOn(harness.Case):
         return os.path.dirname(write(self.work + "/bundle/config.json", text or {"ociVersion": "1.0.2", **config}))
 
     def became(self, *command, root="/r"):
-        """The runtime that a command went to, and the warnings."""
+        """Returns the runtime that a command reached, and the warnings."""
         for path in (self.json_log, self.record_path):
             if os.path.exists(path):
                 os.remove(path)
@@ -170,7 +170,7 @@ class PassingOn(harness.Case):
     def break_configuration(self):
         self.settings["config"] = write(self.work + "/etc/config.json", {"unknown": 1})
 
-    def test_a_container_keeps_the_runtime_that_made_it(self):
+    def test_container_keeps_runtime_that_created_it(self):
         for first, second in (("first", "second"), ("crun", "runc"), ("runc", "crun")):
             self.settings["runtimes"] = [self.fake(name=first)]
             self.assertEqual(self.became("create", "--bundle", self.bundle(), "x" + first), (first, ""))
@@ -183,12 +183,12 @@ class PassingOn(harness.Case):
             self.assertEqual(self.became("state", "x" + first), (first, ""), "the delete may have failed")
             self.assertEqual(self.became("create", "--bundle", self.bundle(), "y" + first), (second, ""))
 
-    def test_an_id_that_another_runtime_has(self):
+    def test_refuses_id_that_another_runtime_has(self):
         root = self.work + "/root"
         os.makedirs(root + "/x")
         self.settings["runtimes"] = [self.fake(name="runc")]
         create = ["create", "--bundle", self.bundle(), "x"]
-        for _ in range(2):  # the runtime itself refuses what it has already
+        for _ in range(2):  # the runtime itself refuses an existing id
             self.assertEqual(self.became(*create, root=root), ("runc", ""))
         self.settings["runtimes"] = [self.fake(name="crun")]
         self.failed("bin/runc` made", "--root", root, *create)
@@ -196,7 +196,7 @@ class PassingOn(harness.Case):
         self.assertEqual(self.became(*create, root=root), ("crun", ""))
         self.assertEqual(self.became("state", "x", root=root), ("crun", ""))
 
-    def test_records_go_with_their_containers(self):
+    def test_removes_records_of_ended_containers(self):
         root = self.work + "/root"
         self.settings["runtimes"] = [self.fake(name="runc")]
         self.became("delete", "--force", "never", root=root)
@@ -210,13 +210,13 @@ class PassingOn(harness.Case):
             self.became("delete", name, root=root)
             self.assertEqual((len(self.records()), len(self.records("ending"))), (left, 1))
             os.rmdir(f"{root}/{name}")
-        # It ends without a delete.
+        # The container ends without a delete.
         self.became("run", "--bundle", self.bundle(), "d", root=root)
         self.became("create", "--bundle", self.bundle(), "e", root=root)
         self.became("delete", "e", root=root)
         self.assertEqual((self.records(), self.records("ending")), ([], []))
 
-    def test_a_configuration_that_cannot_be_read(self):
+    def test_uses_last_runtime_when_configuration_is_invalid(self):
         """An unknown key must not turn crun into runc."""
         self.settings["runtimes"] = [self.fake(name="crun")]
         self.settings["engine"] = "runc"
@@ -235,15 +235,15 @@ class PassingOn(harness.Case):
         self.failed("unknown", *create, "asks")
         self.assertFalse(self.was_started())
 
-    def test_no_configuration_was_ever_read(self):
+    def test_fails_without_any_readable_configuration(self):
         self.break_configuration()
         done = self.call("create", "--bundle", self.bundle(), "x")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"^rdma-runtime: error: no configuration was read since the node started that names a "
-                         r"runtime: .*/etc/config.json:1: `unknown`: unknown key; remedy: .+\n$")
+        self.assertRegex(done.stderr, r"^rdma-runtime: error: no runtime is known: no configuration was readable since the node "
+                         r"started: .*/etc/config.json:1: `unknown`: unknown key; remedy: .+\n$")
         self.assertFalse(self.was_started())
 
-    def test_a_ledger_that_cannot_be_written(self):
+    def test_warns_about_read_only_ledger(self):
         self.settings["ledger"] = write(self.work + "/file", "")
         runtime, warning = self.became("create", "--bundle", self.bundle(), "x")
         self.assertEqual(runtime, "fake-runtime")
@@ -252,7 +252,7 @@ class PassingOn(harness.Case):
 
     # --- errors
 
-    def test_errors_go_to_the_log_and_to_stderr(self):
+    def test_writes_errors_to_log_and_stderr(self):
         bundle = self.bundle('{"annotations": {"a": "\x01\\u0000\u2028"}, "a')
         write(self.json_log, '{"level":"info","msg":"before"}\n')
         done = self.call("--log", self.json_log, "--log-format", "json", "create", "--bundle", bundle, "x")
@@ -263,19 +263,19 @@ class PassingOn(harness.Case):
         self.assertRegex(entries[1]["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertIn(entries[1]["msg"].removeprefix("rdma-runtime: "), done.stderr)
 
-    def test_a_text_log_gets_text(self):
+    def test_writes_text_to_text_log(self):
         bundle = self.bundle("{")
         log = self.work + "/log"
         self.assertEqual(self.call("--log", log, "create", "--bundle", bundle, "x").returncode, 1)
         self.assertRegex(read(log), r'^time="[^"]+" level=error msg="rdma-runtime: .*"\n$')
 
-    def test_a_log_that_nobody_can_write_or_reads(self):
+    def test_ignores_log_that_cannot_be_written(self):
         bundle = self.bundle("{")
         os.mkfifo(self.work + "/pipe")
         for log in (self.work + "/missing/log", self.work + "/pipe", self.work):
             self.failed("config.json", "--log", log, "create", "--bundle", bundle, "x")
 
-    def test_without_a_bundle_the_runtime_says_so(self):
+    def test_runtime_reports_missing_bundle(self):
         for arguments in (["create", "--bundle", self.work + "/missing", "x"], ["run", "x"], ["create"]):
             done = self.call(*arguments, cwd=self.work)
             self.assertEqual((done.returncode, done.stderr), (0, "errors of the runtime\n"))

@@ -1,5 +1,5 @@
-"""rdma-runtime in front of runc and of crun: what a container gets that the wrapper alone was told about, and what its
-`exec` gets. The node, the bundles and what watches over them are those of the container tests."""
+"""rdma-runtime with runc and crun: grants of containers without any other configuration, and of their `exec`. Node, bundles and
+checks are those of the container tests."""
 import json
 import os
 
@@ -24,7 +24,7 @@ class WrappedRuntime(RuntimeTests):
 
     # --- create and run
 
-    def test_run_gives_what_was_asked_for(self):
+    def test_run_grants_requested_hcas(self):
         bundle = self.bundle(asks="mlx5_0,mlx5_1", netns=False)
         bundle.config["x-unknown"] = {"big": 18446744073709551615, "negative": -9223372036854775808, "deep": [[[{}]]]}
         bundle.config["process"]["rlimits"] = [{"type": "RLIMIT_CORE", "soft": 18446744073709551615,
@@ -41,7 +41,7 @@ class WrappedRuntime(RuntimeTests):
         self.assertIn(bundle.config["process"]["rlimits"][0], config["process"]["rlimits"])
         self.assertEqual(set(config["hooks"]), {"poststop"})
 
-    def test_a_container_that_asks_nothing(self):
+    def test_ignores_container_without_request(self):
         for asks in (None, "none"):
             bundle = self.bundle(f"silent-{asks}", asks=asks)
             path = bundle.directory + "/config.json"
@@ -53,7 +53,7 @@ class WrappedRuntime(RuntimeTests):
                              (before.st_ino, before.st_mtime_ns, before.st_ctime_ns))
             self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
 
-    def test_a_refusal_is_in_the_log_and_no_container_is_made(self):
+    def test_logs_refusal_and_creates_no_container(self):
         bundle = self.bundle(asks="mlx5_7")
         log = self.work + "/log.json"
         done = self.runtime.call("--log", log, "--log-format", "json", "create", "--bundle", bundle.directory, bundle.id)
@@ -63,8 +63,8 @@ class WrappedRuntime(RuntimeTests):
         self.assertIn("mlx5_7", last["msg"])
         self.assertFalse(self.runtime.exists(bundle))
 
-    def test_the_same_bundle_again(self):
-        """What the first run added must not be there twice, nor count as given by the engine."""
+    def test_edits_same_bundle_again(self):
+        """Items of the first run must not occur twice, and must not count as the engine's."""
         bundle = self.bundle(asks="1")
         first = self.runtime.report(bundle)
         edited = bundle.written()
@@ -73,22 +73,22 @@ class WrappedRuntime(RuntimeTests):
         self.assertEqual(again, edited)
         self.assertEqual(len(again["linux"]["devices"]), 2)
 
-    def test_the_bundle_is_the_current_directory(self):
+    def test_uses_current_directory_as_bundle(self):
         bundle = self.bundle(asks="mlx5_1")
         done = self.given(self.runtime.call("run", bundle.id, cwd=bundle.directory))
         self.assertEqual(Report(done.stdout).nodes, self.node.expected("uverbs1"))
 
-    def test_a_container_of_the_name_create(self):
+    def test_accepts_container_named_create(self):
         bundle = self.created(self.bundle("create", asks="mlx5_1", args=FOREVER))
-        os.chdir(bundle.directory)  # a directory with a config.json that asks
+        os.chdir(bundle.directory)  # a directory with a config.json that requests HCAs
         self.addCleanup(os.chdir, "/")
         before = os.stat("config.json").st_mtime_ns
         self.assertEqual(self.runtime.state(bundle)["status"], "created")
         self.given(self.runtime.call("start", "create"))
         self.assertEqual(os.stat("config.json").st_mtime_ns, before)
 
-    def test_a_hook_that_verifies_hides_none(self):
-        """As a base specification for rdma-nri has it."""
+    def test_adds_hook_beside_verify(self):
+        """A base specification for rdma-nri has this hook."""
         first, second = (self.bundle(name, asks="mlx5_1", annotations=EXCLUSIVE,
                                      args=FOREVER) for name in ("first", "second"))
         for bundle in (first, second):
@@ -97,7 +97,7 @@ class WrappedRuntime(RuntimeTests):
         self.created(first)
         self.refused(self.runtime.create(second), "mlx5_1")
 
-    def test_a_container_is_its_makers_whatever_the_configuration_says(self):
+    def test_container_keeps_its_runtime_after_change_of_configuration(self):
         bundle = self.started(asks="mlx5_1")
         write(self.config, '{"unknown": 1}')
         self.assertEqual(self.runtime.state(bundle)["status"], "running")
@@ -120,7 +120,7 @@ class WrappedRuntime(RuntimeTests):
         return bundle
 
     def exec_limits(self, bundle, option="--process", **process):
-        """Capabilities and hard limit that an exec has, and the file of its process afterwards."""
+        """Returns capabilities and hard limit of an exec, and its process file afterwards."""
         text = {"args": ["sh", "-c", SHOW], "env": ["PATH=/bin"], "cwd": "/", "user": {"uid": 0, "gid": 0},
                 "x-unknown": 18446744073709551615, **process}
         path = write(self.work + "/process.json", text, 0o600)
@@ -130,7 +130,7 @@ class WrappedRuntime(RuntimeTests):
         self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
         return int(capabilities.split()[1], 16), limits.split()[4], read_json(path)
 
-    def test_exec_may_register_memory(self):
+    def test_exec_can_register_memory(self):
         self.configure({"memlock": 1 << 20})
         bundle = self.started(asks="mlx5_1")
         for option in ("--process", "-p", "--process="):
@@ -141,14 +141,14 @@ class WrappedRuntime(RuntimeTests):
             self.assertEqual(memlock, str(1 << 20))
             self.assertEqual(file["x-unknown"], 18446744073709551615)
 
-    def test_exec_without_capabilities_has_those_of_the_container(self):
+    def test_exec_without_capabilities_gets_those_of_container(self):
         bundle = self.started(asks="mlx5_1")
         capabilities, _, file = self.exec_limits(bundle)
         self.assertTrue(capabilities & CAP_IPC_LOCK)
         self.assertNotIn("capabilities", file)
 
-    def test_exec_in_another_container_is_left_alone(self):
-        """Not even an annotation that looks like ours, in the bundle or as runc's label, makes it ours."""
+    def test_ignores_exec_in_other_container(self):
+        """An annotation like ours, in the bundle or as runc's label, does not change this."""
         bundle = self.started(annotations={"rdma-init.io/grant": "0123456789abcdef0123456789abcdef",
                                            "bundle": self.work + "/forged"})
         write(self.work + "/forged/rdma-runtime.json",
@@ -157,7 +157,7 @@ class WrappedRuntime(RuntimeTests):
         capabilities, _, _ = self.exec_limits(bundle, capabilities=sets)
         self.assertFalse(capabilities & CAP_IPC_LOCK)
 
-    def test_exec_of_a_command_line(self):
+    def test_exec_of_command_line_stays_unchanged(self):
         bundle = self.started(asks="mlx5_1")
         self.given(self.runtime.call("exec", bundle.id, "cat", "/dev/null"))
 

@@ -1,5 +1,5 @@
-// A plugin on our side of NRI whose answers to CreateContainer have the length that the container's annotation
-// "test/size" says, as the data of a ttrpc message: what no real answer can be made to have.
+// A plugin with answers to CreateContainer of any length, which no real answer has. The container's annotation
+// "test/size" sets the length of the data of the ttrpc message.
 //
 //   sized-plugin SOCKET [EVENT...]     EVENT: numbers to subscribe to; "none": none. Default: CreateContainer
 //
@@ -24,7 +24,7 @@ using fabric::Result;
 constexpr int kExitClosed = 3;
 constexpr std::string_view kKey = "test/fill";
 
-// Of a field that carries so many bytes: its number is below 16.
+// Returns the size of a field with this number of bytes. The field's number is below 16.
 std::size_t field_size(std::size_t length) {
   std::size_t size = 2 + length;
   for (std::size_t rest = length; rest >= 128; rest /= 128)
@@ -50,7 +50,7 @@ class Sized : public shim::NriHandler {
     if (request.event != shim::Event::kCreateContainer || wish == annotations.end()) return std::string();
     const auto size = fabric::parse_number<std::size_t>(wish->second);
     if (!size) return make_error("`{}` is no size", wish->second);
-    // Where a length needs one more byte, some sizes are left out.
+    // Some sizes are impossible, where a length needs one more byte.
     std::size_t value = *size;
     while (value > 0 && data_size(value) > *size)
       --value;
@@ -82,7 +82,8 @@ Result<shim::Connection::Ended> run(int argc, char** argv) {
   auto socket = TRY(shim::connect_socket(argv[1]));
   const auto plugin = TRY(shim::NriSession::open(std::move(socket), handler));
   const auto registered = plugin->register_as({"sized", "30"});
-  // A runtime that refuses the events closes after Configure, which may come before the answer to the registration.
+  // A runtime that refuses the events closes the connection after Configure, perhaps before it answers the
+  // registration.
   if (!registered && registered.error().code == ECONNRESET) return shim::Connection::Ended::kPeer;
   TRY_VOID(registered);
   return plugin->serve();

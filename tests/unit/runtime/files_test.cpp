@@ -35,7 +35,7 @@ TEST(FindRuntime, FindsProgramByPathAndByName) {
   EXPECT_EQ(*find({"other-runtime", "some-runtime"}), runtime);
   EXPECT_EQ(*find({directory / "missing", runtime}), runtime);
   const auto missing = find({"other-runtime", directory / "sbin/some-runtime"});
-  EXPECT_NE(missing.error().message.find("looked for `other-runtime`, `/"), std::string::npos);
+  EXPECT_NE(missing.error().message.find("searched for `other-runtime`, `/"), std::string::npos);
   EXPECT_FALSE(missing.error().hint.empty());
   EXPECT_FALSE(find({"./some-runtime"}));
   EXPECT_FALSE(find({""}));

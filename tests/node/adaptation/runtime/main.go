@@ -1,6 +1,6 @@
-// A container runtime's side of NRI by the project's own Go package: what containerd and CRI-O are made of, told what to
-// do by lines of JSON on standard input. Each line has an answer, one line of JSON on standard output; the package's log
-// is on standard error. It ends with its standard input.
+// A container runtime's side of NRI by NRI's own Go package, which containerd and CRI-O use. Executes commands: lines of JSON on
+// standard input. Answers each with one line of JSON on standard output. The package's log is on standard error. It ends with its
+// standard input.
 //
 //	runtime SOCKET [PLUGIN_DIRECTORY PLUGIN_CONFIG_DIRECTORY]
 package main
@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What a line may say. Pods and containers are in protobuf's JSON form.
+// A command. Pods and containers are in protobuf's JSON form.
 type order struct {
 	Do         string
 	Pod        json.RawMessage
@@ -44,20 +44,20 @@ type answer struct {
 	Seconds    float64         `json:"seconds"`
 	Adjustment json.RawMessage `json:"adjustment,omitempty"`
 	Size       int             `json:"size,omitempty"` // of CreateContainerResponse on the wire
-	Spec       *rspec.Spec     `json:"spec,omitempty"` // what becomes of an empty one
+	Spec       *rspec.Spec     `json:"spec,omitempty"` // an empty one with the adjustment
 	Registered []string        `json:"registered,omitempty"`
 	Payload    []byte          `json:"payload,omitempty"`
 	Code       uint32          `json:"code,omitempty"`
 	Syncs      int             `json:"syncs"`
 }
 
-// The runtime: NRI's package with what it has to know of pods and containers.
+// The runtime: NRI's package with the pods and containers.
 type node struct {
 	sync.Mutex
 	changed    *sync.Cond
 	options    []adaptation.Option
 	nri        *adaptation.Adaptation
-	syncs      int // plugins that were told of all pods and containers
+	syncs      int // synchronized plugins
 	pods       []*api.PodSandbox
 	containers []*api.Container
 	raw        *raw
@@ -91,7 +91,7 @@ func (n *node) update(context.Context, []*adaptation.ContainerUpdate) ([]*adapta
 	return nil, nil
 }
 
-// True: so many plugins were told.
+// Returns true if this number of plugins is synchronized.
 func (n *node) wait(count int, seconds float64) bool {
 	n.Lock()
 	defer n.Unlock()
@@ -115,7 +115,7 @@ func parse(text json.RawMessage, into proto.Message) error {
 	return protojson.Unmarshal(text, into)
 }
 
-// What a container's config.json would be, by the package that containerd makes it with.
+// Returns a container's config.json as containerd's package makes it.
 func adjusted(adjustment *api.ContainerAdjustment) (*rspec.Spec, error) {
 	spec := &rspec.Spec{Process: &rspec.Process{}, Linux: &rspec.Linux{}, Root: &rspec.Root{}}
 	generator := nrigenerate.SpecGenerator(&generate.Generator{Config: spec})
@@ -219,7 +219,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: runtime SOCKET [PLUGIN_DIRECTORY PLUGIN_CONFIG_DIRECTORY]")
 		os.Exit(2)
 	}
-	// Directories that are not there: no plugins of this machine's.
+	// Missing directories: no plugins of this machine.
 	directories := []string{os.Args[1] + ".no-plugins", os.Args[1] + ".no-configs"}
 	if len(os.Args) == 4 {
 		directories = os.Args[2:]
