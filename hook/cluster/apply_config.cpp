@@ -133,6 +133,8 @@ std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettin
   return problems;
 }
 
+// Order: the write is the last step, so that each error leaves the file unchanged. Until then applied.has describes the
+// old configuration. The directories are checked too: if other users can write to them, checks of the files are void.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
   const std::string source = directory + "/config.json";
@@ -143,11 +145,9 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   };
   const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
   ConfigFiles present = read_config_files(node.config);
-  // A directory that other users can write to makes any check of its files void.
   if (const auto safe = check_config_directories(node.config); lock && !safe && present.problems.empty())
     present.problems.push_back(
         problem_of(file, safe.error(), "make root its owner, and remove write access for other users"));
-  // Describes the old configuration until the new one is written.
   applied.has = summary_of(present);
   auto text = read_cluster_config(directory);
   if (text) applied.digest = text_digest(*text);
@@ -170,7 +170,6 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.outcome = AppliedConfig::Outcome::kSame;
     return applied;
   }
-  // Last step: each error before it leaves the file unchanged.
   if (auto written = write_node_file("", file, *text); !written) return fail(file, written.error(), "");
   applied.outcome = AppliedConfig::Outcome::kWritten;
   applied.has = config_summary(texts, parsed.config);
