@@ -107,9 +107,9 @@ Result<void> ConfigWatch::renew() {
   }
   if (watch_.ok() && now.st_dev == device_ && now.st_ino == inode_) return {};
   watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  // The kubelet only renames. IN_CLOSE_WRITE is for a config.json that another program writes in place.
   constexpr std::uint32_t kEvents =
       IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-  // IN_ONLYDIR: a file in the place of the directory is an error, not a watch that never reports a change.
   const std::string path = fmt::format("/proc/self/fd/{}", directory.get());
   if (!watch_.ok() || ::inotify_add_watch(watch_.get(), path.c_str(), kEvents) < 0) {
     const int code = errno;
