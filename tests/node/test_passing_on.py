@@ -144,7 +144,7 @@ class PassingOn(harness.Case):
         """Another wrapper finds rdma-runtime under the runtime's name."""
         other = write(self.work + "/wrapper", f'#!/bin/sh\nexec {RUNTIME} "$@"\n', 0o755)
         self.settings["runtimes"] = [other]
-        self.failed("leads back", "state", "x")
+        self.failed("executes rdma-runtime again", "state", "x")
 
     def test_ignores_guard_variable_of_another_process(self):
         self.given(self.call("state", "x", env={GUARD: "1.1"}))
