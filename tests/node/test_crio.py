@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import struct
 import tomllib
 
@@ -83,6 +84,7 @@ class ByRuntime(CrioCase):
         self.record = self.work + "/record"
         # Named runc, as CRI-O's runtime, so that rdma-runtime reads its state files.
         self.runtime = write_recorder(self.work + "/bin/runc", self.record)
+        os.makedirs("/run/runc", exist_ok=True)  # as after the first container: without it the first one needs the hook
         self.settings = write(self.work + "/settings.json",
                               {"runtimes": [self.runtime], "hook": HOOK, "config": self.config, "root": self.tree,
                                "ledger": self.ledger_directory})
@@ -118,6 +120,7 @@ class ByRuntime(CrioCase):
         path = write(self.work + "/exec-process", text)
         recorded = container.recorded["calls"]["exec"]["argv"]
         self.call(container, "exec", {recorded[recorded.index("--process") + 1]: path}, prefix)
+        shutil.rmtree(f"/run/runc/{container.id}")  # it names no process, so the next `create` of this id would fail
         return read_json(path)
 
     @staticmethod
@@ -404,7 +407,7 @@ class ByNri(CrioCase):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, before[1]))
         got, log = self.replay()
         self.assertEqual(got["rlimits"], {MEMLOCK: (before[1], FINITE)})
-        self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", log)
+        self.assertIn("RLIMIT_MEMLOCK, which is 6291456 bytes", log)
         self.assertNotIn("is enough", log)
         # CRI-O wrote the limit of such an answer into the file of `exec --process`.
         (limit,) = read_json(RECORDED + "/crio.json")["annotation"]["exec rlimits with NRI"]
