@@ -42,8 +42,9 @@ void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, con
   if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_give});
 }
 
-// Where the plugin of a lease on record may be: no record says it, since a stage can write one. Those of the lease's
-// own network come first.
+// Returns the directories in which the plugin of a recorded lease is searched, the one of the lease's own network
+// first. Records have no directory: a stage without the right to execute programs can write records, and must not
+// choose what root executes.
 Directories plugin_directories(const Config* config, const std::string& network) {
   Directories directories;
   const auto add = [&](const std::string& directory) {
@@ -62,7 +63,7 @@ IpamLease lease_of(const Network& network, const std::string& ifname = {}, const
 }
 
 Error no_helper(const std::string& plugin) {
-  return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "`rdma-hook recover` can"};
+  return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "run `rdma-hook recover`"};
 }
 
 Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
@@ -77,17 +78,17 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   if (calls.empty()) return {};
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    // What other plugins gave by now is noted in the record (note_leases()), from which it is returned.
+    // The record has the leases of all plugins already (note_leases()): a roll back releases those that succeeded.
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
-      return make_error("the IPAM plugin `{}` gave `{}` no address", calls[i].plugin, calls[i].ifname);
+      return make_error("the IPAM plugin `{}` returned no address for `{}`", calls[i].plugin, calls[i].ifname);
     }
   }
   return {};
 }
 
-// A lock is held for microseconds, and a plugin answers soon: so much is given to them when there is no time left.
+// Minimum wait for a lock or a plugin after the deadline: a lock is held for microseconds, and a plugin answers soon.
 constexpr int kShortestMs = 1000;
 constexpr int kLongestMs = 10000;
 
@@ -101,13 +102,14 @@ bool is_used_up(const Taken& taken) {
   return !taken && taken.error().code == EADDRNOTAVAIL;
 }
 
-// What grants have of the network that are gone is taken back until there is some.
+// Calls take(). If the range is used up, releases the addresses of stale grants in this network, one grant at a time,
+// until take() succeeds.
 Taken take_or_release(const std::function<Taken()>& take, const std::string& network, const std::string& key,
                       const Ledger& ledger, const std::string& ledger_directory) {
   auto taken = take();
   const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
   for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-    // Not of this grant: it is under way. What cannot be looked at is held.
+    // Skips this grant itself, whose call is not complete. An owner whose lookup fails keeps its addresses.
     const auto released =
         *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
     if (released.has_value() && *released) taken = take();
@@ -120,7 +122,7 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
   std::optional<AddressPool> pool;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Of one on record that may be placed already nothing is changed.
+    // Only rails with a VF record get values. Rails of an earlier call keep the values of their record.
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
@@ -138,7 +140,7 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
   std::map<std::pair<std::string, unsigned>, unsigned> children;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Rails with addresses count too: a child's number must not depend on which of them are new.
+    // Counts rails that have addresses too: the number of a child must not depend on which children are new.
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
@@ -165,6 +167,7 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
     if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
+  // An error here must not stop a container start: without the record its leases only stay longer.
   const auto store = NetworkRecordStore::open(ledger_directory);
   const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
   for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
@@ -198,6 +201,7 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {
+    // A rail with a lease can have VF values of a range as well.
     if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
     if (!rail.lease) {
       places.push_back({rail.network, rail.rail.rail});
@@ -238,6 +242,7 @@ Result<Keys> address_owners(const std::string& ledger_directory, const std::stri
 
 Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
                                Deadline deadline) {
+  // While a record of rails is left, its netdevs may still answer for the addresses: the ledger has to undo it first.
   bool is_record_gone = false;
   const auto give_back = [&]() -> Result<void> {
     is_record_gone = TRY(NetworkRecordStore::look_at(ledger_directory, key)) == Presence::kGone;

@@ -1,4 +1,4 @@
-// Where the addresses of rails come from: config.json's ranges, or a CNI plugin.
+// Allocates and releases the addresses of rails: from the ranges of config.json, or by a CNI plugin.
 #pragma once
 
 #include <set>
@@ -15,31 +15,35 @@ namespace hook {
 class IpamHelper;
 struct IpamProgram;
 
-// nullptr: config.json has none of this name (any more).
+// Returns the network of this name; nullptr: config.json does not have it (any more).
 const Network* find_network(const Config& config, const std::string& name);
 
-// For IpamHelper::start(): the plugins of the configuration, and those of leases on record, which may be an older
-// one's: looked for in the directories of the configuration and in those of CNI and of Debian. config: nullptr: none
-// can be read. The leases of a record that cannot be read stay.
+// Returns the programs for IpamHelper::start(): the plugins of the configuration and of recorded leases. An older
+// configuration may have allocated a lease, so that its plugin is searched in all directories of the configuration, and
+// in those of CNI and Debian.
+// config: nullptr: the configuration cannot be read. Skips a record that cannot be read: its leases are not released.
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory);
-// Notes in the record from which plugin a rail will have its lease, and with which CNI_ARGS, so that it is known before
-// the plugin is asked, and to whoever gives it back. args: cni_args().
+// Adds plugin and CNI_ARGS of the future lease to each rail of the record. The record is written before the plugin is
+// called, so that a later call can release the lease. args: cni_args().
 void note_leases(const Config& config, const std::string& args, NetworkRecord& record);
 
-// Fills the addresses of rails that have none yet, and what their functions get of ranges. When a range is used up,
-// what grants have of it that are gone is taken back first, as release_addresses() does, one grant after the other
-// until that is enough. The caller holds no lock of the ledger. Errors: a range that is used up, what a plugin says.
+// Allocates the addresses of rails that have none yet, and the values that VFs get from ranges. If a range is used up,
+// releases the addresses of one stale grant after the other (release_addresses()) until an address is free.
+// Locks: the caller holds no lock of the ledger.
+// Errors: a range is used up; a plugin fails.
 Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
                             IpamHelper* ipam, NetworkRecord& record);
-// Gives back what these rails have of ranges and plugins, until the deadline or a second longer. Leases that could not
-// be given back stay in the rails. The error is the first, and keeps nothing else from being given back.
+// Releases the addresses and leases of these rails. Removes each released lease from its rail. Continues after an error
+// and returns the first one.
+// deadline: for locks and plugins, which get at least one second each.
 Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
                               const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline);
 
-// The keys that have addresses of ranges; network: only of this one. Of grants that are gone, too.
+// Returns the keys that have addresses of ranges, those of stale grants included. network: only of this network; empty:
+// of all.
 Result<std::set<std::string>> address_owners(const std::string& ledger_directory, const std::string& network = {});
-// Takes back all that is left of this key, rails and addresses, if no grant of it is held (Ledger::release()). False:
-// one is, or leases of it are.
+// Releases the rails and addresses of this key if it has no grant that is held (Ledger::release()). Returns false if it
+// has one, or if leases of it could not be released.
 Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
                                Deadline deadline);
 

@@ -17,7 +17,7 @@
 namespace hook {
 namespace {
 
-// nullopt: a snapshot without netdevs.
+// Returns the node's network, read or from the snapshot; nullopt: the snapshot has no netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
                                                 std::vector<std::string>& warnings) {
   if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
@@ -27,16 +27,15 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
     return std::optional<NodeNetwork>();
   }
   if (moves && !snapshot.routes) {
-    warnings.emplace_back("not checked: the snapshot has no routes, and a netdev with the node's default route stays");
+    warnings.emplace_back("default route of moving netdevs not checked: the snapshot has no routes");
   }
   if (moves) {
-    warnings.emplace_back(
-        "not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs stay");
+    warnings.emplace_back("addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them");
   }
   return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
 }
 
-// What the grant has already; nullopt: nothing.
+// Returns the record of the rails that the grant already has; nullopt: none.
 Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
   if (!input.ledger || TRY(NetworkRecordStore::look_at(input.ledger_directory, input.key)) == Presence::kGone) {
     return std::optional<NetworkRecord>();
@@ -60,9 +59,11 @@ std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// As take_addresses() has it, the ranges first. Before `first` are those that the grant has already.
+// Chooses addresses in the order of take_addresses(): VF values, ranges, plugin. Rails before index `first` are on
+// record and only count as children.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
+  // As take_or_release(): a grant whose lookup fails keeps its addresses.
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
     return !grant || (*grant && !(*grant)->vanished);
@@ -131,6 +132,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
+    // Rails on record alone would look like the complete answer.
     foreseen.rails.clear();
     return foreseen;
   }

@@ -1,4 +1,4 @@
-// The rails that give_rails() would give, found out without changing anything.
+// Computes the rails that give_rails() would add, without changes.
 #pragma once
 
 #include <string>
@@ -17,32 +17,33 @@ struct Inventory;
 namespace hook {
 
 struct ForeseenRail {
-  Rail rail;  // with its addresses, as far as they are known before they are taken; those that come along, too
+  Rail rail;  // with the addresses that are known before allocation, including those that move with the netdev
   std::string network;
-  // Who gives the addresses: "config.json", a CNI plugin, which is not asked, or "netdev" where they come along with
-  // it. Empty: nobody.
+  // Source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" if they move
+  // with it. Empty: the rail gets no address.
   std::string addresses_by;
 };
 
 struct Foreseen {
-  std::vector<ForeseenRail> rails;    // those that the grant has already come first
-  std::vector<std::string> warnings;  // what could not be checked; rails without an address
+  std::vector<ForeseenRail> rails;    // rails that the grant already has come first
+  std::vector<std::string> warnings;  // checks that were not possible; rails without an address
 };
 
 struct ForesightInput {
   const Plan& plan;
   const Config& config;
   const fabric::Inventory& inventory;
-  bool is_snapshot = false;           // the inventory is; else the node's network is read
-  const Ledger* ledger = nullptr;     // nullptr: none, so that no address is in use
-  std::string ledger_directory = {};  // of that
-  std::string key = {};               // of the grant
+  bool is_snapshot = false;           // inventory is a snapshot; false: the node's network is read
+  const Ledger* ledger = nullptr;     // nullptr: no ledger, so that no address is in use
+  std::string ledger_directory = {};  // directory of that ledger
+  std::string key = {};               // key of the grant
 };
 
-// Errors are what give_rails() would refuse before its first change: those of plan_rails(), and a range that is used up
-// by grants that are held. A snapshot without netdevs is not checked: a warning says so, and there are no rails. Nor
-// what a snapshot does not tell of netdevs that move: of which services they have the addresses, and without routes
-// whether they have the default route.
+// Returns the rails that give_rails() would add, without changes. A snapshot limits the checks, with a warning: without
+// netdevs there are no rails; without routes the default route of a moving netdev is not checked; addresses of kubelet
+// and sshd are never checked.
+// Errors are those of give_rails() before its first change: plan_rails() refuses, or grants that are held use up a
+// range.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

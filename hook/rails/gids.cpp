@@ -31,7 +31,7 @@ Result<GidSlots> open_slots(int sysfs, const std::string& path) {
   return *std::move(slots);
 }
 
-// nullopt: the table ends before this slot. A zero GID: the slot is empty.
+// Returns the GID of a slot: zero if the slot is empty, nullopt if the table ends before it.
 Result<std::optional<Address>> read_gid(const GidSlots& slots, const std::string& path, unsigned index) {
   const auto gid = slots.gid(index);
   if (const auto* address = std::get_if<Address>(&gid)) return std::optional(*address);
@@ -41,7 +41,7 @@ Result<std::optional<Address>> read_gid(const GidSlots& slots, const std::string
   return sys_error(code, "cannot read `{}/gids/{}`", path, index);
 }
 
-// The slot's entry; a zero GID for an empty one.
+// Reads a slot with its type. GID and type are two files: the kernel can change the slot between the two reads.
 Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::string& path, unsigned index) {
   const auto gid = TRY(read_gid(slots, path, index));
   if (!gid) return std::optional<GidSlot>();
@@ -52,13 +52,15 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
     slot.v2 = *text == "RoCE v2";
     return std::optional(slot);
   }
-  // EINVAL: the GID went away between the two readings, and the slot is empty now. If it is still there, it is taken.
+  // The kernel removed the GID between the two reads (EINVAL): the slot is empty now. A GID that is still there counts
+  // as in use.
   const auto again = TRY(read_gid(slots, path, index));
   slot.gid = again ? *again : Address{};
   return std::optional(slot);
 }
 
-// Slots are numbered without gaps, so that the first one missing is found by halving. `known` of them exist.
+// Returns the number of slots. Slots are numbered without gaps, so that a binary search finds the first one that does
+// not exist. known: number of slots that are known to exist.
 unsigned table_length(const GidSlots& slots, unsigned known) {
   unsigned step = 1;
   unsigned missing = known;
@@ -79,10 +81,10 @@ unsigned table_length(const GidSlots& slots, unsigned known) {
   return known;
 }
 
-constexpr int kLockTimeoutMs = 60000;  // others wait for the kernel as well while they align
+constexpr int kLockTimeoutMs = 60000;  // the process that has the lock waits for the kernel while it aligns
 constexpr int kPauseUs = 1000;
 
-// The port that the rail's netdev belongs to.
+// Returns the port of the rail's netdev; if no port has it, as after a move, the first active one.
 unsigned port_of(const GidRail& rail) {
   const auto& ports = rail.hca->ports;
   const auto own = std::ranges::find_if(
@@ -92,7 +94,7 @@ unsigned port_of(const GidRail& rail) {
   return active == ports.end() ? 1 : active->number;
 }
 
-// Rails on a real kernel. An HCA that moved is in the namespace's own sysfs only.
+// AlignLink on a real kernel. Only the namespace's own sysfs shows an HCA that moved.
 class LiveRails : public AlignLink {
  public:
   LiveRails(NetworkNamespace& inside, const std::vector<GidRail>& rails, int sysfs)
@@ -101,7 +103,8 @@ class LiveRails : public AlignLink {
   Result<void> remove_address(std::size_t rail) override {
     return remove_records(inside_->route, {address_record_of(rail)});
   }
-  // Routes with this preferred source, and on-link ones, went with the address.
+  // The kernel removed routes with this preferred source, and on-link routes, together with the address: they are added
+  // again.
   Result<void> add_address(std::size_t rail) override {
     const GidRail& own = (*rails_)[rail];
     TRY_VOID(add_records(inside_->route, {address_record_of(rail)}));
@@ -130,9 +133,10 @@ class LiveRails : public AlignLink {
     const auto& records = own.config.addresses;
     const auto found =
         std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
-    return *found;  // gid_address() took it from there
+    return *found;  // exists: gid_address() chose the address from these records
   }
-  // It takes a GID slot like any other address, and leaves nothing but a local route.
+  // A placeholder occupies a GID slot like any other address. Without prefix route and with host scope it adds only a
+  // local route.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
     return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32,
                           {.no_prefix_route = true, .host_scope = true});
@@ -148,6 +152,7 @@ bool has_gid_index(const GidRail& rail) {
   return std::ranges::none_of(ports, [](const fabric::Port& port) { return port.is_infiniband(); });
 }
 
+// One wait for all rails: the longest gid_wait_ms of their networks.
 std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidOptions& options) {
   unsigned longest = 0;
   for (const GidRail& rail : rails)
@@ -155,7 +160,8 @@ std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidO
   return std::chrono::milliseconds(options.wait ? longest : 0);
 }
 
-// Waits until each rail has its GID, or patience is over; a warning for each rail that has none then.
+// Waits until each rail has its GID, or patience is over. A rail without a GID then is a warning, because the kernel
+// may still make it: rdma-init waits for it in the container.
 SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::chrono::milliseconds patience) {
   SettledGids settled;
   const auto deadline = AlignLink::Clock::now() + patience;
@@ -181,8 +187,7 @@ SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::
   return settled;
 }
 
-// Of several children of one HCA the first counts: NCCL uses one GID of a port, and so many of them cannot be at one
-// index.
+// Returns the first rail of each HCA. NCCL uses one GID of a port, and a port cannot have several GIDs at one index.
 std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
   std::vector<GidRail> first;
   for (const GidRail& rail : rails) {
@@ -216,7 +221,7 @@ Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidR
   const auto locked = TRY(ledger.lock(hcas, kLockTimeoutMs));
   const auto report = run_alignment(std::move(wanted), live);
   if (!report) {
-    settled.warnings.push_back(fmt::format("GID indices differ ({}), and NCCL_IB_GID_INDEX can only be one: {}",
+    settled.warnings.push_back(fmt::format("GID indices differ ({}), and NCCL_IB_GID_INDEX is one for all rails: {}",
                                            indices_text(settled.indices), report.error().message));
     return {};
   }
@@ -258,7 +263,7 @@ Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& ins
   const fabric::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   LiveRails live(inside, rails, sysfs.get());
   SettledGids settled = await_gids(live, rails, patience(rails, options));
-  const bool complete = settled.indices.size() == rails.size();  // else a rail's index is not known
+  const bool complete = settled.indices.size() == rails.size();  // false: the index of a rail is unknown
   const bool wanted = std::ranges::all_of(rails, [](const GidRail& rail) { return rail.placed.network->align_gids; });
   const std::vector<GidRail> first = first_of_each_hca(rails);
   if (options.align && wanted && complete && !agree(first, settled.indices)) {

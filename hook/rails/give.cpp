@@ -16,7 +16,8 @@
 namespace hook {
 namespace {
 
-// Never 0, the group of everything else, and the same for one grant at every call.
+// Returns the link group of a grant's children, the same at every call. Never 0, which is the group of all other
+// netdevs.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
@@ -31,9 +32,9 @@ class RailGiver {
         node_(std::move(node)),
         inside_(std::move(inside)) {}
 
-  // The order: refusals come before the first change (add_rails()), the record of a change before the change
-  // (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the
-  // address and its routes. GIDs come last: the kernel makes them of the addresses.
+  // The order matters. Refusals come before the first change (add_rails()), the record of a change before the change
+  // (address_rails()). The test for duplicates needs a link that is up and has no address yet. The test of gateways
+  // needs addresses and routes. GIDs come last, because the kernel makes them of the addresses.
   Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
@@ -58,7 +59,8 @@ class RailGiver {
       RailRecord record;
       record.network = plan.netdevs[i].network;
       const Network* const options = find_network(input_->config, record.network);
-      // What an attribute is now goes on record before its value is taken.
+      // describe_host() records the attributes that are set here. Their new values are allocated later, by
+      // take_addresses(), and must not be allocated before the old ones are on record.
       Rail described = rails[i];
       if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
       record.host = TRY(
@@ -78,7 +80,8 @@ class RailGiver {
     return {};
   }
 
-  // The record is written before anything is taken, and again before anything is changed with what was taken.
+  // Writes the record twice: before the first address or lease is allocated, and again before the first one is
+  // configured. A call that is killed in between leaves nothing that no record has.
   Result<void> address_rails() {
     note_leases(input_->config, cni_args(input_->pod), record_);
     TRY_VOID(store_.write(record_));
@@ -106,7 +109,7 @@ class RailGiver {
 
   Result<void> bring_up(const PlacedRail& rail) {
     LinkChange change;
-    // A child is born with its MTU; of a netdev that moved the node's stays unless the network says another.
+    // create_child() sets the MTU of a child. A netdev that moved keeps the node's MTU unless the network sets one.
     if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
     if (rail.record->rail.kind != RailKind::kIpoib) change.arp = ArpSettings{};
     change.up = true;
@@ -127,7 +130,8 @@ class RailGiver {
     return {};
   }
 
-  // A device that is made anew, or registered anew in another namespace, gets the first number that is free.
+  // Finds the device nodes again: the kernel gives an RDMA device that is made or registered anew, as in another
+  // namespace, the first free number.
   Result<void> find_nodes() {
     const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     for (const PlacedRail& placed : placed_) {
@@ -135,7 +139,7 @@ class RailGiver {
       if (!rail.move_rdma && !rail.recreate) continue;
       const std::uint64_t guid = guid_on_record(*placed.record);
       auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
-      // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
+      // Before Linux 5.2 the namespace has no sysfs of its own: the node's sysfs shows the device.
       if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
       if (!found) return make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
       report_.nodes.push_back(std::move(*found));
@@ -151,7 +155,8 @@ class RailGiver {
       if (!address || !hca || !placed_[i].network) continue;
       rails.push_back({placed_[i], hca, *address, configs_[i]});
     }
-    // Only where no process can use a GID yet: before the first start, and without rails of an earlier call.
+    // Aligning moves GIDs to other indices. It is safe only while no process can use a GID: before the first start, and
+    // without rails of an earlier call.
     auto settled = TRY(settle_rail_gids(
         input_->ledger, inside_, rails,
         {.align = input_->before_first_start && first_new_ == 0, .wait = !input_->hurried, .sys = input_->sys}));
@@ -172,9 +177,9 @@ class RailGiver {
   NodeSockets node_;
   NetworkNamespace inside_;
   NetworkRecord record_;
-  std::size_t first_new_ = 0;        // rails before that one are there already
-  std::vector<PlacedRail> placed_;   // the new ones
-  std::vector<RailConfig> configs_;  // of those
+  std::size_t first_new_ = 0;        // index of the first rail of this call; earlier calls placed the ones before
+  std::vector<PlacedRail> placed_;   // the new rails
+  std::vector<RailConfig> configs_;  // their configuration, in the same order
   RailsReport report_;
 };
 
@@ -185,7 +190,7 @@ NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
     if (!network) continue;
     const bool tests = network->gateway_test != RailTest::kOff || network->duplicate_test != RailTest::kOff;
     parts.packet = parts.packet || (tests && !input.hurried);
-    // An HCA that moves is visible there only.
+    // Only the namespace's own sysfs shows an HCA that moved.
     parts.sysfs = parts.sysfs || netdev.mode == Mode::kExclusive;
   }
   return parts;
@@ -210,7 +215,8 @@ Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
   NetworkRecord record = TRY(store.read(input.owner.key))
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
   const Plan rest = without_given(input.plan, record);
-  if (rest.netdevs.empty()) return RailsReport{};  // before a child is forked to enter the namespace
+  // Entering the namespace forks a child process: not without a new rail.
+  if (rest.netdevs.empty()) return RailsReport{};
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");

@@ -1,4 +1,4 @@
-// Gives a container, or its pod, the rails of its plan.
+// Adds the rails of a plan to a container's or pod's network namespace.
 #pragma once
 
 #include <map>
@@ -32,62 +32,66 @@ struct RailsInput {
   const std::string& ledger_directory;
   std::string sys;  // "/sys", or a file tree's
   const Owner& owner;
-  NetnsIdentity netns;  // of the container: path is how to find it again
+  NetnsIdentity netns;  // the container's namespace; a later call opens it by this path
   fabric::UniqueFd netns_fd;
-  IpamHelper* ipam = nullptr;  // nullptr: no plugin can be run here
-  PodIdentity pod = {};        // which plugins are told
-  // No container of this grant has started yet: addresses may still move to other GID indices.
+  IpamHelper* ipam = nullptr;  // nullptr: IPAM plugins cannot be run
+  PodIdentity pod = {};        // passed to IPAM plugins in CNI_ARGS
+  // No container of this grant has started yet, so that addresses can still move to other GID indices.
   bool before_first_start = false;
-  // The runtime waits two seconds and no longer (NRI): no tests, no waiting for GIDs; rdma-init waits instead.
+  // The runtime waits two seconds at most (NRI): no tests and no waiting for GIDs. rdma-init waits instead.
   bool hurried = false;
 };
 
 struct RailsReport {
   std::vector<std::string> warnings;
   std::string alignment;       // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
-  std::vector<NewNode> nodes;  // of RDMA devices that went inside: their numbers may be others now
+  std::vector<NewNode> nodes;  // device nodes of RDMA devices that moved inside: their numbers can have changed
 };
 
-// Whether a netdev of the plan moves.
+// Returns true if a netdev of the plan moves.
 bool moves_any(const Plan& plan);
-// The plan without the rails that the grant has.
+// Returns the plan without the rails that the grant already has.
 Plan without_given(const Plan& plan, const NetworkRecord& record);
 
-// Rails that the grant has already are left as they are. What is about to be changed is in their record before it is;
-// the caller undoes a failure by letting the ledger drop what the user booked (GrantEffects).
+// Adds the rails of the plan to the container's namespace, except those that the grant already has. Writes each change
+// into the record of the rails before it makes the change.
+// Errors: the caller rolls back by letting the ledger drop the HCAs that the user booked (GrantEffects).
 Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
 // The GIDs of a container's rails: waiting for the kernel to make them, and bringing them to one index.
 
-// sysfs: a descriptor of /sys, or of a detached mount of it. Reads slots from 0 on until the v2 GID of each wanted
-// address was seen and at least `at_least` slots were read, or the table ends; without wanted addresses, exactly
-// at_least slots. The reading is no snapshot: the kernel may change the table meanwhile.
-// Errors name the file below sysfs: a name that is no HCA's, no such HCA or port (ENOENT), an attribute that cannot be
-// read (ENODEV while the device is unplugged) or holds no GID.
+// Reads the GID table of a port from slot 0 on, until the v2 GID of each wanted address was read and at least
+// `at_least` slots were read, or the table ends. Without wanted addresses: exactly at_least slots. Not atomic: the
+// kernel can change the table between two reads.
+// sysfs: a descriptor of /sys, or of a detached mount of it.
+// Errors name the file below sysfs: an invalid name of an HCA, no such HCA or port (ENOENT), an attribute that cannot
+// be read (ENODEV while the device is unplugged) or holds no GID.
 Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
                                 const std::vector<fabric::Address>& wanted, unsigned at_least);
 
 struct GidRail {
   PlacedRail placed;
   const fabric::Hca* hca = nullptr;
-  fabric::Address address;  // whose GID counts
-  RailConfig config;        // with the routes and rules that hang on the address
+  fabric::Address address;  // NCCL uses the GID of this address
+  RailConfig config;        // with the routes and rules that depend on the address
 };
 
 struct GidOptions {
-  bool align = true;  // as far as the rails' networks want it; else indices are only looked up
-  bool wait = true;   // for GIDs that are not there yet
+  bool align = true;  // align if all networks of the rails have align_gids; false: only read the indices
+  bool wait = true;   // wait for GIDs that the kernel has not made yet
   std::string sys;    // "/sys", or a file tree's
 };
 
 struct SettledGids {
   std::map<std::string, unsigned> indices;  // by the rail's name inside
-  std::string alignment;                    // what moved, for people; empty: nothing
+  std::string alignment;                    // text about the rails that moved; empty: none
   std::vector<std::string> warnings;        // rails without a GID; rails that could not be aligned
 };
 
-// InfiniBand rails have one GID each and are left out. Aligns under the locks of the HCAs, because two who count the
-// same free slots would be in each other's way. Errors: an address could not be put back; not that rails disagree.
+// Waits for the GIDs of the rails and aligns them to one index. Skips InfiniBand rails, which have one GID each.
+// Locks: those of the HCAs while it aligns, because two processes that count the same free slots would disturb each
+// other.
+// Errors: an address could not be restored. Rails that cannot be aligned are a warning.
 Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& rails,
                                      const GidOptions& options);
 

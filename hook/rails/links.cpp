@@ -20,7 +20,7 @@
 namespace hook {
 namespace {
 
-// Only the attributes that are going to be changed: what is not is not put back either.
+// Returns only the attributes that the hook is going to change, because only these are restored.
 VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
   VfAttributes kept;
   if (wanted.mac) kept.mac = now.mac;
@@ -37,7 +37,7 @@ Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca*
   if (!place) {
     return Error{
         fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),
-        ENODEV, "bring the physical function up, or take \"vf\" out of the network"};
+        ENODEV, "bring the physical function up, or remove \"vf\" from the network"};
   }
   host.pf = place->pf;
   host.vf = place->vf;
@@ -47,16 +47,17 @@ Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca*
   return {};
 }
 
-// IPoIB: the port's GUID, the last 8 bytes of 20. Before it is the number of a queue pair, another one for each netdev
-// that the kernel makes (INFINIBAND_ALEN, include/linux/if_infiniband.h).
+// Compares MAC addresses. With IPoIB only the port's GUID counts, the last 8 bytes of 20. The bytes before it contain
+// the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
+// include/linux/if_infiniband.h).
 bool has_mac(const Link& link, const HostNetdev& host) {
   constexpr std::ptrdiff_t kGuid = 8;
   if (!is_ipoib(host) || link.mac.size() < kGuid || host.mac.size() < kGuid) return link.mac == host.mac;
   return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
 }
 
-// Not one of those that the kernel gives by itself (net.core.default_qdisc). It takes every qdisc down when a netdev
-// moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
+// Returns false for the qdiscs that the kernel attaches by itself (net.core.default_qdisc). The kernel removes every
+// qdisc when a netdev moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
 bool is_set_qdisc(const std::string& kind) {
   constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
   return std::ranges::find(kDefault, kind) == std::end(kDefault);
@@ -64,37 +65,39 @@ bool is_set_qdisc(const std::string& kind) {
 
 bool is_same_netdev(const Link& link, const HostNetdev& host) {
   if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
-  // A pkey's child has its parent's kind and address.
+  // The child of a pkey has the kind and the GUID of its parent.
   if (is_ipoib(host) && link.lower_ifindex != 0) return false;
-  // Two netdevs of one function differ by MAC; without a bus address that is all there is.
+  // Without a bus address only the MAC address can identify the netdev. find_netdev() tells netdevs of one function
+  // apart.
   return has_mac(link, host) || !host.bus_address.empty();
 }
 
-// Not on the node: it went already.
+// Moves the RDMA device into the namespace. Does nothing if it is not on the node, because an earlier step moved it.
 Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
   const std::string& name = record.rail.hca;
   if (!node.rdma) return make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
-  // Made anew inside, a software device has another index.
+  // A software device that was made again inside has another index: its node GUID identifies it.
   const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
                           : known              ? find_rdma_device(*node.rdma, *known)
                                                : find_rdma_device(*node.rdma, name));
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
 }
 
-// Names change at any time. The device that is made anew inside has to be the one that the ledger knows by its GUID.
+// Describes the software RDMA device of a netdev that moves. Its name can have changed since the plan. The kernel makes
+// the node GUID of the MAC address, so that the device that is made inside must get the GUID of the ledger.
 Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
                                                            const fabric::Hca* hca, const HostNetdev& host) {
   const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
   auto device = TRY(find_software_device(rdma, guid, name));
   if (!device || device->name != name) {
     return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", name), ENODEV,
-                 "start the container again; `rdma dev` shows the names"};
+                 "check the names with `rdma dev` and start the container again"};
   }
   const std::uint64_t made_anew = node_guid_of_mac(host.mac);
   if (made_anew == 0 || made_anew == device->node_guid) return device;
   return Error{fmt::format("`{}` was made when `{}` had another MAC address", name, host.name), EINVAL,
-               fmt::format("rdma link delete {0}; rdma link add {0} type TYPE netdev {1}", name, host.name)};
+               fmt::format("run `rdma link delete {0}; rdma link add {0} type TYPE netdev {1}`", name, host.name)};
 }
 
 NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
@@ -108,8 +111,9 @@ NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
           .netns = netns};
 }
 
-// With IPoIB the netdev has ended by now, and another one of another index is there, named ib%d: on the node, or, as of
-// Linux 6.16, where the RDMA device is (ipoib_remove_one(), ipoib_add_port()).
+// Moves the netdev. With IPoIB the recorded netdev ended when the RDMA device moved. The kernel made another one with
+// another index, named ib%d: on the node, or, as of Linux 6.16, in the namespace of the RDMA device
+// (ipoib_remove_one(), ipoib_add_port()).
 Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   LinkChange in{.name = rail.rail.name, .up = false, .netns = inside.netns.get()};
   if (!rail.rail.move_rdma || !is_ipoib(rail.host)) return change_link(node.route, rail.host.ifindex, in);
@@ -118,13 +122,14 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
   if (!there) {
     return Error{fmt::format("`{}` has no IPoIB netdev any more, since it moved", rail.rail.hca), ENODEV,
-                 "the kernel's log says why (`dmesg`); is module ib_ipoib still loaded?"};
+                 "check with `lsmod` that ib_ipoib is loaded, and read the kernel's log (`dmesg`)"};
   }
   in.netns.reset();
   return change_link(inside.route, there->ifindex, in);
 }
 
-// The node's own sysfs will do where no other is open yet: a mount costs a grace period when it is closed.
+// Reads the netdev's settings in sysfs. Uses the node's own /sys if no other mount is open yet, because closing a mount
+// costs a grace period.
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -133,17 +138,17 @@ void describe_sysfs(const NodeSockets& node, const Link& link, const std::string
     host.sysfs = read_sysfs_settings(**netdev, link.name, warnings);
     return;
   }
-  warnings.push_back(fmt::format("{}: what a container changes of {} stays",
-                                 netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message,
-                                 "its queues and of NAPI"));
+  warnings.push_back(fmt::format("{}: queue and NAPI settings of the netdev will not be restored",
+                                 netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message));
 }
 
-// A scalable function's netdev is of an auxiliary device, and a bond's of none.
+// Returns true if the netdev belongs to a PCI function other than the HCA's. Netdevs of scalable functions belong to an
+// auxiliary device, and bonds to none: for these the address proves nothing.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
-// What a move or a container takes from the netdev.
+// Records features and tcx programs, and warns of settings that a move or the container can remove.
 void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& host,
                                std::vector<std::string>& warnings) {
   auto features = node.ethtool.features(link.ifindex, link.name);
@@ -151,29 +156,29 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
     host.features = *std::move(features);
   } else {
     warnings.push_back(
-        fmt::format("{}: what a container changes of the features of `{}` stays", features.error().message, link.name));
+        fmt::format("{}: features of `{}` will not be restored", features.error().message, link.name));
   }
   auto programs = tcx_programs(link.ifindex, link.name);
   if (!programs) {
-    warnings.push_back(programs.error().message + ": those that a container attaches stay");
+    warnings.push_back(programs.error().message + ": tcx programs of containers will not be detached");
   } else {
     if (!programs->empty()) {
       warnings.push_back(
-          fmt::format("`{0}` takes {1} of the node's tcx programs along, and whoever gets it can detach "
-                      "them; `bpftool net show dev {0}`",
+          fmt::format("`{0}` moves with {1} of the node's tcx programs, which its container can detach; remedy: "
+                      "list them with `bpftool net show dev {0}`",
                       link.name, programs->size()));
     }
     host.tcx = *std::move(programs);
   }
   if (is_set_qdisc(link.qdisc)) {
     warnings.push_back(
-        fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "
-                    "`tc qdisc show dev {0}`",
+        fmt::format("`{0}` loses its qdisc `{1}` when it moves; remedy: save `tc qdisc show dev {0}` and set it again "
+                    "when the netdev is back",
                     link.name, fabric::printable(link.qdisc)));
   }
 }
 
-// Of a netdev that moves: all that is put back.
+// Records everything of a moving netdev that put_back_rail() restores.
 Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                              const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
@@ -185,6 +190,7 @@ Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::
     }
   }
   describe_what_may_be_lost(node, link, host, warnings);
+  // A container could make an equal netdev without a bus address: only the identity tells them apart.
   if (host.bus_address.empty() && !is_ipoib(host)) {
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
@@ -193,7 +199,7 @@ Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::
   auto configured = TRY(read_records(node.route, link.ifindex, link.name));
   host.records = std::move(configured.records);
   for (const std::string& route : configured.skipped)
-    warnings.push_back(fmt::format("`{}`: cannot carry along `{}`", rail.host, route));
+    warnings.push_back(fmt::format("`{}`: cannot move `{}` with the netdev", rail.host, route));
   return describe_vf(node, rail, hca, sys, host);
 }
 
@@ -219,7 +225,8 @@ std::uint64_t guid_on_record(const RailRecord& rail) {
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
   std::vector<Link> same;
   std::ranges::copy_if(links, std::back_inserter(same), [&](const Link& link) { return is_same_netdev(link, host); });
-  // Two of one function. A driver that is bound anew may give it another one: then the rest counts.
+  // The permanent MAC address tells two netdevs of one function apart. A driver that is bound again may assign another
+  // one: then no link has it, and name and MAC address decide.
   const auto is_permanent = [&](const Link& link) {
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
@@ -236,8 +243,8 @@ Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& s
                                        const HostNetdev& host) {
   if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
   if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);
-  return Error{fmt::format("cannot tell `{}` from netdevs that its container made: no sysfs can be mounted", host.name),
-               EPERM, "`rdma-hook recover` as root of the node tries again"};
+  return Error{fmt::format("cannot identify `{}` among the netdevs of its container: sysfs cannot be mounted", host.name),
+               EPERM, "run `rdma-hook recover` as root of the node"};
 }
 
 Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {
@@ -252,11 +259,11 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
   const auto link = TRY(find_link(node.route, rail.host));
   if (!link) {
     return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail.host, rail.hca), ENODEV,
-                 "`rdma-hook devices` shows who has it"};
+                 "find its owner with `rdma-hook devices`"};
   }
   if (is_of_another_function(*link, hca)) {
     return Error{fmt::format("netdev `{}` is not of `{}`: an HCA was renamed meanwhile", rail.host, rail.hca), ENODEV,
-                 "start the container again; `rdma link` shows the names"};
+                 "check the names with `rdma link` and start the container again"};
   }
   HostNetdev host;
   host.ifindex = link->ifindex;
@@ -292,7 +299,8 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
   if (!inside.rdma) return make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
-  // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
+  // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is
+  // (ib_alloc_device(), Linux 6.12).
   return send_rdma_device(node, record, inside.netns.get());
 }
 

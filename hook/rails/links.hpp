@@ -1,4 +1,4 @@
-// The netdev and the RDMA device of one rail: into the container's namespace, and back onto the node.
+// Moves the netdev and the RDMA device of one rail into the container's namespace; undo.hpp has the way back.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,47 @@ struct Hca;
 
 namespace hook {
 
-// The node's side: sockets and descriptor of the namespace that the hook itself is in.
+// Sockets and descriptors of the node's network namespace, in which the hook runs.
 struct NodeSockets {
   Netlink route;
-  std::optional<Netlink> rdma;  // nullopt: the kernel has none
+  std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
   fabric::UniqueFd netns;
-  fabric::UniqueFd sysfs{};  // as open_sysfs(), only where a rail has or gets an identity, or settings are restored
-  Ethtool ethtool{};         // opened where a netdev moves
+  fabric::UniqueFd sysfs{};  // of open_sysfs(); only if a rail has or gets an identity, or settings are restored
+  Ethtool ethtool{};         // opened when a netdev moves
 };
 fabric::Result<NodeSockets> open_node_sockets();
 
-// What the rail's netdev on the node is like now; nothing is changed. sys: "/sys", or a file tree's. warnings: what
-// of it will not be put back. Errors: there is no such netdev.
+// Reads the state of the rail's netdev on the node, without changes.
+// sys: "/sys", or a file tree's.
+// warnings: gets a line for each setting that cannot be restored later.
+// Errors: there is no such netdev, or it belongs to another HCA (ENODEV).
 fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
                                          const std::string& sys, std::vector<std::string>& warnings);
 
-// Moves the netdev in, or makes its child there; VF attributes first, then the RDMA device, then the netdev: with IPoIB
-// the kernel makes another netdev when the RDMA device moves, on the node or (Linux 6.16) inside, and that one is
-// moved. It is down then. Returns its ifindex inside.
+// Moves the netdev inside, or makes its child there, and leaves it down. Order of a move: VF attributes, RDMA device,
+// netdev. With IPoIB the kernel makes another netdev when the RDMA device moves, on the node or (Linux 6.16) inside,
+// and this moves that one.
+// Returns the ifindex inside.
 fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
                                std::uint32_t group);
 
-// The software RDMA device of a netdev that moved, made anew on it. Once it is up.
+// Makes the software RDMA device of a netdev that moved again, on that netdev. The netdev must be up.
 fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
-// Parts of both ways.
+// Used by the way in and the way back.
 bool is_ipoib(const HostNetdev& host);
-// The node GUID of its RDMA device; 0: none is on record.
+// Returns the node GUID of the rail's RDMA device; 0: the record has none.
 std::uint64_t guid_on_record(const RailRecord& rail);
-// The host's netdev in that namespace: by its identity if that is known, and then sysfs must be there; else by what it
-// is, its name first where several may be. nullopt: none is, or several may be.
+// Finds the recorded netdev in the namespace of `route`: by its identity if the record has one, which needs sysfs; else
+// as find_netdev().
+// Errors: the identity is known and sysfs is not open (EPERM).
 fabric::Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
                                                const HostNetdev& host);
+// Finds the recorded netdev by kind, bus address and MAC addresses; prefers one with this name. Returns nullopt if no
+// link matches, or several do and neither name nor MAC address decides. Pure.
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);
-// Sets the attributes; success when there are none. Errors: the physical function's netdev is gone, the driver's.
+// Sets attributes of the VF. Success if there are none. Errors: the physical function's netdev is gone; the driver
+// refuses one.
 fabric::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);
 
 }  // namespace hook

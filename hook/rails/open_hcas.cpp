@@ -27,7 +27,7 @@ bool is_ended(int code) {
 }
 
 Error cannot_look_at_descriptors(int code, std::string_view process) {
-  Error error = sys_error(code, "cannot look at the descriptors of process `{}`", process);
+  Error error = sys_error(code, "cannot read the descriptors of process `{}`", process);
   if (code == EACCES || code == EPERM) error.hint = "run it as root of the node, with CAP_SYS_PTRACE";
   return error;
 }
@@ -42,7 +42,7 @@ class DescriptorSearch {
   FoundDescriptors take() && { return std::move(found_); }
 
  private:
-  // The first thread of a process may have ended: the table is then with the others.
+  // /proc/PID/fd is empty after the first thread of the process has ended. The other threads still have the table.
   Result<void> look_at_tables(std::string_view name, pid_t pid) {
     if (TRY(look_at_table(pid, fmt::format("{}/fd", name)))) return {};
     const auto tasks = proc_.open_at(fmt::format("{}/task", name).c_str());
@@ -56,7 +56,7 @@ class DescriptorSearch {
     return {};
   }
 
-  // False: it has no descriptor at all.
+  // Returns false if the table has no descriptor.
   Result<bool> look_at_table(pid_t pid, const std::string& path) {
     const auto table = proc_.open_at(path.c_str());
     if (!table) return is_ended(errno) ? Result<bool>(false) : cannot_look_at_descriptors(errno, std::to_string(pid));
@@ -72,9 +72,9 @@ class DescriptorSearch {
     return any;
   }
 
-  // Returns an errno if the kernel does not show it. No file system is asked, neither one of a container (FUSE) nor one
-  // whose server is gone: AT_STATX_DONT_SYNC, and no attribute that has to be true. A file of a server that forgot it
-  // (ESTALE, ENOTCONN) is no device.
+  // Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without required attributes sends
+  // no request to a file system: a FUSE server of a container, or a lost network server, could block it. A file that
+  // its server no longer knows (ESTALE, ENOTCONN) is no device.
   int look_at_descriptor(int table, const char* name, pid_t pid) {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
@@ -99,7 +99,8 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
   return std::ranges::any_of(processes, [&](const OpenProcess& one) { return one.pid == pid; });
 }
 
-// nullopt: it has ended. proc: the node's /proc.
+// Returns the process; nullopt: it has ended. proc: the node's /proc. A cgroup that cannot be read counts as a
+// container's.
 std::optional<OpenProcess> look_at_process(const std::string& proc, pid_t pid) {
   constexpr std::size_t kLongest = std::size_t{64} << 10;
   OpenProcess process{pid, {}, true};
@@ -131,21 +132,21 @@ std::string shown(const std::vector<OpenProcess>& processes) {
 }
 
 Error left_open(const std::string& hca, const LeftOpen& left, const std::optional<DeviceNumber>& node) {
-  constexpr const char* kThen = "the next call or `rdma-hook recover` then returns the HCA";
+  constexpr const char* kThen = "then run `rdma-hook recover`";
   Error error{.message = {}, .code = EBUSY, .hint = {}, .reason = FailureReason::kBusy};
   if (!left.holders.empty()) {
     error.message =
-        fmt::format("cannot return `{}`: its former holder is gone, but {} has it open", hca, shown(left.holders));
-    error.hint = fmt::format("end it, or its container: {}", kThen);
+        fmt::format("cannot release `{}`: its former owner is gone, but {} has it open", hca, shown(left.holders));
+    error.hint = fmt::format("end that process or its container, {}", kThen);
     return error;
   }
   const std::string number = node ? fmt::format(" ({}:{})", node->major, node->minor) : "";
   error.message = fmt::format(
-      "cannot return `{}`: its former holder is gone, but it is open in a process that the "
+      "cannot release `{}`: its former owner is gone, but it is open in a process that the "
       "kernel does not name ({} contexts)",
       hca, left.unknown);
   error.hint =
-      fmt::format("find it by `lsof` of the uverbs node{}, or end the containers that ran beside: {}", number, kThen);
+      fmt::format("find the process with `lsof` of the uverbs node{}, or end the containers of that time, {}", number, kThen);
   return error;
 }
 
@@ -157,7 +158,8 @@ std::vector<OpenProcess> look_at_processes(const std::string& proc, const std::v
   return processes;
 }
 
-// A rail takes the RDMA device along, or makes a software one anew: contexts end with that.
+// Returns true if the RDMA device stays on the node. A rail moves it in exclusive mode, or makes a software device
+// again: both end all contexts.
 bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
   const bool has_rail =
       std::ranges::any_of(plan.netdevs, [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
@@ -172,7 +174,7 @@ std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& h
   return DeviceNumber{*node->major, *node->minor};
 }
 
-// nullopt: the device is not there, and with it no context.
+// Returns nullptr if the device is gone. Its contexts ended with it.
 const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
   if (!uses) return nullptr;
   const auto found = std::ranges::find_if(*uses, is_it);
@@ -195,13 +197,13 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
       add_process(process, users);
   }
   if (open.contexts.empty()) return {};
-  warnings.push_back(fmt::format("`{}` is given to one alone, and was open before in {}", use.name,
+  warnings.push_back(fmt::format("`{}` is allocated exclusively, but was open before in {}", use.name,
                                  users.empty() ? "a process that the kernel does not name" : shown(users)));
   return {};
 }
 
-// The descriptors of all nodes by one look at all processes. One of the node that cannot be looked at would hold
-// nothing back.
+// Finds the descriptors of all device nodes with one pass over all processes. A process that cannot be read is an error
+// only in a container: processes of the node do not keep an HCA from being released.
 Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {
@@ -223,7 +225,7 @@ Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<st
   if (!left.holders.empty() || left.unknown > 0) return left_open(hca.name, left, hca.open->node);
   if (!left.of_node.empty()) {
     warnings.push_back(
-        fmt::format("`{}` is returned, and is open in {}, of the node itself", hca.name, shown(left.of_node)));
+        fmt::format("`{}` is released, but is open in {}, which runs on the node", hca.name, shown(left.of_node)));
   }
   return {};
 }
@@ -232,10 +234,10 @@ Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<st
 
 Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices, const std::string& proc) {
   const auto directory = Directory::open(proc);
-  if (!directory) return sys_error(errno, "cannot look at the processes in `{}`", proc);
+  if (!directory) return sys_error(errno, "cannot read the processes in `{}`", proc);
   int error = 0;
   const auto names = directory->list(&error);
-  if (error != 0) return sys_error(error, "cannot look at the processes in `{}`", proc);
+  if (error != 0) return sys_error(error, "cannot read the processes in `{}`", proc);
   DescriptorSearch search(devices, *directory);
   for (const std::string& name : names) {
     const auto pid = fabric::parse_number<pid_t>(name);
@@ -245,7 +247,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
 }
 
 bool is_container_cgroup(std::string_view cgroup) {
-  // Above the reader's cgroup namespace.
+  // The kernel shows groups outside of the reader's cgroup namespace as "/../...".
   while (cgroup.starts_with("/.."))
     cgroup.remove_prefix(3);
   while (cgroup.starts_with('/'))
@@ -253,7 +255,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
-  // A process below a container's scope is the container's, whatever it has called its group.
+  // A container can name groups below its own scope as it likes, so that a scope above decides.
   for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
@@ -270,6 +272,7 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
     add_process(process, process.of_container ? left.holders : left.of_node);
   };
   for (const OpenContext& context : now.contexts) {
+    // Opened before the grant: not the former owner's context.
     if (std::ranges::find(before.contexts, context.id) != before.contexts.end()) {
       for (const OpenProcess& process : context.processes)
         add_process(process, earlier);
@@ -304,9 +307,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
     if (noted) continue;
     hca->open.reset();
     plan.warnings.push_back(
-        fmt::format("whether `{}` is open in another process is not known, now and when it is "
-                    "returned: {}",
-                    hca->name, noted.error().message));
+        fmt::format("cannot check whether `{}` is open in another process, now and at its release: {}", hca->name,
+                    noted.error().message));
   }
 }
 
@@ -321,7 +323,8 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   const auto use_of = [&](const PlannedHca& hca) {
     return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });
   };
-  // A device that is gone, or was bound anew, has ended its contexts, and its descriptors are of no use.
+  // A device that is gone or was bound again has a new index. Its old contexts ended, and its old descriptors are
+  // useless.
   std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
   const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
   for (const PlannedHca* hca : left) {

@@ -1,5 +1,5 @@
-// HCAs that are still open in a process when their exclusive holder returns them: a container can pass its descriptor
-// of a uverbs node to another one, and the context on it outlives the grant.
+// Detects HCAs that are still open in a process when their exclusive grant is released. A container can pass its
+// descriptor of a uverbs node to another container, and the context on it outlives the grant.
 #pragma once
 
 #include <sys/types.h>
@@ -18,11 +18,11 @@ struct Inventory;
 
 namespace hook {
 
-// A process that has an HCA open. Unknown counts as of a container.
+// A process that has an HCA open.
 struct OpenProcess {
   pid_t pid = 0;
   std::string name;
-  bool of_container = true;
+  bool of_container = true;  // also if unknown
   friend bool operator==(const OpenProcess&, const OpenProcess&) = default;
 };
 
@@ -31,38 +31,41 @@ struct OpenContext {
   std::vector<OpenProcess> processes;  // empty: none is known
 };
 
-// One HCA as it is open now.
+// The contexts and descriptors of one HCA at this moment.
 struct OpenHca {
   std::vector<OpenContext> contexts;
   std::vector<OpenProcess> descriptors;  // processes with a descriptor of its uverbs node
 };
 
-// What the former holder of an HCA left open. Pure.
+// Where an HCA is open since its grant.
 struct LeftOpen {
   std::vector<OpenProcess> holders;  // processes of containers
   unsigned unknown = 0;              // contexts of which no process is known
-  std::vector<OpenProcess> of_node;  // processes in no container's cgroup: they hold nothing back
+  std::vector<OpenProcess> of_node;  // processes outside of containers; they do not delay the release
 };
-// Contexts that `before` names are not the former holder's; nor is a descriptor of a process that has such a context.
+// Returns where the HCA is open since `before`. Ignores the contexts in `before` and descriptors of processes that have
+// such a context: these were there before the grant. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
-// False: a process there belongs to no container. cgroup: a path of /proc/PID/cgroup. Only groups where systemd keeps
-// services and sessions, and the root, are the node's.
+// Returns false if processes in this group belong to the node: the root group, and groups in which systemd keeps
+// services and sessions. Returns true for any other group. cgroup: a path of /proc/PID/cgroup.
 bool is_container_cgroup(std::string_view cgroup);
 
-// Notes in a plan how its HCAs of mode exclusive are open, where the RDMA device stays on the node: a move ends all
-// contexts by itself. Open ones are a warning in the plan. own: names of HCAs that the owner holds already: their
-// contexts are its own. Asks the kernel only if root, the prefix of the node's /sys, is empty; a kernel that cannot be
-// asked is a warning.
+// Records in the plan where its HCAs of mode exclusive are open, and adds a warning for each open one. Only for RDMA
+// devices that stay on the node, because a move ends all contexts.
+// own: names of HCAs that the owner already has: their contexts are the owner's.
+// root: prefix of the node's /sys; the kernel is queried only if it is empty. A failed query is a warning.
 void note_open(const fabric::Inventory& inventory, const std::vector<std::string>& own, const std::string& root,
                Plan& plan);
 
-// Fails if the former holder left one of these HCAs open. root: prefix of the node's /proc; one that is not empty has
-// none if it lacks the directory. descriptors: also look there for descriptors without a context. warnings: gets what
-// processes of the node have open. Errors: names HCA, processes and remedy (EBUSY); or it cannot be found out.
+// Fails if one of these HCAs is still open since its grant.
+// root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no such directory.
+// descriptors: also search /proc for descriptors without a context.
+// warnings: gets a line for each HCA that is open in processes of the node.
+// Errors: an HCA is open, with processes and remedy (EBUSY); a query of the kernel fails.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
                                   std::vector<std::string>& warnings);
 
-// A process that has a character device open, as /proc/PID/fd tells.
+// A process that has a character device open, by /proc/PID/fd.
 struct DescriptorHolder {
   pid_t pid = 0;
   DeviceNumber device;
@@ -71,13 +74,13 @@ struct DescriptorHolder {
 
 struct FoundDescriptors {
   std::vector<DescriptorHolder> holders;
-  std::map<pid_t, fabric::Error> unseen;  // processes that have not ended, and cannot be looked at
+  std::map<pid_t, fabric::Error> unseen;  // running processes that cannot be read
 };
 
-// Looks at the processes of this PID namespace for descriptors of one of these devices. Needs CAP_SYS_PTRACE for the
-// processes of others. The cost grows with the descriptors of the node. Not seen: a descriptor that is on its way
-// through a socket, in an io_uring, or in the own table of a thread that left its process's. Errors: `proc` cannot be
-// listed.
+// Searches the processes of this PID namespace for descriptors of these devices. Needs CAP_SYS_PTRACE for processes of
+// other users. The cost grows with the descriptors of the node. Does not find a descriptor in a socket's queue, in an
+// io_uring, or in the private table of a thread (unshare(CLONE_FILES)).
+// Errors: `proc` cannot be listed.
 fabric::Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices,
                                                   const std::string& proc = "/proc");
 

@@ -26,11 +26,12 @@
 namespace hook {
 namespace {
 
-// Hardware of a namespace that has ended comes back within some hundred milliseconds, on a loaded node within seconds.
+// After a namespace ends, the kernel moves its hardware to the node within some hundred milliseconds, on a loaded node
+// within seconds.
 constexpr int kComebackMs = 5000;
 
-// The namespace of the rails; nullopt: it is gone, or dying. One that cannot be entered for another reason is an error:
-// its rails are still in it.
+// Opens the namespace of the rails. Returns nullopt if it is gone or dying. A namespace that exists and cannot be
+// entered is an error, because its rails are still in it.
 Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
   using None = std::optional<NetworkNamespace>;
   if (TRY(look_at(netns)) == Presence::kGone) return None();
@@ -39,10 +40,11 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
   if (failed != 0 && TRY(look_at(netns)) == Presence::kGone) return None();
   if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
+  // A newer namespace can have the same path: the kernel uses PIDs again, and engines use names again.
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));
-  // It may have ended meanwhile.
+  // The namespace can end between the first lookup and the helper that enters it.
   return TRY(look_at(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
 }
 
@@ -50,8 +52,8 @@ bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
   return std::ranges::any_of(held, [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
 }
 
-// All children at once: the kernel waits for its readers once per message, and that is what deleting a netdev costs.
-// Only when every rail leaves: the group is that of the whole grant.
+// Deletes all children of the grant with one message. The kernel waits for one RCU grace period per message, which is
+// the main cost of deleting a netdev. Only when every rail leaves, because the link group is that of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
   const bool children =
@@ -60,7 +62,7 @@ Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& reco
   return delete_link_group(inside->route, record.group);
 }
 
-// Rules name addresses, not netdevs: they do not go when a netdev goes.
+// The kernel keeps these rules when a netdev leaves: they name addresses, not netdevs.
 Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord>& leaving) {
   if (!inside) return {};
   for (const RailRecord& rail : leaving) {
@@ -71,12 +73,13 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
   return {};
 }
 
-// Puts all of it back that can be; the error is the first. Rules and children go before the netdevs that they are
-// about.
+// Restores as many rails as possible and returns the first error. Rules and children are removed before the netdevs
+// that they refer to.
 Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
+  // A mount of sysfs costs a grace period when it is closed: only where an identity or a setting needs it.
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
@@ -91,7 +94,8 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
 
 using MaybeLink = std::optional<Link>;
 
-// What find() finds. The kernel takes a namespace down in its own time. nullopt: it is not there.
+// Repeats find() for at most wait_ms, because the kernel removes a namespace asynchronously. wait_ms 0: one attempt.
+// Returns nullopt if nothing was found in time.
 template <typename Find>
 auto await(int wait_ms, Find find) -> decltype(find()) {
   constexpr int kPauseMs = 10;
@@ -102,8 +106,9 @@ auto await(int wait_ms, Find find) -> decltype(find()) {
   }
 }
 
-// IPoIB: the kernel makes all but the GUID, and takes a GUID for a physical function alone (ipoib_check_lladdr(),
-// ipoib_netdev_ops_vf). That of a VF whose GUIDs were changed follows those.
+// Returns the MAC address to set; nullopt: none. With IPoIB the kernel makes all bytes but the GUID, and accepts a GUID
+// only on a physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf). The MAC address of a VF follows the VF's
+// GUIDs.
 std::optional<std::vector<std::uint8_t>> mac_to_restore(const Link& link, const HostNetdev& host) {
   if (host.mac.empty() || link.mac == host.mac) return std::nullopt;
   if (!is_ipoib(host)) return host.mac;
@@ -118,7 +123,8 @@ void append(std::vector<std::string>& to, std::vector<std::string> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-// Whoever has a physical function has its VFs, which may be others' next.
+// A container that has a physical function can change the attributes of its VFs. Another container may get such a VF
+// next.
 Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<VfAttributes>& before) {
   Result<void> first;
   for (const auto& [number, now] : TRY(read_vfs(node.route, pf_ifindex))) {
@@ -128,8 +134,8 @@ Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<Vf
   return first;
 }
 
-// Without the XDP programs of a container that links hold. It may give a link another program between two looks
-// (BPF_LINK_UPDATE).
+// Detaches the XDP programs of a container that BPF links hold. Returns the netdev as it is afterwards. The container
+// can replace the program of a link between two reads (BPF_LINK_UPDATE), hence the limits on reads and failures.
 Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNetdev& host) {
   constexpr int kMostLooks = 64;
   constexpr int kMostMisses = 3;
@@ -142,7 +148,8 @@ Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNe
   return whole;
 }
 
-// Drivers make NAPI instances when their netdev goes up, and the kernel wants them for some values.
+// Drivers make NAPI instances when their netdev goes up, and the kernel accepts some values only with these instances.
+// Values that are refused while the netdev is down are therefore written again while it is up.
 Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& host, std::vector<std::string>& warnings) {
   if (!host.sysfs) return {};
   Link link;
@@ -151,7 +158,7 @@ Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& hos
   const auto netdev = open_netdev(node.sysfs.get(), link);
   if (!netdev || !*netdev) {
     warnings.push_back(
-        netdev ? fmt::format("`{}` is not in sysfs: its queues and NAPI are as a container left them", host.name)
+        netdev ? fmt::format("`{}` is not in sysfs: its queue and NAPI settings are not restored", host.name)
                : netdev.error().message);
     return {};
   }
@@ -165,11 +172,12 @@ Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& hos
   return {};
 }
 
-// Name, MAC, MTU and what was configured. What is right already is not touched: a netdev that never left keeps its
-// connections.
+// Restores name, MAC address, MTU, settings, addresses and routes. Changes only values that differ: a netdev that never
+// left keeps its connections.
 Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
                              std::vector<std::string>& warnings) {
-  // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
+  // Removals come first: an alternative name that a container added can be the name to restore, and an XDP program can
+  // refuse the MTU.
   const auto whole = TRY(free_of_xdp_links(node, link.ifindex, host));
   const auto undo = [&](decltype(link_removals)& repairs) {
     if (!host.settings || !whole) return;
@@ -182,11 +190,12 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   if (link.name != host.name) change.name = host.name;
   change.mac = mac_to_restore(link, host);
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
-  // Kernels before 6.2 rename only a netdev that is down, and drivers without IFF_LIVE_ADDR_CHANGE want that for a MAC.
+  // Kernels before 6.2 rename a netdev only while it is down. Drivers without IFF_LIVE_ADDR_CHANGE set a MAC address
+  // only then.
   if (change.name || change.mac) TRY_VOID(change_link(node.route, link.ifindex, {.up = false}));
   const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
-  // What else is restored does not wait for it: a driver may refuse one, and has reasons of its own.
+  // A driver can refuse an MTU for reasons of its own. The settings below are restored all the same.
   auto first = link.mtu == host.mtu ? Result<void>() : change_link(node.route, link.ifindex, {.mtu = host.mtu});
   undo(link_repairs);
   if (!host.vfs.empty()) {
@@ -195,12 +204,12 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   }
   if (host.features) {
     const auto done = node.ethtool.put_back(link.ifindex, host.name, *host.features);
-    if (!done) warnings.push_back(fmt::format("{0}; `ethtool -K {1} FEATURE on|off`", done.error().message, host.name));
+    if (!done) warnings.push_back(fmt::format("{}; remedy: run `ethtool -K {} FEATURE on|off`", done.error().message, host.name));
   }
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   TRY_VOID(change_link(node.route, link.ifindex, {.up = host.up}));
   keep_first(first, restore_sysfs(node, link.ifindex, host, warnings));
-  // Last: routes want a netdev that is up.
+  // Last: the kernel accepts routes only by a netdev that is up.
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
     records.push_back(for_netdev(record, link.ifindex, host.name));
@@ -208,12 +217,13 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   return first;
 }
 
-// The netdev of a living namespace goes home. Not inside: it never came, or went already.
+// Moves the netdev from a living namespace to the node. Does nothing if the netdev is not inside: it never entered, or
+// an earlier call moved it.
 Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   const auto link = TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
-  // The kernel refuses the move when an alternative name is taken on the node (Linux 6.6). What is refused here is
-  // tried again there.
+  // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6). A removal that fails here is
+  // repeated by restore_on_node().
   const auto whole = TRY(find_link(inside.route, link->ifindex));
   if (!whole) return {};
   const LinkSettings before = rail.host.settings.value_or(whole->settings);
@@ -221,15 +231,17 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
   LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
-  // One of its names is taken there. The kernel moves before it renames: mostly it went, under the name that it had
-  // inside. Else without alternative names, and under a name that nobody has: what it is called is put right there.
+  // One of the names is taken on the node. The kernel moves before it renames, so the netdev is usually there already,
+  // under the name that it had inside. If not, it moves without alternative names and under a unique name.
+  // restore_on_node() restores the names.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);
   return change_link(inside.route, link->ifindex, home);
 }
 
-// Renames the device of this name, in one of these places, to one that nobody can have foreseen. False: none has it.
+// Renames the RDMA device that has this name, in the first of these namespaces that shows one. A container cannot
+// predict the new name. Returns false if no namespace shows such a device.
 Result<bool> move_aside(std::initializer_list<Netlink*> places, const std::string& name,
                         std::vector<std::string>& warnings) {
   for (Netlink* const place : places) {
@@ -237,30 +249,31 @@ Result<bool> move_aside(std::initializer_list<Netlink*> places, const std::strin
     if (!other) continue;
     const std::string aside = fmt::format("rdma{}-{:x}", other->index, ::getpid());
     TRY_VOID(rename_rdma_device(*place, other->index, aside));
-    warnings.push_back(fmt::format("another RDMA device was named `{}` meanwhile, and is `{}` now", name, aside));
+    warnings.push_back(fmt::format("another RDMA device took the name `{}`: renamed it to `{}`", name, aside));
     return true;
   }
   return false;
 }
 
-// What a container with CAP_NET_ADMIN renamed has its own name again, and what took that gets another: names are unique
-// among all namespaces.
+// A container with CAP_NET_ADMIN can rename its RDMA device, and take the old name for another device. Names of RDMA
+// devices are unique among all namespaces, so that the other device is renamed first.
 Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
                          std::vector<std::string>& warnings) {
   if (device.name == name) return {};
   auto renamed = rename_rdma_device(rdma, device.index, name);
   if (renamed || renamed.error().code != EEXIST) return renamed;
   if (TRY(move_aside({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
-  return Error{fmt::format("RDMA device `{0}` came back as `{1}`: one that another container has is called `{0}`", name,
+  return Error{fmt::format("RDMA device `{}` came back as `{}`: a device of another container has its name", name,
                            device.name),
-               EEXIST, "`rdma-hook recover` renames it once that container is gone"};
+               EEXIST, "run `rdma-hook recover` when that container is gone"};
 }
 
 Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& rail) {
   return rail.host.rdma ? find_rdma_device(rdma, *rail.host.rdma) : find_rdma_device(rdma, rail.rail.hca);
 }
 
-// With IPoIB the netdev is made anew when the device comes: what is put right before is lost.
+// Moves the RDMA device to the node. With IPoIB the kernel then makes a new netdev, so that settings of the netdev have
+// to be restored after this.
 Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                                     std::vector<std::string>& warnings) {
   const std::string& name = rail.rail.hca;
@@ -273,13 +286,14 @@ Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside,
       device = TRY(find_moved(*node.rdma, rail));
     }
   }
-  // Once it is where its container cannot rename it again.
+  // Only now: on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not come back to the node", name), EAGAIN,
-               "`rdma-hook recover` puts it right once its network namespace is gone"};
+               "run `rdma-hook recover` when its network namespace is gone"};
 }
 
-// The netdev says whether its device is there: a container can make one of the same name and node GUID.
+// Makes the software device on its netdev again. Only the kernel's EEXIST proves that the netdev has its device: a
+// container can make another device of the same name and node GUID. ENFILE: another device has the name.
 Result<void> return_software_device(NodeSockets& node, const RailRecord& record, std::vector<std::string>& warnings) {
   const Rail& rail = record.rail;
   if (!rail.recreate || !node.rdma) return {};
@@ -294,14 +308,15 @@ Result<void> return_software_device(NodeSockets& node, const RailRecord& record,
 
 Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& rail) {
   if (!rail.rail.recreate || !inside.rdma) return {};
-  // In shared mode the node's socket sees it too, and it is the node's own as long as the netdev never left.
+  // In shared mode this socket also shows the node's own device. As long as the netdev has not left, the device is that
+  // one and must stay.
   if (!TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
-  // The kernel ends what is left when the netdev moves.
+  // The kernel deletes devices that remain on the netdev when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 
-// What of the netdev is on the node again, as it was.
+// Waits for the netdev on the node and restores it, its software device and its VF attributes.
 Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_ms,
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
@@ -316,7 +331,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
   }
   if (!link) {
     return Error{fmt::format("netdev `{}` ({}) has not come back to the node", host.name, host.bus_address), EAGAIN,
-                 "`rdma-hook recover` puts it right once its network namespace is gone"};
+                 "run `rdma-hook recover` when its network namespace is gone"};
   }
   auto first = restore_on_node(node, *link, host, warnings);
   keep_first(first, return_software_device(node, rail, warnings));
@@ -330,19 +345,20 @@ Result<void> put_back_moved(NodeSockets& node, NetworkNamespace* inside, const R
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(send_netdev_home(node, *inside, rail));
   }
-  Result<void> guids;  // an error of these waits: netdev and RDMA device have to come home all the same
+  Result<void> guids;  // reported last: netdev and RDMA device have to return even if this fails
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   auto done = bring_rdma_device_home(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
-  // What the kernel had not brought by then keeps nobody waiting twice.
+  // Wait once: if the RDMA device did not return in time, do not wait for its netdev. A software netdev ends with its
+  // namespace, so that without `inside` waiting for it is useless.
   const bool waits = done && (!is_software || inside);
   keep_first(done, settle_on_node(node, rail, waits ? wait_ms : 0, warnings));
   keep_first(done, std::move(guids));
   return done;
 }
 
-// A child of this rail's on the node: its name when that was free, else one of its index (make_and_move(), and
-// default_device_exit_net() of net/core/dev.c, Linux 6.12).
+// Returns true for an ipoib child of this rail on the node. Its name is the rail's, or one made of its index if that
+// name was taken (make_and_move(), and default_device_exit_net() of net/core/dev.c, Linux 6.12).
 bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t group) {
   if (link.kind != "ipoib" || link.lower_ifindex != rail.host.ifindex) return false;
   if (group != 0 && link.group != group) return false;
@@ -350,8 +366,9 @@ bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t grou
          link.name == fmt::format("dev{}", link.ifindex);
 }
 
-// Made on the node and then moved, an ipoib child is still there if the hook was killed in between; and it comes back
-// when its namespace ends (netns_refund, drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Other children end with it.
+// The hook makes an ipoib child on the node and then moves it, so that a hook that is killed in between leaves it
+// there. The kernel also moves it to the node when its namespace ends (netns_refund,
+// drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Children of other kinds end with their namespace.
 Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int wait_ms, std::uint32_t group) {
   const auto find = [&]() -> Result<MaybeLink> {
     const auto links = TRY(all_links(node.route));
@@ -365,7 +382,7 @@ Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int w
 Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                           std::uint32_t group) {
   if (inside) {
-    // Not by its name alone: that may be another netdev's now.
+    // The name does not identify the child: a container can rename its netdevs.
     const auto links = TRY(all_links(inside->route));
     const auto child = std::ranges::find_if(links, [&](const Link& link) {
       return link.kind == to_string(rail.rail.kind) && link.lower_ifindex == rail.host.ifindex &&
@@ -388,7 +405,9 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   return grant ? check_left(held, *grant) : Result<void>();
 }
 
-// Of a start that was never settled nothing can be left open.
+// Checks only HCAs of settled users (grant.hcas): a start that never settled ran no process that could open an HCA.
+// During a start, descriptors are searched only after an earlier failure, because the search reads all processes of the
+// node.
 Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
   std::vector<PlannedHca> left;
   for (const PlannedHca& hca : grant.hcas) {
@@ -409,13 +428,14 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};  // a record without rails goes, too
+  if (leaving.empty() && !staying.empty()) return {};  // a record without rails is removed below
   TRY_VOID(put_back(*record, leaving, deadline_, warnings_));
-  // Addresses go last: no other container may get them while a netdev here still answers for them.
-  // Those of ranges that cannot be returned are on nobody's record then: recover() finds them, and who is given none.
+  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it. A
+  // lease that cannot be released stays in the record. An address of a range does not: recover() and take_addresses()
+  // find its claim.
   const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
   if (!returned) {
-    warnings_.push_back(returned.error().message + "; `rdma-hook recover` tries again");
+    warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");
     std::erase_if(leaving, [](const RailRecord& rail) { return !rail.lease; });
     staying.insert(staying.end(), leaving.begin(), leaving.end());
   }
@@ -434,6 +454,7 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
     left[key] = "rails";
   std::vector<std::string> recovered;
   std::vector<std::string> stuck;
+  // The first pass does not wait, so that one stuck rail does not use up the time of the other grants.
   for (const Deadline until : {Deadline(), deadline}) {
     stuck.clear();
     std::erase_if(left, [&](const auto& item) {

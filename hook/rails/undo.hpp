@@ -1,5 +1,5 @@
-// Undoes what a grant has on the node: links, RDMA devices, addresses. All of it works whether the container's
-// namespace lives, is dying or is gone, and as often as it is asked.
+// Undoes the changes of a grant on the node: links, RDMA devices, addresses. Every function works while the container's
+// namespace is alive, dying or gone, and can be repeated.
 #pragma once
 
 #include <map>
@@ -18,12 +18,15 @@ class Ledger;
 struct NetworkNamespace;
 struct NodeSockets;
 
-// The reverse of place_rail(), from whatever state: netdev, RDMA device, then what the netdev was on the node, VF
-// attributes last. With IPoIB they go before the RDMA device: the netdev that the kernel then makes anew reads its
-// port's GUID once (ipoib_parent_init(); ipoib_event() heeds no change of it). inside: nullptr: the namespace is gone,
-// and the kernel brings hardware and ipoib children back by itself, later and under the name they had inside. Waits for
-// that at most wait_ms. group: of the container's children, 0: not known; of ipoib ones on the node others are left
-// alone. A software netdev dies with its namespace: a warning.
+// Undoes place_rail(), however far it came: moves the netdev and the RDMA device to the node, then restores the
+// netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA device: the netdev that the
+// kernel then makes reads its port's GUID once (ipoib_parent_init(); ipoib_event() ignores a change of it).
+// inside: nullptr: the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
+// later and under the name they had inside.
+// wait_ms: how long to wait for that.
+// warnings: gets a line for a software netdev, which ends with its namespace.
+// group: link group of the container's children; 0: not known. ipoib children of another group on the node stay.
+// Errors: netdev or RDMA device did not come back in time (EAGAIN); the kernel refuses a change.
 Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                            std::vector<std::string>& warnings, std::uint32_t group = 0);
 
@@ -32,21 +35,22 @@ class NodeRails : public GrantEffects {
   // ipam: nullptr: leases of CNI plugins stay in the record for `rdma-hook recover`. root: prefix of the node's /proc.
   NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root = {});
 
-  // Undoes the rails of what is not held, and fails while an HCA of mode exclusive that is not held is left open
-  // (check_closed()). Errors: a netdev that has not come back to the node, or cannot be put right there;
-  // check_closed()'s. What could be undone is.
+  // Undoes the rails of HCAs that are not in `held`, as many as possible.
+  // Errors: a netdev has not come back to the node, or cannot be restored there; an HCA of mode exclusive that is not
+  // in `held` is still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
-  // From here on undo_beyond() delays a start: it looks for descriptors of HCAs only where it has failed before.
+  // Declares that a container start waits for undo_beyond(), which then searches descriptors of HCAs only for a
+  // grant whose release failed before.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
-  // What is left of grants that are gone: rails, leases that could not be returned, addresses. As Ledger::recover()
-  // does: first all of it without waiting; what is stuck then is a warning. The ledger's effects are to be these.
-  // Returns what was taken back, in words.
+  // Releases what is left of stale grants: rails, leases, addresses. As Ledger::recover(), tries everything without
+  // waiting first. ledger: its effects must be this object. A grant that cannot be released becomes a warning. Returns
+  // one text for each released item, such as "rails of KEY".
   Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
-  // The rails of this grant as the last undo_beyond() of its key found them; nullopt: it had none.
+  // Returns the rails of this grant as the last undo_beyond() of its key found them; nullopt: it found none.
   std::optional<NetworkRecord> undone(const std::string& key) const;
-  // The warnings since the last call.
+  // Returns the warnings since the last call.
   std::vector<std::string> take_warnings() const;
 
  private:

@@ -12,13 +12,13 @@ using fabric::Address;
 constexpr std::size_t kLongestQuote = 300;
 constexpr unsigned kIpv4Offset = 96;
 
-// Empty: missing, null, or no string.
+// Returns an empty text if the member is missing, null, or no string.
 std::string text_of(const Json& object, const char* name) {
   const auto member = object.find(name);
   return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
 }
 
-// Empty: missing, null (as Go writes an empty list), or no list.
+// Returns an empty list if the member is missing, null (Go's text of an empty list), or no list.
 const Json& list_of(const Json& object, const char* name) {
   static const Json kNone = Json::array();
   const auto member = object.find(name);
@@ -30,7 +30,7 @@ struct Prefixed {
   unsigned prefix = 0;  // of its own family
 };
 
-// "10.1.0.2/24": here the prefix has to be there.
+// Parses "10.1.0.2/24". The prefix is mandatory, while parse_cidr() accepts an address without one.
 std::optional<Prefixed> parse_prefixed(std::string_view text) {
   const auto cidr = fabric::parse_cidr(text);
   if (!cidr || text.find('/') == std::string_view::npos) return std::nullopt;
@@ -65,7 +65,7 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 
-// "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".
+// Returns the text of a plugin's error object: "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".
 std::string cni_error(const Json& object) {
   std::string message = quote_output(text_of(object, "msg"));
   const std::string details = quote_output(text_of(object, "details"));
@@ -75,12 +75,13 @@ std::string cni_error(const Json& object) {
                      code->is_number_integer() ? quote_output(code->dump()) : "without number");
 }
 
+// An error object of the CNI specification has "code" and no "ips".
 bool is_cni_error(const Json& json) {
   return json.is_object() && json.contains("code") && !json.contains("ips");
 }
 
 constexpr std::string_view kBegin = "IgnoreUnknown=1";
-constexpr std::size_t kLongestName = 253;  // of a DNS subdomain, the longest that a pod may be called
+constexpr std::size_t kLongestName = 253;  // of a DNS subdomain, the longest name of a pod
 
 struct CniArg {
   std::string_view name;
@@ -95,7 +96,7 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Neither ';' nor '=', which would make two arguments of one.
+// Excludes ';' and '=', which would add an argument.
 bool is_kubernetes_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && is_letter_or_digit(text[0]) &&
          std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
@@ -128,7 +129,7 @@ Result<IpamResult> parse_ipam_result(std::string_view text) {
 }
 
 std::string ipam_config(const IpamCall& call) {
-  // As the plugin that delegates would pass its own configuration on: the type is that of who asks.
+  // A CNI plugin that delegates to an IPAM plugin passes its own configuration, so that "type" names the caller.
   const Json config = {{"cniVersion", "1.0.0"}, {"name", call.network}, {"type", "rdma-hook"}, {"ipam", call.ipam}};
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -145,6 +146,7 @@ std::string cni_args(const PodIdentity& pod) {
 bool is_cni_args(std::string_view text) {
   const auto parts = fabric::split(text, ';');
   if (parts.size() < 2 || parts[0] != kBegin) return false;
+  // Each argument at most once and in the order of kArgs, as cni_args() writes them.
   auto next = std::begin(kArgs);
   return std::all_of(parts.begin() + 1, parts.end(), [&](std::string_view part) {
     const std::size_t equals = part.find('=');

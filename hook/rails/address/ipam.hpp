@@ -1,6 +1,6 @@
-// An existing CNI IPAM plugin gives the addresses: the CNI protocol (spec 1.0.0; results of 0.3.1 to 1.1.0 are read)
-// spoken by a helper process that is forked before the hook's system calls are restricted, because a hook that may
-// execute programs is another hook.
+// Calls existing CNI IPAM plugins for addresses (CNI specification 1.0.0; accepts results of 0.3.1 to 1.1.0). A helper
+// process calls them. It is forked before the hook restricts its system calls, so that the hook itself cannot execute
+// programs.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ namespace hook {
 struct IpamCall {
   enum class Command { kAdd, kDel };
   Command command = Command::kAdd;
-  std::string plugin;        // its file name
+  std::string plugin;        // file name
   std::string network;       // "name" of the network configuration
   Json ipam;                 // the "ipam" object, "type" included
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
@@ -34,7 +34,7 @@ struct IpamCall {
 
 struct IpamResult {
   std::vector<RailAddress> addresses;
-  // Routes that the plugin asks for: destination/prefix by gateway (nullopt: the address's own).
+  // Routes that the plugin requests: destination/prefix by gateway (nullopt: the gateway of the address).
   struct Route {
     fabric::Address destination;
     unsigned prefix = 0;
@@ -43,48 +43,50 @@ struct IpamResult {
   std::vector<Route> routes;
 };
 
-inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;  // of a plugin, bytes
-// Pure. Errors: no JSON, {"code","msg","details"} as a plugin reports errors, no address at all, an address that does
-// not parse, a gateway of another family.
+inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;  // bytes of a plugin's output
+// Parses the output of an ADD. Pure.
+// Errors: malformed JSON, a plugin's error object {"code","msg","details"}, no address, a malformed address, a gateway
+// of another family.
 Result<IpamResult> parse_ipam_result(std::string_view text);
-// Pure. Returns the message of an error as plugins report them; nullopt: the text is none.
+// Returns the message of a plugin's error object; nullopt: the text is none. Pure.
 std::optional<std::string> cni_error_of(std::string_view text);
-// Pure. Returns a plugin's output, shortened and printable, for messages.
+// Returns a plugin's output, shortened and printable, for messages. Pure.
 std::string quote_output(std::string_view text);
-// Pure: what goes to the plugin's stdin.
+// Returns the configuration that the plugin reads from stdin. Pure.
 std::string ipam_config(const IpamCall& call);
 
-// What a helper may run. NOLINTNEXTLINE(bugprone-exception-escape): as IpamCall
+// A program that the helper may run. NOLINTNEXTLINE(bugprone-exception-escape): as IpamCall
 struct IpamProgram {
   std::string plugin;
   std::string network;
   Json ipam;
-  std::vector<std::string> directories;  // where it is looked for, in this order; of the configuration only
-  bool may_give = false;                 // the configuration has it; what only a record has may take back
+  std::vector<std::string> directories;  // searched in this order
+  bool may_give = false;                 // may run kAdd: the configuration has it; a record alone permits kDel only
 };
 
-// CNI_ARGS of an IPAM plugin's call: whose addresses these are, in the words in which containerd (toCNILabels() of its
-// CRI plugin's sandbox_run.go) and CRI-O (buildCNIRuntimeConf() of cri-o/ocicni) tell their own CNI plugins. Plugins
-// for whole clusters refuse without. Pure.
-// "IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c;K8S_POD_UID=d". What is not known,
-// or has a character that no name, id or uid of Kubernetes has, is left out; empty: nothing is left.
+// Returns CNI_ARGS for the call of an IPAM plugin, with the pod's identity:
+// "IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c;K8S_POD_UID=d". Cluster-wide plugins
+// refuse calls without it. Leaves out a value that is unknown or has a character that Kubernetes does not allow.
+// Returns an empty text if no value is left. Pure.
+// Source: containerd, toCNILabels() in its CRI plugin's sandbox_run.go; CRI-O, buildCNIRuntimeConf() of cri-o/ocicni.
 std::string cni_args(const PodIdentity& pod);
-// Whether cni_args() can have made this, which is not empty.
+// Returns true if the text is a possible result of cni_args(), and not empty.
 bool is_cni_args(std::string_view text);
 
-// The helper. Forked by start() in a process that still has one thread and may execve; ends when this goes, or when its
-// parent dies, and its plugins with it. It is outside of the filter, so what it may run is fixed when it is forked,
-// whatever its parent asks for later.
+// The helper process. start() forks it while the process has one thread and may execve. It ends, with its plugins, when
+// this object is destroyed or its parent dies. The seccomp filter does not apply to it: its programs are therefore
+// fixed when it is forked, and later requests of the parent cannot add one.
 class IpamHelper {
  public:
-  // After isolate(), which would close its channel, and before restrict_process().
+  // Call it after isolate(), which would close the channel, and before restrict_process().
   static Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
-  // nullopt: there is nothing that it may run.
+  // Starts a helper if there are programs; nullopt: there are none.
   static Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
-  // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
-  // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
-  // wrote to stderr; EPERM: it is none of the programs, or others than root may change it. Whether an address was taken
-  // by a kAdd that failed is the plugin's secret: follow it by kDel, which may be repeated.
+  // Runs all calls at once and returns their results in order (kDel: empty).
+  // timeout_ms: for each plugin. Output is limited to 1 MiB, the environment to CNI_* and PATH.
+  // Errors, of one call each: name the plugin and its stderr; EPERM: it is not among the programs, or users other than
+  // root can change it. After a failed kAdd the caller cannot know whether the plugin allocated an address, and must
+  // call kDel, which can be repeated.
   std::vector<Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
   IpamHelper(IpamHelper&& other) noexcept;
@@ -97,18 +99,18 @@ class IpamHelper {
   fabric::UniqueFd channel_;
 };
 
-// What became of one plugin. Here and below: in the helper only, ipam_plugins.cpp.
+// The end of one plugin. From here on for the helper process only (ipam_plugins.cpp).
 struct PluginEnd {
-  std::string refusal;  // why it was not run, or not to its end; empty: it ended by itself
+  std::string refusal;  // why it did not run, or not to its end; empty: it ended by itself
   std::string hint;
-  int code = 0;    // errno of that
-  int status = 0;  // as of wait(2)
+  int code = 0;    // errno of the refusal
+  int status = 0;  // of wait(2)
   std::string out;
-  std::string err;  // its beginning
+  std::string err;  // the beginning
 };
 
-// Runs programs side by side, each bounded in time and output. Ends the process if the channel does. SIGCHLD has to be
-// blocked and at its default.
+// Runs the plugins of these calls at the same time, each with limits on time and output. Ends the process if the
+// channel is closed. SIGCHLD must be blocked and have its default action.
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel);
 

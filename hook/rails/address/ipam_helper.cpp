@@ -27,12 +27,12 @@ namespace {
 
 using fabric::UniqueFd;
 
-constexpr int kSlackMs = 2000;  // beyond the plugins' own time, for starting and killing them
-constexpr int kChannel = 3;     // of the helper
-// 1 MiB of control characters, each as \u0001.
+constexpr int kSlackMs = 2000;  // added to the plugins' own time, to start and kill them
+constexpr int kChannel = 3;     // descriptor in the helper
+// Fits the longest output of a plugin: JSON writes each of 1 MiB control characters as \u0001.
 constexpr std::size_t kLargestFrame = std::size_t{16} << 20;
 
-// Both sides send frames: a 32-bit length and that much JSON. Errors: the other side is gone.
+// Both sides send frames: a 32-bit length and JSON of that length. Errors: the other side is gone.
 Result<void> send_frame(int channel, std::string_view text) {
   const auto size = static_cast<std::uint32_t>(text.size());
   std::string frame(sizeof size, '\0');
@@ -52,7 +52,7 @@ Result<void> send_json(int channel, const Json& json) {
   return send_frame(channel, json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Exactly size bytes.
+// Receives exactly `size` bytes. Errors: no answer before the deadline (ETIMEDOUT), the other side is gone (EPIPE).
 Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<Deadline> deadline) {
   while (size > 0) {
     pollfd waiting{channel, POLLIN, 0};
@@ -68,8 +68,8 @@ Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<
   return {};
 }
 
-// deadline: nullopt waits for ever. Errors: the other side is gone (EPIPE), the time is over (ETIMEDOUT), a frame over
-// kLargestFrame.
+// Receives one frame. deadline: nullopt: wait without limit. Errors: the other side is gone (EPIPE); no answer before
+// the deadline (ETIMEDOUT); a frame above kLargestFrame (EMSGSIZE).
 Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline) {
   char header[sizeof(std::uint32_t)];
   TRY_VOID(receive_all(channel, header, sizeof header, deadline));
@@ -105,7 +105,8 @@ void each_member_of_end(End& end, Use use) {
   use("err", end.err);
 }
 
-// An engine waits until no process holds the hook's outputs open any more, so the helper must not.
+// Closes all descriptors but the channel. An engine waits until no process has the hook's outputs open, so that the
+// helper must not keep them.
 bool close_all_but(int channel) {
   if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
   close_from(kChannel + 1);
@@ -135,12 +136,12 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
   }
 }
 
-// The helper's whole life.
+// The main loop of the helper.
 [[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
-  // The question comes second: no signal is sent for a parent that died before the call.
+  // The parent is checked after prctl(): the kernel sends no signal for a parent that died before the call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
-  // An engine may start the hook with SIGCHLD ignored, and then ended plugins leave nothing to wait for.
+  // An engine may start the hook with SIGCHLD ignored. The kernel would then discard the exit status of plugins.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t child;
   sigemptyset(&child);
@@ -175,7 +176,7 @@ Result<PluginEnd> receive_end(int channel, Deadline deadline) {
   }
 }
 
-// What the plugin said last, if it is an error as the specification wants it; else how it ended.
+// Returns the plugin's error object of the CNI specification if its output is one; else exit status and output.
 std::string cause_of(const PluginEnd& end) {
   if (auto said = cni_error_of(end.out)) return *std::move(said);
   const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))
@@ -184,7 +185,7 @@ std::string cause_of(const PluginEnd& end) {
 }
 
 Error plugin_error(const IpamCall& call, const PluginEnd& end, std::string cause) {
-  const char* verb = call.command == IpamCall::Command::kAdd ? "get an address" : "give an address back";
+  const char* verb = call.command == IpamCall::Command::kAdd ? "get an address" : "release an address";
   if (!fabric::trim(end.err).empty()) cause += "; it wrote: " + quote_output(end.err);
   return Error{.message = fmt::format("cannot {} for `{}` by IPAM plugin `{}`: {}", verb,
                                       fabric::printable(call.ifname), fabric::printable(call.plugin), cause),
@@ -192,7 +193,7 @@ Error plugin_error(const IpamCall& call, const PluginEnd& end, std::string cause
                .hint = end.hint};
 }
 
-// What a plugin's end means for the caller.
+// Converts the end of a plugin to the result of its call.
 Result<IpamResult> to_result(const IpamCall& call, const PluginEnd& end) {
   if (!end.refusal.empty()) return plugin_error(call, end, end.refusal);
   if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return plugin_error(call, end, cause_of(end));
@@ -215,7 +216,7 @@ IpamHelper& IpamHelper::operator=(IpamHelper&& other) noexcept {
   return *this;
 }
 
-// No kill(2): the hook's filter has none. The helper sees the end of the channel whatever it does.
+// Closes the channel, which ends the helper even while plugins run. The hook's seccomp filter does not allow kill(2).
 IpamHelper::~IpamHelper() {
   channel_.reset();
   while (pid_ > 0 && ::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
@@ -256,7 +257,7 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
       continue;
     }
     broken = end.error();
-    channel_.reset();  // what still came would answer another question
+    channel_.reset();  // a late answer would be taken for that of the next call
     results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;

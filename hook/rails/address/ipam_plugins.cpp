@@ -33,12 +33,12 @@ using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
-constexpr int kReadsOfFullPipe = 20;  // /proc/sys/fs/pipe-max-size, 1 MiB, in 64 KiB
+constexpr int kReadsOfFullPipe = 20;  // 1 MiB (/proc/sys/fs/pipe-max-size) in reads of 64 KiB, and some more
 
 constexpr const char* kInstallHint =
     "install the Debian package containernetworking-plugins, or name the plugin's directory as a network's `ipam_dir`";
 
-// [A-Za-z0-9][A-Za-z0-9_.-]*: the specification's alphabet of names and container ids.
+// Names and container ids of the CNI specification: [A-Za-z0-9][A-Za-z0-9_.-]*.
 bool is_cni_name(std::string_view text) {
   constexpr std::string_view kNeverFirst = "_.-";
   return is_file_name(text, kLongestId) && kNeverFirst.find(text[0]) == std::string_view::npos;
@@ -54,7 +54,8 @@ bool is_ifname(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// What the environment and the file system would make of a call's words.
+// Checks every text of a call that becomes part of a path or of the environment. The parent is not trusted: it parses
+// input of containers, and its restrictions do not apply to the helper.
 Result<void> check_call(const IpamCall& call) {
   const auto bad = [](std::string_view what, std::string_view value) {
     return Error{fmt::format("`{}` is no {}", fabric::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
@@ -77,7 +78,7 @@ Result<const IpamProgram*> known_program(const IpamCall& call, const std::vector
   });
   if (known != programs.end()) return &*known;
   return Error{"neither the configuration nor a record had it with this `ipam` object when this process started", EPERM,
-               "`rdma-hook recover` gives back what is on record"};
+               "run `rdma-hook recover` to release recorded leases"};
 }
 
 struct FoundProgram {
@@ -85,7 +86,8 @@ struct FoundProgram {
   std::string directory;
 };
 
-// config.json is root's alone; what it has run as root is so, too.
+// Opens the plugin in the first directory that has it. open_program() refuses a program that users other than root can
+// change, as config.json is refused.
 Result<FoundProgram> find_program(const IpamProgram& program) {
   std::string tried;
   for (const std::string& directory : program.directories) {
@@ -102,7 +104,7 @@ struct Pipe {
   UniqueFd out;
 };
 
-// What a plugin writes, or says before it is one (the errno of execve).
+// Output of a plugin, or of its process before execve (the errno of a failed execve).
 struct Stream {
   UniqueFd fd;
   std::string text;
@@ -123,7 +125,7 @@ Result<Pipe> make_pipe(int read_flags) {
   return made;
 }
 
-// A file in memory: who writes into a pipe would have to wait for a plugin that does not read.
+// Returns a file in memory with this text. Writing to a pipe could block on a plugin that does not read.
 Result<UniqueFd> make_input(const std::string& text) {
   UniqueFd fd(::memfd_create("ipam", MFD_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot make a file in memory");
@@ -145,14 +147,14 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   return environment;
 }
 
-// In the child.
+// Executes the plugin in the forked child. Writes the errno of a failure to `started`.
 [[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
                          int errors, int started) {
-  ::setpgid(0, 0);  // so that what the plugin starts can be killed with it
+  ::setpgid(0, 0);  // kill_plugin() ends the processes of this group, which the plugin can start
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
-    std::signal(signal, SIG_DFL);  // what is ignored stays so across execve
+    std::signal(signal, SIG_DFL);  // execve keeps ignored signals
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -168,11 +170,11 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
       ::dup2(errors, STDERR_FILENO) >= 0) {
     ::fexecve(program.fd.get(), arguments, pointers.data());
-    // A script is opened again by its interpreter, as /dev/fd/N: that descriptor has to stay.
+    // The interpreter of a script opens it again as /dev/fd/N: the descriptor must stay open across execve.
     if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
       ::fexecve(program.fd.get(), arguments, pointers.data());
   }
-  // A plugin that starts closes this pipe by its execve (O_CLOEXEC): what comes through it is a failure's errno.
+  // A successful execve closes this pipe (O_CLOEXEC), so that the reader gets data only after a failure.
   const int code = errno;
   (void)!::write(started, &code, sizeof code);
   ::_exit(127);
@@ -204,7 +206,8 @@ void refuse(PluginRun& plugin, Error error) {
   plugin.end.hint = std::move(error.hint);
 }
 
-// With its whole process group. The end is not waited for: a process that hangs in the kernel does not die either.
+// Kills the plugin and its process group. Does not wait for the end, because a process that hangs in the kernel does
+// not end.
 void kill_plugin(PluginRun& plugin) {
   ::kill(-plugin.pid, SIGKILL);
   ::kill(plugin.pid, SIGKILL);
@@ -212,7 +215,8 @@ void kill_plugin(PluginRun& plugin) {
   plugin.pid = -1;
 }
 
-// One read. False: there is no more now.
+// Reads once. Returns false if there is no more data now. Discards data beyond `keep` bytes, so that the writer does
+// not block.
 bool read_some(Stream& stream, std::size_t keep) {
   static char buffer[65536];
   const ssize_t count = ::read(stream.fd.get(), buffer, sizeof buffer);
@@ -224,7 +228,8 @@ bool read_some(Stream& stream, std::size_t keep) {
   return true;
 }
 
-// most: of reads, because a plugin may write faster than anybody reads. False: it wrote more than it may, and is dead.
+// Reads a stream, at most `most` times: a plugin can write faster than this reads. Returns false if the plugin wrote
+// more than kMostOutput; it is killed then.
 bool read_stream(PluginRun& plugin, std::size_t which, int most) {
   const std::size_t keep = which == PluginRun::kOut ? kMostOutput + 1 : kMostOfErrors;
   while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
@@ -237,7 +242,7 @@ bool read_stream(PluginRun& plugin, std::size_t which, int most) {
 }
 
 void finish(PluginRun& plugin) {
-  ::kill(-plugin.pid, SIGKILL);  // what it left running; its number is its own until it is waited for
+  ::kill(-plugin.pid, SIGKILL);  // its children; the kernel does not use the PID again before waitpid()
   for (std::size_t which = 0; which < PluginRun::kStreams; ++which) {
     if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
   }
@@ -288,13 +293,13 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
   while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
-    const bool parent_is_gone = polled[0].revents != 0;  // while it waits it says nothing
+    const bool parent_is_gone = polled[0].revents != 0;  // the parent sends nothing while it waits for an answer
     const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};
       (void)!::read(signals, &info, sizeof info);
     }
-    // Before lateness counts: a plugin that ended in time has ended, though we look late.
+    // Before the deadline counts: a plugin that ended in time succeeded, even if this process runs late.
     read_ready(plugins, polled);
     finish_ended(plugins);
     for (PluginRun& plugin : plugins) {
@@ -310,7 +315,7 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
 
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel) {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those killed in an earlier run
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // plugins that kill_plugin() did not wait for
   }
   sigset_t child;
   sigemptyset(&child);

@@ -19,10 +19,11 @@ namespace {
 
 using fabric::Address;
 
-constexpr const char* kWriteIt = "write the number alone into it, from 0";
+constexpr const char* kWriteIt = "write only the number into it, counted from 0";
 
 Result<std::uint64_t> index_in_file(const std::string& path) {
   constexpr std::size_t kLongest = 64;
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
@@ -30,15 +31,16 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
     error.hint = kWriteIt;
     return error;
   }
+  // A wrong index allocates the addresses of another node.
   if (!S_ISREG(seen.st_mode) || seen.st_uid != 0 || (seen.st_mode & 022) != 0) {
-    return Error{fmt::format("`{}`, which has this node's index, can be written by others than root", path), EPERM,
-                 fmt::format("chown root:root {0} && chmod 644 {0}", path)};
+    return Error{fmt::format("cannot read this node's index in `{}`: users other than root can write it", path), EPERM,
+                 fmt::format("run `chown root:root {0} && chmod 644 {0}`", path)};
   }
   const auto read = fabric::sysfs::read_all(fd.get(), kLongest);
   const auto* text = std::get_if<std::string>(&read);
   const auto number = text ? fabric::parse_number<std::uint64_t>(fabric::trim(*text)) : std::nullopt;
   if (number) return *number;
-  return Error{fmt::format("`{}` has no number in it, which is to be this node's index", path), EINVAL, kWriteIt};
+  return Error{fmt::format("cannot read this node's index in `{}`: it has no number", path), EINVAL, kWriteIt};
 }
 
 Result<std::uint64_t> index_in_name() {
@@ -46,9 +48,9 @@ Result<std::uint64_t> index_in_name() {
   const auto number = name ? trailing_number(name) : std::nullopt;
   if (number) return *number;
   return Error{
-      name ? fmt::format("NODE_NAME is `{}`, which ends with no number: this node's index is not known",
+      name ? fmt::format("cannot read this node's index in NODE_NAME: `{}` does not end with a number",
                          fabric::printable(name))
-           : std::string("the variable NODE_NAME, which ends with this node's index, is not set here"),
+           : std::string("cannot read this node's index in NODE_NAME: the variable is not set"),
       EINVAL,
       "set `node_index` to a number or a file, or the variable where the program is started (`env` of a hook's entry)"};
 }
@@ -56,9 +58,9 @@ Result<std::uint64_t> index_in_name() {
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;
-  return Error{fmt::format("the node has no address of {}/{} on rail {}, which would tell its slice",
+  return Error{fmt::format("cannot find this node's slice of {}/{}: the node has no such address on rail {}",
                            to_string(range.subnet), range.prefix, rail),
-               EADDRNOTAVAIL, "give the rail's netdev its address, or set `node_index` to a number or a file"};
+               EADDRNOTAVAIL, "add the address to the rail's netdev, or set `node_index` to a number or a file"};
 }
 
 Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, unsigned rail,
@@ -79,6 +81,8 @@ constexpr unsigned kStockPrefix = 64;
 constexpr std::size_t kKindByte = 7;  // the last of the prefix
 constexpr std::size_t kFirstByte = 8;
 
+// The pool books IPv6 addresses only, so that a MAC address or GUID is booked as one: fd00:0:0:1::MAC,
+// fd00:0:0:2::GUID. Different prefixes keep a MAC address from excluding an equal GUID.
 Address to_stock(VfRange::Kind kind, std::uint64_t value) {
   Address address;
   address.bytes[0] = 0xfd;
@@ -95,7 +99,8 @@ std::uint64_t from_stock(const Address& address) {
   return value;
 }
 
-// What is somebody's already, of all networks.
+// Returns the MAC addresses and GUIDs that config.json assigns by name, of all networks: these must not be allocated
+// again.
 std::vector<Address> named_values(const Config& config) {
   using Kind = VfRange::Kind;
   std::vector<Address> named;
@@ -109,11 +114,10 @@ std::vector<Address> named_values(const Config& config) {
 }
 
 Error used_up(const VfRange& range, const Network& network, const Rail& rail) {
-  return Error{fmt::format("network `{}`: cannot give `{}` a {} of {}: all that may be given are in use", network.name,
-                           fabric::printable(rail.hca), range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID",
-                           to_string(range)),
-               EADDRNOTAVAIL,
-               "`rdma-hook recover` returns those of containers that are gone; else widen the range in config.json"};
+  return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: all are in use", network.name,
+                           range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
+                           fabric::printable(rail.hca)),
+               EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
 Result<std::uint64_t> take_one(const Config& config, const Network& network, VfRange range, const TakeOfStock& take,

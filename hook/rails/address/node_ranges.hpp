@@ -1,4 +1,4 @@
-// The ranges of which this node gives addresses: those of config.json, cut to the node's slices.
+// Computes the ranges from which this node allocates: those of config.json, cut to the node's slices.
 #pragma once
 
 #include <functional>
@@ -13,27 +13,30 @@
 
 namespace hook {
 
-// own: the node's addresses on the rail's netdev, which are in its slice and never given; asked only where there is
-// one. Errors: the node's number cannot be told, or its slice is not there; never another node's.
+// Returns the ranges of a network for this rail. A range with `per_node` is cut to the node's slice.
+// own: reads the node's addresses on the rail's netdev, which are in the slice and never allocated. Called only if a
+// range has `per_node`.
+// Errors: the node's index is unknown, or the range has no such slice. Never returns the slice of another node.
 using ReadOwnAddresses = std::function<Result<std::vector<fabric::Address>>()>;
 Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
                                               const ReadOwnAddresses& own);
 
-// This node's index where no address tells it. Errors: as node_ranges().
+// Returns this node's index for ranges without addresses on the node, such as those of VFs. Errors: as node_ranges().
 Result<std::uint64_t> node_number(const Config& config);
 
-// Those of the netdev of this name.
+// Returns the addresses of the netdev that has this name.
 std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name);
 
-// MAC addresses and GUIDs of virtual functions, of the ranges "macs" and "guids" of networks. They are booked as
-// addresses are (pool.hpp), in one stock for all networks, so that no two functions of the node have the same:
-// as fd00:0:0:1::MAC and fd00:0:0:2::GUID, which nobody gives to a netdev.
-// One address of the pool for this rail, of this range of kStockOfAll.
+// MAC addresses and GUIDs of virtual functions come from the ranges "macs" and "guids" of networks. They are booked
+// like addresses (pool.hpp), in one stock for all networks, so that no two functions of the node have the same. The
+// stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID, which no netdev gets.
+
+// Allocates one address of these ranges of kStockOfAll for a rail.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
-// Fills in what comes from ranges of a rail whose netdev moves, and is not filled in yet. Never given: what a network
-// has as "mac", "node_guid" or "port_guid". Errors: as node_ranges(); those of `take`, with EADDRNOTAVAIL: the range is
-// used up, named with the remedy.
+// Sets the MAC address and GUIDs of a moving rail that come from ranges and are not set yet. Never allocates a value
+// that a network has as "mac", "node_guid" or "port_guid".
+// Errors: as node_ranges(); those of `take`; the range is used up, with remedy (EADDRNOTAVAIL).
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail);
 
 }  // namespace hook

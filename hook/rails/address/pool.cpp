@@ -18,13 +18,14 @@ namespace {
 
 using fabric::Address;
 
-constexpr long kLockPause = 200'000;  // ns: the lock is held for microseconds
+constexpr long kLockPause = 200'000;  // ns; a process has the lock for microseconds
 
 std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
-// A link of another form keeps its address, under a name that is no grant's key: better kept for ever than given twice.
+// A link of another form claims its address with a key that no grant has. An address that stays allocated forever does
+// less harm than one that is allocated twice.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
@@ -35,7 +36,7 @@ PoolClaim parse_claim(std::string_view text) {
   return {std::string(text), 0, 0};
 }
 
-// nullopt: there is none of this name. Of what is no link: "".
+// Reads a symbolic link. Returns nullopt if there is no such name, and "" if it is no link.
 Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const std::string& name) {
   char buffer[512];
   const ssize_t count = ::readlinkat(place.fd.get(), name.c_str(), buffer, sizeof buffer);
@@ -45,7 +46,7 @@ Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const
   return sys_error(errno, "cannot read `{}/{}`", place.path, name);
 }
 
-// A bounded wait, as in ledger_files.cpp; the lock goes with the descriptor.
+// Tries until the lock is free, because flock(2) has no timeout. Closing the descriptor releases the lock.
 Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   while (::flock(place.fd.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -74,7 +75,7 @@ Result<PoolClaims> read_claims(const LedgerDirectory& place) {
   return claims;
 }
 
-// "10.1.0.1-10.1.0.9".
+// Returns "10.1.0.1-10.1.0.9".
 std::string to_string(const AddressRange& range) {
   return fmt::format("{}-{}", fabric::to_string(range.from), fabric::to_string(range.to));
 }
@@ -83,7 +84,8 @@ bool contains(const AddressRange& range, const Address& address) {
   return range.from <= address && address <= range.to;
 }
 
-// The subnet's first and last address. The range's prefix is that of its family.
+// Returns the first and last address of the subnet. last_of() counts the prefix in 128 bits, the range in its own
+// family.
 std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {fabric::masked(range.subnet, range.prefix),
           last_of(range.subnet, range.prefix + (range.subnet.is_ipv4() ? 96 : 0))};
@@ -109,7 +111,7 @@ Result<void> check_key(std::string_view key) {
   return make_error("cannot use grant `{}`: that is no key", fabric::printable(key.substr(0, kLongestKey)));
 }
 
-// config.json's checks find these first, with the line.
+// The checks of config.json find the same errors first, and name the line.
 Result<void> check_range(const AddressRange& range) {
   const bool ipv4 = range.subnet.is_ipv4();
   const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
@@ -118,17 +120,17 @@ Result<void> check_range(const AddressRange& range) {
     const auto [first, last] = ends_of(range);
     if (first <= range.from && range.to <= last) return {};
   }
-  return make_error("cannot give addresses of `{}`: that is no range of `{}/{}`", to_string(range),
+  return make_error("cannot allocate from `{}`: it is no range of `{}/{}`", to_string(range),
                     fabric::to_string(range.subnet), range.prefix);
 }
 
-// They are booked in two places: an address of both would be given twice.
+// Ranges of one rail and of every rail are booked in two places: an address of both could be allocated twice.
 Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
-  return Error{.message = fmt::format("cannot give addresses of {}: rail {} shares some with {} of every rail",
+  return Error{.message = fmt::format("cannot allocate from {} of rail {}: it overlaps {} of every rail",
                                       to_string(own), *own.rail, to_string(other)),
                .code = EINVAL,
-               .hint = "give the network's ranges in config.json addresses of their own"};
+               .hint = "use ranges without overlap in config.json"};
 }
 
 Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {
@@ -149,8 +151,8 @@ std::set<Address> never_given(const std::vector<const AddressRange*>& ranges) {
   for (const AddressRange* range : ranges) {
     if (range->gateway) never.insert(*range->gateway);
     never.insert(range->own.begin(), range->own.end());
-    // Subnets of one or two addresses have neither (RFC 3021, RFC 6164). The first of IPv6 is the routers' anycast
-    // address (RFC 4291, 2.6.1).
+    // Subnets of one or two addresses have no network or broadcast address (RFC 3021, RFC 6164). The first address of
+    // an IPv6 subnet is the routers' anycast address (RFC 4291, 2.6.1).
     const bool ipv4 = range->subnet.is_ipv4();
     if (range->prefix + 2 > (ipv4 ? 32 : 128)) continue;
     const auto [first, last] = ends_of(*range);
@@ -164,8 +166,8 @@ std::string place_of(const AddressRange& range) {
   return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
 }
 
-// By name, which is the order of locking: a rail's place (digits) before that of every rail, so that no two calls wait
-// for each other.
+// Sorted by name, which is the order of locking: the place of a rail (digits) before that of every rail. The same order
+// in all calls prevents a deadlock.
 using Places = std::map<std::string, RangeDirectory>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
                            int timeout_ms) {
@@ -180,7 +182,8 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   return places;
 }
 
-// take: answers for one range, of the addresses never given and those that this call has given.
+// Allocates one address of each range. take: allocates in one range; its arguments are the addresses that are never
+// allocated, and those that this call allocated before.
 template <typename Take>
 Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
                                            Take take) {
@@ -196,7 +199,7 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
   return taken;
 }
 
-// Gives back in the places of a network that exist. rails: nullptr: of all rails.
+// Releases the addresses of the key in the places of a network that exist. rails: nullptr: of all rails.
 Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                           std::string_view key, int timeout_ms) {
   const auto network = open_network(root, name, false);
@@ -205,6 +208,7 @@ Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, 
   Result<void> first;
   for (const std::string& place : there) {
     const auto rail = fabric::parse_number<unsigned>(place);
+    // The place of every rail can have addresses of any rail.
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     const auto remove = [&]() -> Result<void> {
       auto directory = TRY(open_place(*network, place, false));
@@ -238,6 +242,7 @@ void RangeDirectory::free_all_but(const std::function<bool(const std::string& ke
 
 Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
                                      const std::set<Address>& given) {
+  // A claim of a call that was killed, or of an earlier start of the same grant.
   for (const auto& [address, holder] : claims_) {
     if (holder == claim && contains(range, address) && !given.contains(address)) return address;
   }
@@ -273,7 +278,8 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// At most as many looks as addresses are in use or never given, whatever the size of the range.
+// Returns the next free address after the last allocation. The number of steps is limited by the addresses in use or
+// never allocated, not by the size of the range.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
@@ -292,18 +298,17 @@ std::optional<Address> RangeDirectory::find_free(const AddressRange& range, cons
 
 Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
   const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
-  return Error{.message = fmt::format("cannot give rail {} an address of {}: all that may be given are in use ({})",
-                                      rail, to_string(range), count),
+  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: all are in use ({})",
+                                      to_string(range), rail, count),
                .code = EADDRNOTAVAIL,
-               .hint =
-                   "`rdma-hook recover` returns those of containers that are gone; else widen the range in "
-                   "config.json"};
+               .hint = "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
-// Best effort: without it an address is used again earlier than need be. The name is free: the place is locked.
+// Records the last allocation. Errors are ignored: without the link an address is only used again earlier. No other
+// process uses the temporary name, because the place is locked.
 void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
   constexpr const char* kTemporary = "next";
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // of a process that was killed here
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // left by a process that was killed here
   if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
   if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
   ::unlinkat(directory_.fd.get(), kTemporary, 0);
@@ -390,7 +395,7 @@ Result<std::vector<RailAddress>> AddressForesight::take(const std::string& netwo
         const PoolClaim claim{std::string(key), rail, nth};
         auto address = place_of_range.take(range, never, claim, given);
         if (address || address.error().code != EADDRNOTAVAIL) return address;
-        // take_addresses() returns first what such grants have.
+        // take_addresses() first releases the addresses of stale grants.
         place_of_range.free_all_but([&](const std::string& holder) { return holder == key || holds_(holder); });
         return place_of_range.take(range, never, claim, given);
       });

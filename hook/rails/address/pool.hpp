@@ -1,13 +1,13 @@
-// Addresses from config.json's ranges: one file per address that is in use, so that no two containers of the node get
-// the same, however many ask at once.
+// Allocates addresses from the ranges of config.json. One file per address in use makes sure that no two containers of
+// the node get the same address, even at the same time.
 //
-//   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY@RAIL@NTH   in use by the grant KEY (a symbolic link: made or not, in one
-//                                                         call)
-//   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      where the next search of the range from FROM begins: an
-//                                                         address rests before it is used again
+//   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY@RAIL@NTH   in use by the grant KEY (symlink(2) is atomic)
+//   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      last allocation in the range that begins at FROM; the next
+//                                                         search begins after it, so that a released address is not
+//                                                         used again at once
 //
-// PLACE is the number of the rail, or "all" for ranges that are of every rail: those share their addresses. Taking and
-// giving back hold flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one step.
+// PLACE is the number of the rail, or "all" for ranges of every rail, which share their addresses. take() and
+// give_back() lock DIR/addresses/NETWORK/PLACE with flock(2), so that reading and changing it is one step.
 #pragma once
 
 #include <functional>
@@ -35,26 +35,28 @@ struct PoolClaim {
 };
 using PoolClaims = std::map<fabric::Address, PoolClaim>;
 
-// One directory of addresses in use: DIR/addresses/NETWORK/PLACE. Internal to pool.cpp. It is locked (flock) as long as
-// this is.
+// One directory of addresses in use: DIR/addresses/NETWORK/PLACE. Internal to pool.cpp. Locks: flock(2) on the
+// directory during the life of an object of open().
 class RangeDirectory {
  public:
-  // Errors: the lock is not to be had in that time (EAGAIN), an address in use cannot be read.
+  // Locks the directory and reads it. Errors: the lock is not free within timeout_ms (EAGAIN); a claim cannot be read.
   static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
 
-  // One that take() does not write to, and that nobody else waits for. Of no directory: nothing is in use. Errors: an
-  // address in use cannot be read.
+  // Reads the directory without a lock. take() then changes only this object. A directory that is not open has no
+  // addresses in use. Errors: a claim cannot be read.
   static Result<RangeDirectory> look(LedgerDirectory directory);
-  // Those of keys that `holds` says no to are free. Of one that is looked at.
+  // Drops the claims of all keys for which holds() returns false. Only for an object of look().
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
-  // What the claim holds of this range already and is not in `given`, else the next free one that is not in `never`.
-  // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
+  // Allocates an address: one of the range that the claim already has and that is not in `given`; else the next free
+  // one that is not in `never`.
+  // Errors: all are in use, with their number and the remedy (EADDRNOTAVAIL).
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                const PoolClaim& claim, const std::set<fabric::Address>& given);
   // Removes what take() added.
   void undo();
-  // Removes what this key holds for these rails; nullptr: for all rails. What cannot be removed does not keep the rest.
+  // Removes the claims of this key for these rails; nullptr: for all rails. Continues after an error and returns the
+  // first one.
   Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
@@ -66,34 +68,37 @@ class RangeDirectory {
   LedgerDirectory directory_;
   PoolClaims claims_;
   bool writes_ = true;
-  std::map<std::string, fabric::Address> looked_last_ = {};  // what note_last() would have written
+  std::map<std::string, fabric::Address> looked_last_ = {};  // of look(): the texts that note_last() would write
   std::vector<std::string> added_ = {};
 };
 
-// Stands for a network's name, and is none: what all networks give of one stock (take_vf_values()).
+// Used in place of a network's name for the stock of all networks (take_vf_values()). No network can have this name.
 inline constexpr const char* kStockOfAll = "@vf";
 
 class AddressPool {
  public:
-  // directory: the ledger's (0700, root's). Makes what is missing below it. timeout_ms: for the lock of each place.
+  // Opens DIR/addresses and makes it if it is missing. ledger_directory: mode 0700, owned by root. timeout_ms: for the
+  // lock of each place.
   static Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
-  // For this rail one address of each range that is for it, in their order; what this key holds there already is given
-  // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
-  // own address, an IPv4 subnet's broadcast address. Errors, after which the key holds no more than before: a range is
-  // used up, with the figure and the remedy (`rdma-hook recover`); a malformed range, or one that a rail shares with a
-  // range of every rail. A process killed in between leaves addresses that the key holds, no more.
+  // Allocates one address of each range that is for this rail, in the order of the ranges. Returns an address that the
+  // key already has there again. Never allocates a range's gateway, the subnet's own address, or an IPv4 subnet's
+  // broadcast address.
+  // nth: number of the child of this rail in shared-multi, from 0.
+  // Errors, after which the key has no more addresses than before: a range is used up, with figure and remedy; a
+  // malformed range; a range of one rail that overlaps one of every rail. A process that is killed here leaves only
+  // claims of this key.
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key) const;
-  // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
-  // networks. Success when it holds nothing; an error, the first, names what it still holds. Costs in proportion to the
-  // addresses in use of these rails.
+  // Releases the addresses of this key for the rails of `where`; empty: all, in all networks. Success if it has none.
+  // Continues after an error and returns the first one. The cost is proportional to the addresses in use on these
+  // rails.
   struct NetworkRail {
     std::string network;
     unsigned rail = 0;
   };
   Result<void> give_back(std::string_view key, const std::vector<NetworkRail>& where) const;
-  // Who holds what: "NETWORK/PLACE/ADDRESS" -> key. Two networks may have the same address.
+  // Returns the key of each address in use, by "NETWORK/PLACE/ADDRESS", because two networks can have the same address.
   Result<std::map<std::string, std::string>> list() const;
 
  private:
@@ -102,10 +107,11 @@ class AddressPool {
   int timeout_ms_;
 };
 
-// What AddressPool::take() would answer, call after call, while nothing is locked, made or taken.
+// Computes the results of a series of AddressPool::take() calls, without locks and without changes on disk.
 class AddressForesight {
  public:
-  // ledger_directory: empty: no address is in use. holds: whether a grant does; asked when a range is used up.
+  // ledger_directory: empty: no address is in use. holds: returns true if the key has a grant that is not stale; called
+  // only when a range is used up.
   AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key);

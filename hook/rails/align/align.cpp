@@ -10,10 +10,10 @@ namespace {
 constexpr unsigned kMostPlaceholders = 256;
 constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 
-// Where one rail's v2 GID can be.
+// The indices that a rail's v2 GID can have.
 struct Reach {
   unsigned from = 0;
-  std::vector<unsigned> fill;  // by index: the placeholders it takes; 0 where it is now
+  std::vector<unsigned> fill;  // by index: the number of placeholders to reach it; 0 for the present index
 };
 
 unsigned taken_slots(const GidTable& table) {
@@ -27,18 +27,18 @@ Result<unsigned> current_index(const AlignRail& rail) {
   if (own == slots.end() || own->index >= rail.table.read) {
     return Error{.message = fmt::format("cannot align `{}`: its address {} has no RoCE v2 GID in {} slots", rail.name,
                                         fabric::to_string(rail.address), rail.table.read),
-                 .hint = "the netdev must be up and belong to a RoCE port whose GID table has a free slot"};
+                 .hint = "check that the netdev is up and that the GID table of its RoCE port has a free slot"};
   }
   if (std::any_of(own + 1, slots.end(), is_own)) {
     return Error{.message = fmt::format("cannot align `{}`: its address {} is in the GID table twice", rail.name,
                                         fabric::to_string(rail.address)),
-                 .hint = "another container or the node has the same address on this port"};
+                 .hint = "remove the same address from the other netdev of this port"};
   }
   return own->index;
 }
 
-// The kernel's first fit with the address gone: each placeholder takes as many free slots as the port has types, and
-// the address, in place of one of them, has its v2 GID in the last of these.
+// Computes the indices that first fit can reach once the address is removed. Each placeholder takes as many free slots
+// as the port has GID types. The address, in place of the last placeholder, has its v2 GID in the last of these slots.
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);
@@ -47,6 +47,7 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   }
   const unsigned types = gid_types(rail.table);
   unsigned passed = 0;
+  // The first slots, one for each type, are reserved even while they are empty.
   for (unsigned index = types; index < rail.table.read && passed / types < max_placeholders; ++index) {
     if (!is_free[index]) continue;
     if (passed % types == types - 1) reach.fill[index] = passed / types + 1;
@@ -56,7 +57,7 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   return reach;
 }
 
-// As far as both were read. A port's link-local GIDs make its table unlike any other.
+// Compares the slots that were read of both tables. The link-local GIDs of a port make its table unique.
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
@@ -72,12 +73,13 @@ Result<void> check_ports(const std::vector<AlignRail>& rails) {
       return Error{.message = fmt::format("cannot align `{}` and `{}`: they are on one port, and two addresses cannot "
                                           "have one index",
                                           rails[i].name, rails[j].name),
-                   .hint = "have one child of each HCA, or switch the alignment off for this network"};
+                   .hint = "request one child of each HCA, or set \"align_gids\": false for this network"};
     }
   }
   return {};
 }
 
+// Counts the rails at each index, so that one pass over each table is enough.
 std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
   std::vector<std::size_t> rails_at;
   for (const Reach& reach : reaches) {
@@ -101,7 +103,7 @@ Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placehol
                                       rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table),
                                       fullest.table.length),
                .code = ENOSPC,
-               .hint = "have fewer containers share these HCAs"};
+               .hint = "let fewer containers share these HCAs"};
 }
 
 }  // namespace
@@ -112,6 +114,7 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
   return found == table.slots.end() ? std::nullopt : std::optional(found->index);
 }
 
+// A v1 GID proves a port with both types: the kernel makes the link-local GID in each type of the port.
 unsigned gid_types(const GidTable& table) {
   return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }

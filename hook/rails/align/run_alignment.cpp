@@ -13,11 +13,12 @@ namespace {
 using fabric::Address;
 
 constexpr unsigned kNumbers = 256;  // of placeholders
-// Each time, slots below the target became free while placeholders were added.
+// Limit on adding placeholders again because slots below the target became free meanwhile.
 constexpr int kRefills = 4;
 constexpr int kRestoreTries = 3;
 
-// The first of `count` placeholder numbers that are not in this table: a container that died may have left some.
+// Returns the first of `count` successive placeholder numbers that are not in this table. A container that was killed
+// can have left placeholders.
 unsigned unused_numbers(const GidTable& table, unsigned count) {
   unsigned first = 0;
   for (unsigned number = 0; number < kNumbers && number - first < count; ++number) {
@@ -27,13 +28,13 @@ unsigned unused_numbers(const GidTable& table, unsigned count) {
   return first;
 }
 
-// One rail on its way to an index: what is the same for each.
+// The move of one rail to an index, in the steps of AlignMove.
 class RailMove {
  public:
   using Deadline = AlignLink::Clock::time_point;
 
-  // rail: with its table as it was planned for. silent: slots of it that look free and are not; what is learned about
-  // them is added.
+  // rail: with the table that the plan is based on. silent: slots that read as empty but are in use; this object adds
+  // those that it detects.
   RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
            std::set<unsigned>& silent)
       : link_(link),
@@ -44,27 +45,28 @@ class RailMove {
         types_(gid_types(rail.table)),
         silent_(silent) {}
 
-  // The address goes, placeholders come.
+  // Removes the address and adds the placeholders.
   Result<void> begin(unsigned fill) {
     first_ = next_ = unused_numbers(rail_.table, fill);
     if (first_ + fill > kNumbers) {
       return Error{.message = "the GID table is full of placeholders that another container left",
                    .hint = "run `rdma-hook recover`"};
     }
-    is_out_ = true;  // first: a call that fails may have removed it all the same
+    is_out_ = true;  // before the call: a call that fails may have removed the address
     TRY_VOID(link_.remove_address(position_));
     return add(fill);
   }
 
-  // Waits until they are in the table and adds more where slots below the target became free. false: no placeholder
-  // got the target, or not in time.
+  // Waits until the placeholders are in the table, and adds more if slots below the target became free. Returns false
+  // if no placeholder got the target slot in time.
   Result<bool> hold_target(Deadline deadline) {
     std::vector<unsigned> before;
     for (int refill = 0; refill < kRefills; ++refill) {
       const auto table = TRY(settled_table(deadline));
       if (!table) return false;
       auto free = holes(*table);
-      // As many placeholders came as these slots could take, and they went elsewhere.
+      // The placeholders of the last step were enough to fill these slots, and the kernel put them elsewhere: the slots
+      // are in use.
       for (const unsigned index : before)
         if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
       std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
@@ -78,7 +80,7 @@ class RailMove {
     return false;
   }
 
-  // The placeholder at the target goes, the address comes back.
+  // Replaces the placeholder in the target slot by the address.
   Result<void> swap() {
     TRY_VOID(link_.remove_placeholder(position_, *holder_));
     present_.erase(*holder_);
@@ -87,7 +89,7 @@ class RailMove {
     return {};
   }
 
-  // Waits for the address's GID. false: it is elsewhere, or has none in time.
+  // Waits for the GID of the address. Returns false if it is in another slot, or not there in time.
   Result<bool> landed(Deadline deadline) {
     for (;;) {
       const auto index = v2_index(TRY(link_.read(position_, {rail_.address}, 0)), rail_.address);
@@ -96,20 +98,21 @@ class RailMove {
     }
   }
 
-  // No placeholder is left, and the address is there, whatever was done before; what fails is tried more than once.
+  // Removes all placeholders and adds the address, from any step of the move. Repeats calls that fail.
   Result<void> restore() {
     std::optional<Error> failed;
-    // The placeholders first: in a full table the address would find no slot before they are gone.
+    // Placeholders first: in a full table the address gets no slot before they are removed.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
-      // The first that came, in a low slot, goes last: once it is gone from the table, all are.
+      // In reverse order: the first placeholder has the lowest slot. The kernel works in order, so that all are gone
+      // from the table when it is gone.
       const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
       for (const unsigned number : numbers) {
         if (auto removed = link_.remove_placeholder(position_, number); removed) {
           present_.erase(number);
         } else {
           failed = fabric::wrap(std::move(removed).error(),
-                                fmt::format("`{}` keeps {}", rail_.name, fabric::to_string(placeholder(number))));
+                                fmt::format("`{}` still has {}", rail_.name, fabric::to_string(placeholder(number))));
         }
       }
       if (is_out_) {
@@ -126,8 +129,8 @@ class RailMove {
     return *std::move(failed);
   }
 
-  // Waits until the table shows that, after another restore() if one failed; an address that got no GID (a full table)
-  // is added once more.
+  // Waits until the table shows the result of restore(), which it repeats after an error. Adds an address again once if
+  // it got no GID, as in a full table.
   Result<void> settle(Deadline deadline) {
     if (is_out_ || !present_.empty()) TRY_VOID(restore());
     const auto half = link_.now() + (deadline - link_.now()) / 2;
@@ -139,7 +142,7 @@ class RailMove {
     if (TRY(is_restored(deadline))) return {};
     return Error{.message = fmt::format("the address {} of `{}` has no RoCE v2 GID any more",
                                         fabric::to_string(rail_.address), rail_.name),
-                 .hint = "the GID table of its port is full: have fewer containers share the HCA"};
+                 .hint = "let fewer containers share the HCA: the GID table of its port is full"};
   }
 
   unsigned placeholders() const { return next_ - first_; }
@@ -153,17 +156,17 @@ class RailMove {
     return link_.add_placeholders(position_, from, next_);
   }
 
-  // nullopt: not in time.
+  // Reads the table once the last placeholder is there; nullopt: it is not there in time.
   Result<std::optional<GidTable>> settled_table(Deadline deadline) {
     const fabric::Address last = placeholder(next_ - 1);
     while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
       if (!wait(deadline)) return std::optional<GidTable>();
     }
-    // Once more: of what was read before the last placeholder was, some may have changed since.
+    // Reads again: slots that were read before the one of the last placeholder can have changed since.
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Slots up to the target that the address could get instead of it.
+  // Returns free slots up to the target, which the address could get instead of the target.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();
@@ -176,6 +179,7 @@ class RailMove {
     return found;
   }
 
+  // Returns the placeholder in the target slot; nullopt: it has another GID.
   std::optional<unsigned> holder(const GidTable& table) const {
     for (const GidSlot& slot : table.slots) {
       if (slot.index != target_ || !slot.v2) continue;
@@ -217,7 +221,7 @@ class RailMove {
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
   std::optional<unsigned> holder_;
-  bool is_out_ = false;  // the address is away, or may be
+  bool is_out_ = false;  // the address is or may be removed
 };
 
 class Run {
@@ -230,7 +234,7 @@ class Run {
         silent_(rails_.size()),
         deadline_(link.now() + limits.time) {}
 
-  // Each round reads and plans anew: other containers change the same tables meanwhile.
+  // Each round reads the tables and plans again, because other containers change the same tables.
   Result<AlignReport> run() {
     for (;;) {
       auto plan = read_and_plan();
@@ -244,7 +248,7 @@ class Run {
         return failure({.message = fmt::format("cannot bring {} rails to one GID index in {} rounds", rails_.size(),
                                                report_.rounds),
                         .code = EAGAIN,
-                        .hint = "other containers come and go on these HCAs: start this one again"});
+                        .hint = "start the container again: other containers change these GID tables"});
       }
       ++report_.rounds;
       if (auto reached = round(*plan); !reached.has_value()) return failure(std::move(reached).error());
@@ -252,7 +256,8 @@ class Run {
   }
 
  private:
-  // Reads no more of the tables than a plan takes: first as far as the farthest address, then twice as much each time.
+  // Reads only as many slots as a plan needs: first up to the farthest address, then twice as many each time. Each slot
+  // costs two system calls, and tables have up to thousands of slots.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));
@@ -271,7 +276,7 @@ class Run {
     }
   }
 
-  // Slots that are known to be taken although they read as empty get a GID that no rail has.
+  // Reads a table. Slots that read as empty but are known to be in use get a GID that no rail has.
   Result<void> read_table(std::size_t rail, unsigned at_least) {
     GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
     for (const GidSlot& slot : table.slots)
@@ -293,7 +298,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = put_back(moves);  // also after success: no placeholder may stay
+    auto back = put_back(moves);  // after success too, because no placeholder may stay
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];
@@ -306,7 +311,7 @@ class Run {
     return error;
   }
 
-  // Each step for all rails before the next step of any: the kernel works on all of them while we wait for one.
+  // Does each step for all rails before the next step, so that the kernel works for all rails during one wait.
   Result<bool> move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
     const auto named = [&](Error error, std::size_t i) {
       return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
@@ -334,7 +339,7 @@ class Run {
   }
 
   Result<void> put_back(std::vector<RailMove>& moves) {
-    // All before any waiting; what failed is tried again by settle().
+    // All calls come before the first wait. settle() repeats those that fail.
     for (RailMove& move : moves)
       (void)move.restore();
     std::optional<Error> failed;
@@ -364,7 +369,7 @@ class Run {
     return error;
   }
 
-  // "3: rail0, rail2; 5: rail1".
+  // Returns the present indices for messages: "3: rail0, rail2; 5: rail1".
   std::string where() const {
     std::map<std::string, std::vector<std::string>> names;
     for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
@@ -385,7 +390,7 @@ class Run {
   std::vector<AlignRail> rails_;
   AlignLink& link_;
   AlignLimits limits_;
-  std::vector<unsigned> started_;  // index of each rail before
+  std::vector<unsigned> started_;  // index of each rail before the first round
   std::vector<std::set<unsigned>> silent_;
   AlignLink::Clock::time_point deadline_;
   std::map<std::size_t, AlignMove> moved_;

@@ -57,7 +57,7 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   std::optional<Link> link;
   auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
   if (!asked && asked.error().code != ENODEV) return std::move(asked).error();
-  if (asked && !link) return make_error("cannot {}: the kernel's answer is not to be understood", what);
+  if (asked && !link) return make_error("cannot {}: the kernel's answer is malformed", what);
   return link;
 }
 
@@ -68,8 +68,9 @@ void put_link_data(RequestBuilder& request, const NewChild& child) {
   if (child.kind == RailKind::kMacvlan) {
     request.put(IFLA_MACVLAN_MODE, std::uint32_t{child.macvlan_private ? MACVLAN_MODE_PRIVATE : MACVLAN_MODE_BRIDGE});
   } else if (child.kind == RailKind::kIpvlan) {
+    // L2, because a child in L3 mode does not use ARP (IFF_NOARP).
     request.put(IFLA_IPVLAN_MODE, std::uint16_t{IPVLAN_MODE_L2});
-    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge
+    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge: neither private nor VEPA
   } else {
     if (child.pkey) request.put(IFLA_IPOIB_PKEY, *child.pkey);
     request.put(IFLA_IPOIB_MODE, std::uint16_t{IPOIB_MODE_DATAGRAM});
@@ -85,14 +86,15 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
   Error& error = made.error();
   if (error.code == EOPNOTSUPP) {
     const std::string_view module = child.kind == RailKind::kIpoib ? "ib_ipoib" : to_string(child.kind);
-    error.hint = fmt::format("`modprobe {}`: the kernel lacks it", module);
+    error.hint = fmt::format("run `modprobe {}`", module);
   }
-  if (error.code == EBUSY) error.hint = "its parent is in a bridge or bond, or has children of another kind";
+  if (error.code == EBUSY) error.hint = "remove the parent from its bridge or bond, and children of another kind";
   if (error.code == EEXIST) error.hint = "choose another name: the namespace has such a netdev";
   return made;
 }
 
-// An index that no netdev has here. The kernel counts from 1, so large ones are free in the other namespace as well.
+// Returns an index that no netdev of this namespace has. The kernel counts from 1, so that a large random index is free
+// in the other namespace as well.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -104,14 +106,14 @@ Result<int> free_ifindex(Netlink& route) {
   return Error{"cannot find a free interface index", EBUSY};
 }
 
-// Under a name of its own on the node when the right one is taken there.
+// Makes an ipoib child on the node and moves it. On the node it has another name if its own is taken there.
 Result<void> make_and_move(Netlink& route, const NewChild& child) {
   NewChild here = child;
   here.netns = -1;
   const int ifindex = TRY(free_ifindex(route));
   if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
   TRY_VOID(make(route, here, ifindex));
-  // The MTU of the request that makes it is lost: ipoib_ndo_init() sets the link's own (Linux 6.12).
+  // The kernel ignores the MTU of the request above: ipoib_ndo_init() sets the one of the link (Linux 6.12).
   auto moved = change_link(route, ifindex, {.name = child.name, .mtu = child.mtu, .netns = child.netns});
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
@@ -128,7 +130,7 @@ bool is_netdev_name(std::string_view name) {
 Result<void> check_name(const std::string& name) {
   if (is_netdev_name(name)) return {};
   return Error{fmt::format("cannot use `{}` as the name of a netdev", fabric::printable(name)), EINVAL,
-               "up to 15 characters without `/`, `:`, `%` and spaces"};
+               "use up to 15 characters without `/`, `:`, `%` and spaces"};
 }
 
 std::string shown_link(Netlink& route, int ifindex) {
@@ -140,6 +142,7 @@ std::string shown_link(Netlink& route, int ifindex) {
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
   auto changed = route.change(std::move(message), fmt::format("{} netdev {}", verb, ifindex));
   if (changed || changed.error().code == ENODEV) return changed;
+  // The name is read only now: it costs a system call, and most changes succeed.
   Error error = std::move(changed).error();
   const std::string number = fmt::format("netdev {}", ifindex);
   if (const auto at = error.message.find(number); at != std::string::npos) {
@@ -152,15 +155,16 @@ Result<std::optional<Link>> find_link(Netlink& route, std::string_view name) {
   if (!is_netdev_name(name)) return std::optional<Link>();
   RequestBuilder request(RTM_GETLINK, 0, link_header(0));
   request.put(IFLA_IFNAME, name);
-  return find(route, std::move(request), fmt::format("look for netdev `{}`", name));
+  return find(route, std::move(request), fmt::format("find netdev `{}`", name));
 }
 
 Result<std::optional<Link>> find_link(Netlink& route, int ifindex) {
   if (ifindex <= 0) return std::optional<Link>();
-  return find(route, RequestBuilder(RTM_GETLINK, 0, link_header(ifindex)), fmt::format("look for netdev {}", ifindex));
+  return find(route, RequestBuilder(RTM_GETLINK, 0, link_header(ifindex)), fmt::format("find netdev {}", ifindex));
 }
 
 Result<std::vector<Link>> all_links(Netlink& route) {
+  // Without RTEXT_FILTER_VF: it would make every driver report all its VFs.
   const auto request = [] {
     RequestBuilder builder(RTM_GETLINK, NLM_F_DUMP, link_header(0));
     builder.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
@@ -177,19 +181,21 @@ Result<std::vector<Link>> all_links(Netlink& route) {
 
 Result<std::optional<Directory>> open_netdev(int sysfs, const Link& link) {
   using None = std::optional<Directory>;
-  // The kernel's own rule (dev_valid_name(), Linux 6.12) lets control characters pass.
+  // Not check_name(): a container can give its netdev any name that the kernel accepts (dev_valid_name(), Linux 6.12),
+  // control characters included.
   if (link.name.empty() || link.name == "." || link.name == ".." || link.name.find('/') != std::string::npos)
     return None();
   auto directory = Directory::open(sysfs, fmt::format("class/net/{}", link.name).c_str());
   int code = directory ? 0 : errno;
   if (directory) {
+    // Another netdev can have taken the name since `link` was read.
     const auto index = directory->read("ifindex");
     if (const auto* text = std::get_if<std::string>(&index))
       return fabric::parse_number<int>(*text) == link.ifindex ? std::move(directory) : None();
     code = std::get<fabric::Unreadable>(index).code;
   }
   if (code == ENOENT || code == ENODEV) return None();
-  return sys_error(code, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(code, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
@@ -197,9 +203,10 @@ Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
   if (!directory) return std::uint64_t{0};
   struct stat status {};
   if (::fstat(directory->fd(), &status) == 0) return std::uint64_t{status.st_ino};
-  return sys_error(errno, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(errno, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
+// Reads again if a netdev changed its name between the dump and sysfs, because it can be the one that is searched.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity) {
   constexpr int kTries = 10;
@@ -213,7 +220,7 @@ Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const st
     }
     if (is_steady) return std::optional<Link>();
   }
-  return Error{fmt::format("netdevs of kind `{}` change while they are looked at", kind), EAGAIN};
+  return Error{fmt::format("cannot find a netdev of kind `{}`: names change while they are read", kind), EAGAIN};
 }
 
 NetlinkMessage child_request(const NewChild& child, int ifindex) {
@@ -234,8 +241,8 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
-  // Older kernels look for the name in the socket's namespace, where it may well be taken. With an index of its own the
-  // child is looked for by that instead (rtnl_newlink(), Linux 6.1).
+  // Older kernels search the name in the socket's namespace, where it can be taken. With an index in the request they
+  // search the index instead (rtnl_newlink(), Linux 6.1).
   if (!TRY(find_link(route, child.name))) return made;
   return make(route, child, TRY(free_ifindex(route)));
 }
@@ -285,7 +292,7 @@ Result<void> delete_link(Netlink& route, int ifindex) {
 }
 
 Result<void> delete_link_group(Netlink& route, std::uint32_t group) {
-  if (group == 0) return Error{"cannot delete all netdevs of group 0: everything is in it", EINVAL};
+  if (group == 0) return Error{"cannot delete all netdevs of group 0: it is the default group", EINVAL};
   RequestBuilder request(RTM_DELLINK, 0, link_header(0));
   request.put(IFLA_GROUP, group);
   auto deleted = route.change(request.take(), fmt::format("delete all netdevs of group {}", group));

@@ -19,13 +19,13 @@ namespace {
 using fabric::UniqueFd;
 using Ids = std::vector<std::uint32_t>;
 
-// Not in the headers of Linux 6.1.
+// The headers of Linux 6.1 do not have these constants.
 constexpr std::uint32_t kTcxIngress = 46;
 constexpr std::uint32_t kTcxEgress = 47;
 constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
 constexpr int kMostLinks = 100000;
 
-// The part of union bpf_attr that BPF_PROG_QUERY has since Linux 6.6.
+// The part of union bpf_attr for BPF_PROG_QUERY, as of Linux 6.6.
 struct TcxQuery {
   std::uint32_t ifindex;
   std::uint32_t attach_type;
@@ -40,7 +40,7 @@ struct TcxQuery {
 
 template <typename Part>
 int call(int command, Part& part) {
-  // Whole and zeroed: Linux 6.17 to 7.1 write behind a shorter one.
+  // A complete, zeroed union: Linux 6.17 to 7.1 write beyond a shorter one.
   union {
     bpf_attr known;
     std::array<char, 256> room;
@@ -49,6 +49,7 @@ int call(int command, Part& part) {
   static_assert(sizeof part <= sizeof attr);
   std::memcpy(&attr, &part, sizeof part);
   const long result = ::syscall(SYS_bpf, command, &attr, sizeof attr);
+  // Destructors of callers run before they read errno.
   const int code = errno;
   std::memcpy(&part, &attr, sizeof part);
   errno = code;
@@ -74,7 +75,7 @@ bool detach_program(std::uint32_t ifindex, std::uint32_t attach_type, std::uint3
 struct TcxProgram {
   std::uint32_t attach_type;
   std::uint32_t program;
-  std::uint32_t link;  // 0: none holds it
+  std::uint32_t link;  // ID of the BPF link that holds it; 0: none
 };
 
 Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attach_type,
@@ -87,10 +88,10 @@ Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attac
   query.programs = reinterpret_cast<std::uint64_t>(programs.data());
   query.links = reinterpret_cast<std::uint64_t>(links.data());
   query.count = kMostPrograms;
-  // EINVAL: a kernel without tcx. ENOENT: none was ever attached. ENODEV: it is gone, with all that was.
+  // EINVAL: a kernel without tcx. ENOENT: no program was ever attached. ENODEV: the netdev is gone with its programs.
   if (call(BPF_PROG_QUERY, query) != 0) {
     if (errno == EINVAL || errno == ENOENT || errno == ENODEV) return {};
-    return sys_error(errno, "cannot ask for the tcx programs of `{}`", name);
+    return sys_error(errno, "cannot read the tcx programs of `{}`", name);
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(query.count, kMostPrograms); ++i)
     found.push_back({attach_type, programs[i], links[i]});
@@ -108,7 +109,8 @@ bool is_new_xdp(const LinkSettings& before, const LinkSettings& now, std::size_t
   return now.xdp[mode] != 0 && now.xdp[mode] != before.xdp[mode];
 }
 
-// Of an XDP link with this index and program; 0: there is none.
+// Returns the ID of an XDP link with this ifindex and program; 0: there is none. The kernel has no lookup by netdev, so
+// that this reads all BPF links of the node.
 std::uint32_t find_xdp_link(int ifindex, std::uint32_t program) {
   std::array<std::uint32_t, 2> next{};  // start_id, next_id
   for (int i = 0; i < kMostLinks && call(BPF_LINK_GET_NEXT_ID, next) == 0; ++i) {
@@ -137,7 +139,7 @@ Result<Ids> tcx_programs(int ifindex, const std::string& name) {
 
 std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const Ids& before) {
   const auto found = all_tcx(ifindex, name);
-  if (!found) return {fmt::format("{}; `bpftool net show dev {}`", found.error().message, name)};
+  if (!found) return {fmt::format("{}; remedy: run `bpftool net show dev {}`", found.error().message, name)};
   std::vector<std::string> said;
   Ids lost = before;
   for (const TcxProgram& one : *found) {
@@ -146,14 +148,16 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
       lost.erase(own);
       continue;
     }
+    // The kernel refuses BPF_PROG_DETACH for a program that a link holds.
     const bool done = one.link != 0 ? detach_link(one.link)
                                     : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
     if (done || errno == ENOENT) continue;
-    said.push_back(fmt::format("cannot detach a container's tcx program from `{}`: {}; `bpftool net show dev {}`", name,
-                               std::strerror(errno), name));
+    said.push_back(fmt::format("cannot detach a container's tcx program from `{0}`: {1}; remedy: run "
+                               "`bpftool net show dev {0}`",
+                               name, std::strerror(errno)));
   }
   if (!lost.empty()) {
-    said.push_back(fmt::format("`{}` has come back without tcx programs that it had: attach them again", name));
+    said.push_back(fmt::format("`{}` has come back without its tcx programs; remedy: attach them again", name));
   }
   return said;
 }

@@ -27,7 +27,7 @@ using fabric::netlink::to_address;
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
 
 enum class Verdict { kLeave, kTake, kSkip };
-// filtered: the kernel says that it gave only what was asked for.
+// filtered: the kernel confirms that the dump contains only the requested netdev (NLM_F_DUMP_FILTERED).
 using Judge = std::function<Verdict(const Message&, bool filtered)>;
 
 struct Sorted {
@@ -35,7 +35,7 @@ struct Sorted {
   std::vector<NetRecord> skipped;
 };
 
-// A kernel without IPv6, or without rules, has none of them.
+// A kernel without IPv6 or without rules refuses the dump: there is nothing to read then.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }
@@ -67,7 +67,7 @@ Verdict judge_address(const Message& message, unsigned family, int ifindex) {
   if (!address || address->is_link_local()) return Verdict::kLeave;
   const std::uint32_t flags = attributes.u32(IFA_FLAGS).value_or(header->ifa_flags);
   if ((flags & IFA_F_PERMANENT) != 0) return Verdict::kTake;
-  // IPv6 ones that expire come from router advertisements and come again.
+  // IPv6 addresses that expire are of router advertisements, which add them again.
   return family == AF_INET ? Verdict::kSkip : Verdict::kLeave;
 }
 
@@ -93,8 +93,8 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
     const bool expires = cache && cache->rta_expires != 0;
     return attributes.has(RTA_NH_ID) || !oif || expires ? Verdict::kSkip : Verdict::kTake;
   }
-  // With net.ipv4.nexthop_compat_mode=0 only the object's number is there: the kernel knows whether it is by this
-  // netdev.
+  // With net.ipv4.nexthop_compat_mode=0 a route has only the number of its nexthop object. A filtered dump proves that
+  // the object uses this netdev.
   return filtered && !oif && attributes.has(RTA_NH_ID) ? Verdict::kSkip : Verdict::kLeave;
 }
 
@@ -129,11 +129,12 @@ Verdict judge_neighbour(const Message& message, unsigned family, int ifindex) {
 Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) {
   ifaddrmsg header{};
   header.ifa_family = family;
-  header.ifa_index = static_cast<std::uint32_t>(ifindex);  // heeded by strict checking only
+  header.ifa_index = static_cast<std::uint32_t>(ifindex);  // ignored by kernels without strict checking
   const auto request = [&] { return RequestBuilder(RTM_GETADDR, NLM_F_DUMP, header).take(); };
   auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
                            [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
-  // Of one scope the kernel has the newest IPv6 address first (ipv6_link_dev_addr()), the oldest IPv4 one.
+  // Within one scope the kernel lists the newest IPv6 address first (ipv6_link_dev_addr()), and the oldest IPv4 address
+  // first.
   if (family == AF_INET6) std::ranges::reverse(found.taken);
   return found;
 }
@@ -143,7 +144,7 @@ Result<Sorted> read_routes(Netlink& route, std::uint8_t family, int ifindex, con
   header.rtm_family = family;
   const auto request = [&] {
     RequestBuilder builder(RTM_GETROUTE, NLM_F_DUMP, header);
-    builder.put(RTA_OIF, ifindex);  // heeded by strict checking only
+    builder.put(RTA_OIF, ifindex);  // ignored by kernels without strict checking
     return builder.take();
   };
   return collect(route, request, RTM_NEWROUTE, fmt::format("read the routes of netdev {}", ifindex), judge);
@@ -178,10 +179,10 @@ void add(NetdevRecords& into, Sorted from) {
     into.skipped.push_back(to_string(record));
 }
 
-constexpr std::uint32_t kIpv6Metric = 1024;  // IP6_RT_PRIO_USER: what a route without one gets
+constexpr std::uint32_t kIpv6Metric = 1024;  // IP6_RT_PRIO_USER: the metric of an IPv6 route without one
 
-// The routes of one family for which wanted() holds. ifindex: of what they leave by; with strict checking the kernel
-// dumps no others.
+// Returns the routes of one family by this netdev for which wanted() returns true. Only kernels with strict checking
+// filter by ifindex.
 Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
                                            const std::function<bool(const Message&)>& wanted) {
   auto found = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool) {
@@ -220,7 +221,8 @@ RouteKey key_of(const Message& message) {
           .oif = attributes.u32(RTA_OIF).value_or(0)};
 }
 
-// The kernel says EEXIST for any route of the same destination, table and metric.
+// Returns true if exactly this route exists. The kernel's EEXIST means only a route with the same destination, table
+// and metric.
 Result<bool> is_there(Netlink& route, const NetRecord& record) {
   const RouteKey wanted = key_of(message_of(record));
   const auto family = static_cast<std::uint8_t>(family_of(record.payload));
@@ -236,7 +238,7 @@ Result<void> check_record(const NetRecord& record, const char* verb) {
 
 Result<void> add_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "add"));
-  // A neighbour that the netdev has learned by itself gives way.
+  // A permanent neighbour replaces one that the netdev has learned.
   const int flags = NLM_F_CREATE | (record.type == RTM_NEWNEIGH ? NLM_F_REPLACE : NLM_F_EXCL);
   const std::string what = fmt::format("add {} `{}`", to_word(kRecordWords, record.type), to_string(record));
   auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)).take(), what);
@@ -244,7 +246,7 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
   if (record.type != RTM_NEWROUTE || TRY(is_there(route, record))) return {};
   return Error{
       fmt::format("cannot {}: another route to the same destination is there", what), EEXIST,
-      "`ip route show table all` shows it: give the netdev another subnet, or its routes a table of their own"};
+      "find it with `ip route show table all` and use another subnet or routing table"};
 }
 
 Result<void> remove_record(Netlink& route, const NetRecord& record) {
@@ -254,7 +256,7 @@ Result<void> remove_record(Netlink& route, const NetRecord& record) {
                               fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
-  // ENOENT: no such rule or neighbour, ESRCH: route, EADDRNOTAVAIL: address, ENODEV: netdev.
+  // Already gone: ENOENT: rule or neighbour, ESRCH: route, EADDRNOTAVAIL: address, ENODEV: netdev.
   const bool gone = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
   return gone ? Result<void>() : std::move(removed);
 }
@@ -276,6 +278,7 @@ Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view
     std::move(some.taken.begin(), some.taken.end(), std::back_inserter(routes.taken));
     std::move(some.skipped.begin(), some.skipped.end(), std::back_inserter(routes.skipped));
   }
+  // The kernel accepts a gateway only if an on-link route leads to it.
   std::stable_partition(routes.taken.begin(), routes.taken.end(), is_on_link);
   add(found, std::move(routes));
   add(found, TRY(read_rules(route, std::string(name), addresses)));

@@ -28,7 +28,7 @@ using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 
-constexpr time_t kTimeoutSeconds = 5;  // the kernel answers while it is asked: what is not there then will not come
+constexpr time_t kTimeoutSeconds = 5;  // the kernel answers within the system call: a missing answer will not come
 constexpr int kDumpTries = 5;
 constexpr std::size_t kAttributes = 4096;  // more than any request here has
 
@@ -40,7 +40,7 @@ Bytes body_of(const nlmsghdr* header) {
   return {static_cast<const std::uint8_t*>(nlmsg_data(header)), static_cast<std::size_t>(nlmsg_datalen(header))};
 }
 
-// The code at the start of NLMSG_ERROR and NLMSG_DONE; 0: success.
+// Returns the errno at the start of NLMSG_ERROR and NLMSG_DONE; 0: success.
 int errno_of(Bytes body) {
   int code = 0;
   if (body.size() < sizeof code) return EPROTO;
@@ -48,8 +48,8 @@ int errno_of(Bytes body) {
   return fabric::netlink::errno_of(code);
 }
 
-// NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. It is behind the code, and in an error behind the request as well,
-// of which only the header comes back (NETLINK_CAP_ACK) unless the kernel is older than Linux 4.2.
+// Returns the text of NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. It follows the code, and in NLMSG_ERROR also
+// the request. With NETLINK_CAP_ACK (Linux 4.2) the kernel returns only the header of the request.
 std::string extended_text(const nlmsghdr* answer, Bytes body) {
   if ((answer->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return {};
   std::size_t skip = sizeof(int);
@@ -74,21 +74,21 @@ Error failure(std::string_view what, int code, const std::string& said = {}) {
   return error;
 }
 
-// The answers to one request.
+// Collects the answers to one request.
 class Conversation {
  public:
   Conversation(const nlmsghdr& request, const Netlink::Handler& handler)
       : sequence_(request.nlmsg_seq), is_dump_((request.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP), handler_(handler) {}
 
-  // False: that was the last one.
+  // Returns false for the last answer.
   bool take(const nlmsghdr* answer) {
-    if (answer->nlmsg_seq != sequence_) return true;  // of a conversation that was given up
+    if (answer->nlmsg_seq != sequence_) return true;  // the answer to a request that timed out
     is_interrupted_ |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
     const bool is_error = answer->nlmsg_type == NLMSG_ERROR;
     if (is_error || answer->nlmsg_type == NLMSG_DONE) {
       code_ = errno_of(body_of(answer));
       if (code_ != 0) said_ = extended_text(answer, body_of(answer));
-      // RDMA netlink acknowledges a dump that it is still sending.
+      // RDMA netlink acknowledges a dump before the last message of the dump.
       return is_error && is_dump_ && code_ == 0;
     }
     if (answer->nlmsg_type >= NLMSG_MIN_TYPE) handler_(answer);
@@ -110,19 +110,19 @@ class Conversation {
   std::string said_;
 };
 
-// libnl's text is all there is where no system call failed.
+// Without an errno only libnl has a text for the failure.
 Error libnl_failure(std::string_view what, int result, int code) {
   if (code != 0) return failure(what, code);
   return Error{fmt::format("cannot {}: {}", what, nl_geterror(-result)), EIO};
 }
 
-// What the child opens, in this order.
+// The descriptors that the child opens, in this order.
 enum Place : std::size_t { kRoute, kRdma, kPacket, kSysfs, kPlaces };
 static_assert(kPlaces <= kChildFiles);
 
 constexpr const char* kWhere = "the container's network namespace";
 
-// nsfs only: an ioctl of this number may mean anything to another file.
+// Checks for nsfs first: the number of this ioctl can mean anything to a file of another type.
 Result<void> check_is_network_namespace(int fd) {
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
@@ -130,7 +130,7 @@ Result<void> check_is_network_namespace(int fd) {
   if (good) return {};
   return Error{.message = "cannot join the network namespace: the descriptor is of something else",
                .code = EINVAL,
-               .hint = "an unmounted /run/netns/NAME is an empty file: is the pod's namespace still there?"};
+               .hint = "check that the pod's namespace exists: an unmounted /run/netns/NAME is an empty file"};
 }
 
 Result<void> join(int netns) {
@@ -147,6 +147,7 @@ Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
   opened[kRdma].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (!opened[kRdma].ok() && errno != EPROTONOSUPPORT)
     return sys_error(errno, "cannot open an RDMA netlink socket in the container's namespace");
+  // A refused packet socket is no error: only the tests of addresses need it.
   if (parts.packet) opened[kPacket].reset(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
   if (parts.sysfs) opened[kSysfs] = TRY(open_sysfs());
   return {};
@@ -177,7 +178,7 @@ Result<std::optional<Netlink>> Netlink::open_if_known(int protocol) {
 }
 
 Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
-  // libnl wants it bound; one that is already refuses and stays as it is.
+  // libnl needs a bound socket. The kernel refuses to bind a socket twice, without effect on the first binding.
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   static_cast<void>(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address));
@@ -187,13 +188,14 @@ Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
   const int result = nl_socket_set_fd(socket.get(), protocol, fd.get());
   if (result < 0) return libnl_failure("use a netlink socket", result, errno);
   const int owned = fd.release();
-  // Messages with VFs are larger than any fixed buffer.
+  // Messages about many VFs exceed any fixed buffer.
   nl_socket_enable_msg_peek(socket.get());
-  // Who acknowledges what is decided per request.
+  // exchange() requests acknowledgements where it needs them.
   nl_socket_disable_auto_ack(socket.get());
   const timeval timeout{kTimeoutSeconds, 0};
   ::setsockopt(owned, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  // Each may be missing: then errors have no text (Linux 4.12), and dumps bring what is thrown away here (Linux 4.20).
+  // Older kernels lack these options: errors then have no text (before Linux 4.12), and dumps are not filtered (before
+  // Linux 4.20), so that callers filter them again.
   const int on = 1;
   for (const int option : {NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK})
     ::setsockopt(owned, SOL_NETLINK, option, &on, sizeof on);
@@ -215,7 +217,7 @@ Result<void> Netlink::exchange(NetlinkMessage message, int flags, std::string_vi
     const int code = errno;
     if (count <= 0) return libnl_failure(what, count, count < 0 ? code : EPROTO);
     const std::unique_ptr<unsigned char, FreeBuffer> owner(buffer);
-    // In a namespace of its own a container may send to this socket too.
+    // A container can send messages to a socket in its own namespace: only the kernel has port 0.
     if (sender.nl_pid != 0) continue;
     int rest = count;
     for (auto* answer = reinterpret_cast<nlmsghdr*>(buffer); nlmsg_ok(answer, rest);
@@ -285,7 +287,7 @@ ifinfomsg link_header(int ifindex) {
 }
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
-  // The hook's filter knows these two sets of attributes (hook/base/process/sandbox_filter_gen.cpp).
+  // The hook's seccomp filter allows only these two sets of attributes (hook/base/process/sandbox_filter_gen.cpp).
   constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
   UniqueFd sysfs;

@@ -31,7 +31,7 @@ std::string address_text(unsigned family, Bytes bytes) {
   return address ? fabric::to_string(*address) : "?";
 }
 
-// A prefix of all bits goes without saying.
+// Leaves out a prefix of all bits, as `ip` does.
 std::string prefix_text(unsigned family, Bytes bytes, unsigned prefix) {
   const std::string text = address_text(family, bytes);
   return prefix == address_bits(family) ? text : fmt::format("{}/{}", text, prefix);
@@ -47,6 +47,7 @@ std::string address_record_text(const Message& message) {
   const auto& header = *message.header<ifaddrmsg>();
   const Attributes attributes = message.attributes(sizeof header);
   const Bytes peer = attributes.get(IFA_ADDRESS);
+  // IPv4 always has IFA_LOCAL, IPv6 only with a peer address.
   const Bytes local = attributes.has(IFA_LOCAL) ? attributes.get(IFA_LOCAL) : peer;
   std::string text = address_text(header.ifa_family, local);
   if (!std::equal(local.begin(), local.end(), peer.begin(), peer.end())) {
@@ -55,6 +56,7 @@ std::string address_record_text(const Message& message) {
   return fmt::format("{}/{}", text, header.ifa_prefixlen);
 }
 
+// RTA_VIA: a gateway of the other family than the route's (RFC 5549).
 std::string via_text(unsigned family, const Attributes& attributes) {
   if (attributes.has(RTA_GATEWAY)) return fmt::format(" via {}", address_text(family, attributes.get(RTA_GATEWAY)));
   const auto other = value_of<std::uint16_t>(attributes.get(RTA_VIA));
@@ -68,12 +70,14 @@ std::string nexthops_text(unsigned family, Bytes multipath) {
   while (const auto hop = value_of<rtnexthop>(multipath)) {
     if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) break;
     const Attributes attributes(multipath.subspan(sizeof *hop, hop->rtnh_len - sizeof *hop));
+    // The kernel stores weight - 1.
     text += fmt::format(" nexthop{} weight {}", via_text(family, attributes), hop->rtnh_hops + 1);
     multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(hop->rtnh_len), multipath.size()));
   }
   return text;
 }
 
+// `ip route add` uses RTPROT_BOOT and does not print it.
 std::string protocol_text(unsigned protocol) {
   if (protocol == RTPROT_BOOT) return {};
   if (protocol == RTPROT_STATIC) return " proto static";
@@ -82,6 +86,7 @@ std::string protocol_text(unsigned protocol) {
 }
 
 std::string route_text(const Message& message) {
+  // By rtm_type, from RTN_UNSPEC on. `ip` does not print "unicast".
   constexpr const char* kTypes[] = {"none ",      "",           "local ",       "broadcast ", "anycast ",
                                     "multicast ", "blackhole ", "unreachable ", "prohibit ",  "throw "};
   const auto& header = *message.header<rtmsg>();
@@ -145,7 +150,7 @@ constexpr RecordKind kRecordKinds[] = {{RTM_NEWADDR, sizeof(ifaddrmsg), address_
                                        {RTM_NEWRULE, sizeof(fib_rule_hdr), rule_text},
                                        {RTM_NEWNEIGH, sizeof(ndmsg), neighbour_text}};
 
-// nullptr: a record of no known type.
+// Returns nullptr for an unknown type.
 const RecordKind* kind_of(unsigned type) {
   const auto* const found = std::ranges::find(kRecordKinds, type, &RecordKind::type);
   return found == std::end(kRecordKinds) ? nullptr : found;
@@ -174,6 +179,7 @@ Bytes bytes_of(const Address& address) {
 }
 
 unsigned table_of(const rtmsg& header, const Attributes& attributes) {
+  // rtm_table has 8 bits; RTA_TABLE, which the kernel adds to every dump, has the whole number.
   return attributes.u32(RTA_TABLE).value_or(header.rtm_table);
 }
 
@@ -191,6 +197,7 @@ bool is_well_formed(const NetRecord& record) {
   const RecordKind* const kind = kind_of(record.type);
   const std::size_t size = record.payload.size();
   if (!kind || size < kind->header_size || size > kLongestPayload) return false;
+  // Rules and neighbours of other families exist (multicast routing, bridges): they are not restored.
   const unsigned family = family_of(record.payload);
   if (family != AF_INET && family != AF_INET6) return false;
   return for_each_attribute(Bytes(record.payload).subspan(kind->header_size), [](unsigned, Bytes) {});

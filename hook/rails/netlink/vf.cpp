@@ -40,7 +40,7 @@ VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value)
   return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
 }
 
-// IFLA_VF_VLAN means 802.1Q; any other protocol wants the list (Linux 4.9).
+// IFLA_VF_VLAN implies 802.1Q. Other protocols need the list (Linux 4.9), which some drivers do not know.
 VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
   const unsigned vlan = attributes.vlan.value_or(0);
   const unsigned qos = attributes.qos.value_or(0);
@@ -61,7 +61,7 @@ bool has_rate(const VfAttributes& attributes) {
   return attributes.min_tx_rate || attributes.max_tx_rate;
 }
 
-// -1: the driver says nothing.
+// Returns an on/off attribute; nullopt: the driver does not report it (-1).
 std::optional<bool> switch_of(const Attributes& attributes, unsigned type) {
   const auto value = value_of<ifla_vf_spoofchk>(attributes.get(type));  // as ifla_vf_trust
   if (!value || value->setting > 1) return std::nullopt;
@@ -92,7 +92,7 @@ void read_ethernet(const Attributes& info, VfAttributes& vf) {
 
 VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   VfAttributes vf;
-  // The kernel reports zeroes for what an InfiniBand function does not have.
+  // The kernel reports zeroes for the attributes that an InfiniBand function does not have.
   if (!is_infiniband) read_ethernet(info, vf);
   if (const auto state = value_of<ifla_vf_link_state>(info.get(IFLA_VF_LINK_STATE))) vf.link_state = state->link_state;
   if (const auto guid = value_of<ifla_vf_guid>(info.get(IFLA_VF_IB_NODE_GUID))) vf.node_guid = guid->guid;
@@ -100,7 +100,8 @@ VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   return vf;
 }
 
-// What the kernel takes only together is made whole.
+// Completes VLAN, QoS and protocol, and the two rates, with present values, because the kernel takes them only
+// together.
 Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAttributes wanted) {
   const bool vlan = has_vlan(wanted) && !(wanted.vlan && wanted.qos && wanted.vlan_protocol);
   const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
@@ -138,6 +139,7 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   });
   std::string pf;
   fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
+    // In switchdev mode the function also has one netdev for each VF, a representor.
     const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());
     if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
     return pf.empty();
@@ -152,6 +154,7 @@ std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
   if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return vfs;
   const Attributes attributes = message.attributes(sizeof *header);
   const Bytes list = attributes.get(IFLA_VFINFO_LIST);
+  // Not Attributes, which finds one attribute of each type: the list repeats IFLA_VF_INFO.
   int rest = static_cast<int>(list.size());
   for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
        entry = nla_next(entry, &rest)) {
@@ -185,7 +188,7 @@ Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf) {
   const auto vfs = TRY(read_vfs(route, pf_ifindex));
   if (const auto found = vfs.find(vf); found != vfs.end()) return found->second;
   return Error{fmt::format("cannot read VF {} of {}: it has no such VF", vf, shown_link(route, pf_ifindex)), ENODEV,
-               "its sysfs attribute `sriov_numvfs` says how many there are"};
+               "check the number of VFs in its sysfs attribute `sriov_numvfs`"};
 }
 
 std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
@@ -202,6 +205,7 @@ std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttribut
   if (has_rate(attributes)) {
     add("rate", IFLA_VF_RATE, ifla_vf_rate{vf, attributes.min_tx_rate.value_or(0), attributes.max_tx_rate.value_or(0)});
   }
+  // In this order: drivers check spoofchk against the MAC address, and refuse untrusted VFs some later changes.
   if (attributes.spoofchk) add("spoofchk", IFLA_VF_SPOOFCHK, ifla_vf_spoofchk{vf, *attributes.spoofchk ? 1U : 0U});
   if (attributes.trust) add("trust", IFLA_VF_TRUST, ifla_vf_trust{vf, *attributes.trust ? 1U : 0U});
   if (attributes.node_guid) add("node GUID", IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, *attributes.node_guid});

@@ -20,7 +20,8 @@ namespace {
 
 namespace netlink = fabric::netlink;
 
-// The first 4 MiB, some 28,000 sockets; listening ones come first. A system without IPv6 has no tcp6.
+// Reads the first 4 MiB of a table, which have some 28,000 sockets. The kernel lists listening sockets first. Returns
+// an empty text if there is no such file, as tcp6 without IPv6.
 Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kLimit = std::size_t{4} << 20;
   constexpr std::size_t kStep = std::size_t{64} << 10;
@@ -39,7 +40,7 @@ Result<std::string> read_sockets(const char* path) {
   return text;
 }
 
-// The netdevs of a route over several, RTA_MULTIPATH.
+// Returns the netdevs of a multipath route (RTA_MULTIPATH).
 std::vector<int> hops_of(netlink::Bytes bytes) {
   std::vector<int> hops;
   while (bytes.size() >= sizeof(rtnexthop)) {
@@ -52,8 +53,9 @@ std::vector<int> hops_of(netlink::Bytes bytes) {
   return hops;
 }
 
-// False when the dump may stop: the kernel walks an IPv4 table in the order of its keys, so that no default route
-// follows a destination (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
+// Adds the netdevs of a multipath default route in the main table. Returns false when the dump can stop: the kernel
+// walks an IPv4 table in the order of its keys, so that no default route follows another destination
+// (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
 bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
@@ -75,12 +77,13 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   return true;
 }
 
-// read_network() names the first netdev of a default route over several; a node on two uplinks loses either.
+// Adds all netdevs of multipath default routes, because read_network() reports only the first one. A node with two
+// uplinks must keep both.
 Result<void> add_multipath(NodeNetwork& node) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    // What was added before the table changed is added once.
+    // A dump that starts again needs no reset: add_default_hops() adds a route only once.
     TRY_VOID(netlink::dump(
         RTM_GETROUTE, netlink::bytes_of(header), [] {},
         [&](const auto& message) { return add_default_hops(message, node); }));
@@ -88,7 +91,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   return {};
 }
 
-// Which service reaches the node by which address, from /proc/net/tcp and tcp6 (Linux 6.12
+// Services by the node's address that they use, from /proc/net/tcp and tcp6 (Linux 6.12
 // Documentation/networking/proc_net_tcp.rst, net/ipv4/tcp_ipv4.c, get_tcp4_sock).
 
 constexpr std::uint16_t kSshPort = 22;
@@ -102,7 +105,7 @@ struct Endpoint {
   std::uint16_t port = 0;
 };
 
-// "0100007F:0016": each 32-bit word of the address as a number of the host's byte order, the port as a number.
+// Parses "0100007F:0016". The kernel prints each 32-bit word of the address as a number in the host's byte order.
 std::optional<Endpoint> parse_endpoint(std::string_view text) {
   constexpr std::size_t kWordDigits = 8;
   constexpr std::size_t kIpv4Begin = 12;
@@ -129,14 +132,15 @@ bool is_wildcard(const fabric::Address& address) {
   return address.is_zero() || address == kIpv4;
 }
 
-// The service whose socket it is; empty: one by which the node is not reached.
+// Returns the service that has this socket; empty: not a service that reaches the node.
 std::string_view service_of(const Endpoint& local, const Endpoint& remote, std::uint8_t state) {
   if (local.port == kSshPort) return "sshd";
   if (local.port == kKubeletPort) return "kubelet";
   return state == kEstablished && remote.port == kApiServerPort ? "kubelet" : "";
 }
 
-// The first words of a line: "0:", local, remote, state. False for the heading and what is cut off.
+// Parses the first words of a line: "0:", local, remote, state. Returns false for the heading and for a line that is
+// cut off.
 bool read_line(std::string_view line, Endpoint& local, Endpoint& remote, std::uint8_t& state) {
   constexpr std::size_t kWords = 4;
   std::array<std::string_view, kWords> words;
@@ -170,7 +174,7 @@ void add_services(std::string_view text, std::map<fabric::Address, std::string>&
     const std::string_view service = service_of(local, remote, state);
     if (service.empty()) continue;
     std::string& known = services[local.address];
-    // "sshd" wins: the reader of the message may be logged in by this address.
+    // "sshd" has priority: the administrator may be logged in by this address.
     if (known.empty() || service == "sshd") known = service;
   }
 }
@@ -183,7 +187,7 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
-  // Only a netdev that moves can cut the node off, and a busy node has long tables of sockets.
+  // Only a netdev that moves can disconnect the node, and a busy node has long tables of sockets.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
     return fabric::wrap(std::move(added).error(), "read the node's default routes");

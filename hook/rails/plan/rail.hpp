@@ -1,4 +1,4 @@
-// The rails of a container: what its netdevs are to be, decided before anything is touched.
+// A rail of a container, as planned before any change.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace hook {
 
-// What the netdev inside is: the node's own one, moved; or a child of it.
+// The kind of netdev inside: the node's own netdev, moved, or a child of it.
 enum class RailKind { kMove, kMacvlan, kIpvlan, kIpoib };
 
 inline constexpr Word<RailKind> kRailKinds[] = {{"move", RailKind::kMove},
@@ -32,7 +32,7 @@ struct RailAddress {
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 
-// Calls use(name, member) for each attribute of a VF but the MAC address.
+// Calls use(name, member) for each attribute of a VF except the MAC address.
 template <typename Use>
 void each_vf_attribute(Use use) {
   use("vlan", &VfAttributes::vlan);
@@ -51,16 +51,16 @@ struct Rail {
   unsigned rail = 0;
   std::string hca;
   std::string host;  // the netdev on the node that moves or gets the child
-  std::string name;  // inside
+  std::string name;  // name inside
   RailKind kind = RailKind::kMacvlan;
-  bool macvlan_private = false;         // else bridge: children of one parent reach each other
+  bool macvlan_private = false;         // false: bridge mode, in which children of one parent reach each other
   std::optional<std::uint16_t> pkey;    // kIpoib
-  std::optional<unsigned> mtu;          // bytes; nullopt: the parent's, or what it was
-  std::vector<RailAddress> addresses;   // kMove and empty: its own are carried over
-  std::optional<unsigned> table;        // of its own routes; nullopt: no policy routing
+  std::optional<unsigned> mtu;          // bytes; nullopt: the parent's, or unchanged
+  std::vector<RailAddress> addresses;   // kMove and empty: the netdev keeps its own addresses
+  std::optional<unsigned> table;        // routing table of the rail; nullopt: no policy routing
   VfAttributes vf;                      // kMove of a VF
   bool move_rdma = false;               // the RDMA subsystem is exclusive: the RDMA device moves as well
-  std::optional<std::string> recreate;  // "rxe", "siw": a software device, which cannot move, is made anew inside
+  std::optional<std::string> recreate;  // "rxe", "siw": a software device, which cannot move, is made again inside
   friend bool operator==(const Rail&, const Rail&) = default;
 };
 

@@ -38,9 +38,9 @@ Error refusal(std::string message, std::string hint) {
   return Error{std::move(message), 0, std::move(hint)};
 }
 
-// Beside IPoIB, whose own kind takes the Ethernet names' place.
+// Suggests the only kind of child that the link layer of the netdev allows.
 std::string share_hint(const Subject& subject) {
-  return fmt::format("mode shared with \"child\": \"{}\" in network `{}` gives the container a child of it",
+  return fmt::format("use mode shared with \"child\": \"{}\" in network `{}`",
                      subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
 }
 
@@ -54,30 +54,31 @@ Result<void> check_masters(const Subject& subject) {
   if (subject.netdev.master) {
     return refusal(fmt::format("`{}`: `{}` has enslaved its netdev `{}`, which can neither move nor take children",
                                subject.hca_name(), printable(*subject.netdev.master), subject.netdev_name()),
-                   "mode hca gives the container the device nodes alone; or take the netdev out of its master");
+                   "use mode hca, which adds only device nodes, or remove the netdev from its master");
   }
   if (subject.moves() && has_slaves(subject.node, subject.netdev)) {
-    return refusal(fmt::format("`{}`: its netdev `{}` has enslaved others, and cannot move without them",
+    return refusal(fmt::format("`{}`: its netdev `{}` has enslaved other netdevs and cannot move without them",
                                subject.hca_name(), subject.netdev_name()),
                    share_hint(subject));
   }
   return {};
 }
 
-// What the node loses when `upper`, the netdev that moves or one on top of it, stops working; empty: nothing known.
+// Returns what the node loses when `upper` stops working, which is the netdev that moves or one on top of it. Empty:
+// nothing is known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
   const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
   if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
   for (const fabric::InterfaceAddress& own : upper.addresses) {
     const auto service = node.services.find(own.address);
     if (service != node.services.end()) {
-      return fmt::format("has {}, by which {} reaches the network", fabric::to_string(own.address), service->second);
+      return fmt::format("has {}, which {} uses", fabric::to_string(own.address), service->second);
     }
   }
   return {};
 }
 
-// A node that gives away the netdev by which it is reached can only be mended at its console.
+// A node that loses the netdev by which it is reached can only be repaired at its console.
 Result<void> check_node_keeps_its_own(const Subject& subject) {
   if (subject.network.take_node_netdevs) return {};
   for (const Netdev& upper : subject.node.netdevs) {
@@ -87,7 +88,7 @@ Result<void> check_node_keeps_its_own(const Subject& subject) {
     const bool itself = upper.name == subject.netdev.name;
     return refusal(fmt::format("`{}`: its netdev `{}`{} {}", subject.hca_name(), subject.netdev_name(),
                                itself ? "" : fmt::format(" is below `{}`, which", printable(upper.name)), what),
-                   share_hint(subject) + "; \"take_node_netdevs\": true there if the node can do without");
+                   share_hint(subject) + ", or set \"take_node_netdevs\": true there if the node does not need it");
   }
   return {};
 }
@@ -95,47 +96,47 @@ Result<void> check_node_keeps_its_own(const Subject& subject) {
 Result<void> check_child(const Subject& subject, const fabric::Inventory& inventory) {
   const std::string& network = subject.network.name;
   if (inventory.netns_mode == fabric::NetnsMode::kExclusive) {
-    return refusal(fmt::format("`{}`: the RDMA subsystem is in exclusive mode, where a container sees HCAs of its own "
-                               "only, and not those of which its netdevs are children",
+    return refusal(fmt::format("`{}`: the RDMA subsystem is in exclusive mode, in which a container cannot use the HCA "
+                               "of a child netdev",
                                subject.hca_name()),
-                   "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode exclusive");
+                   "set `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or use mode exclusive");
   }
   if ((subject.kind == RailKind::kIpoib) != subject.is_infiniband()) {
     return refusal(
         fmt::format("`{}`: its netdev `{}` is {}, which takes no {} children", subject.hca_name(),
                     subject.netdev_name(), subject.is_infiniband() ? "IPoIB" : "Ethernet", to_string(subject.kind)),
-        fmt::format("\"child\": \"{}\" in network `{}`", subject.is_infiniband() ? "ipoib" : "macvlan", network));
+        fmt::format("set \"child\": \"{}\" in network `{}`", subject.is_infiniband() ? "ipoib" : "macvlan", network));
   }
   const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
   const auto& ranges = subject.network.ranges;
   if (!ranges.empty() && std::ranges::none_of(ranges, is_for)) {
-    return refusal(fmt::format("`{}`: network `{}` has addresses, and none for rail {}", subject.hca_name(), network,
+    return refusal(fmt::format("`{}`: network `{}` has address ranges, but none for rail {}", subject.hca_name(), network,
                                subject.planned.rail),
-                   fmt::format("a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
+                   fmt::format("add a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
   }
   if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
     return refusal(
-        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of `{}`, whose children it is for",
+        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of the parent `{}`",
                     subject.hca_name(), *subject.network.mtu, network, *subject.netdev.mtu, subject.netdev_name()),
-        fmt::format("ip link set {} mtu {}, or a lower \"mtu\"", subject.netdev_name(), *subject.network.mtu));
+        fmt::format("run `ip link set {} mtu {}`, or set a lower \"mtu\"", subject.netdev_name(), *subject.network.mtu));
   }
   return {};
 }
 
-// Only mlx5's Ethernet functions have ndo_set_vf_mac and the like, only IPoIB's ndo_set_vf_guid (Linux 6.12
-// drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
+// Refuses attributes that the driver cannot set: Ethernet functions have ndo_set_vf_mac and the like, IPoIB functions
+// ndo_set_vf_guid (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
 Result<void> check_vf_attributes(const Subject& subject) {
   const VfAttributes vf = set_attributes(subject.network);
   if (vf.empty()) return {};
   const std::string where = fmt::format("\"vf\" of network `{}`", subject.network.name);
   if (!subject.moves()) {
-    return refusal(fmt::format("`{}`: {} is for functions that a container holds alone, and this is mode {}",
-                               subject.hca_name(), where, to_string(subject.planned.mode)),
-                   "mode exclusive, or a network without it");
+    return refusal(fmt::format("`{}`: {} requires mode exclusive, and this is mode {}", subject.hca_name(), where,
+                               to_string(subject.planned.mode)),
+                   "use mode exclusive, or a network without it");
   }
   if (!subject.hca.physfn) {
-    return refusal(fmt::format("`{}` is no virtual function, and {} is for such", subject.hca_name(), where),
-                   "a pool of virtual functions only, or a network without it");
+    return refusal(fmt::format("`{}` is no virtual function, and {} requires one", subject.hca_name(), where),
+                   "use a pool of virtual functions, or a network without it");
   }
   VfAttributes other = vf;
   other.node_guid = other.port_guid = std::nullopt;
@@ -143,7 +144,7 @@ Result<void> check_vf_attributes(const Subject& subject) {
   if (subject.is_infiniband() && !other.empty()) {
     return refusal(
         fmt::format("`{}`: {} has attributes that InfiniBand functions do not have", subject.hca_name(), where),
-        "only guids, node_guid, port_guid and link_state");
+        "use only guids, node_guid, port_guid and link_state");
   }
   if (!subject.is_infiniband() && (vf.node_guid || vf.port_guid)) {
     return refusal(fmt::format("`{}`: {} has GUIDs, which only InfiniBand functions take", subject.hca_name(), where),
@@ -152,9 +153,9 @@ Result<void> check_vf_attributes(const Subject& subject) {
   return {};
 }
 
-// rxe and siw cannot move: they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
-// ib_device_set_netns_put), and one whose netdev has left its namespace carries nothing. siw speaks iWARP, rxe is a
-// channel adapter.
+// Returns the type of a software RDMA device, which has to be made again inside. rxe and siw cannot move, because they
+// have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c, ib_device_set_netns_put). A device
+// that stays behind when its netdev moves transfers no data. siw speaks iWARP; rxe is a channel adapter.
 std::optional<std::string> software_type(const fabric::Hca& hca) {
   if (!hca.is_software()) return std::nullopt;
   if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";
@@ -173,7 +174,7 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
   if (netdev == node.netdevs.end()) {
     return refusal(fmt::format("`{}`: its netdev `{}` is not in the node's network namespace", printable(planned.hca),
                                printable(planned.host)),
-                   "give it back to the node, or mode hca, which needs none");
+                   "move it to the node, or use mode hca, which needs no netdev");
   }
   const auto child = from_word(kRailKinds, network->second.child);
   const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
@@ -184,9 +185,9 @@ Result<std::optional<unsigned>> table_of(const Network& network, std::size_t num
   if (!network.first_table) return std::optional<unsigned>();
   const std::uint64_t table = std::uint64_t{*network.first_table} + number;
   if (table > UINT32_MAX || (table >= kFirstReservedTable && table <= kLastReservedTable)) {
-    return refusal(fmt::format("network `{}`: rail {} of the container would have table {}, which is not to be had",
+    return refusal(fmt::format("network `{}`: rail {} of the container cannot use table {}: reserved, or too large",
                                network.name, number, table),
-                   "\"first_table\": 100");
+                   "set \"first_table\": 100");
   }
   return std::optional(static_cast<unsigned>(table));
 }
@@ -217,27 +218,29 @@ Result<Rail> rail_of(const Subject& subject, const fabric::Inventory& inventory,
   return rail;
 }
 
-// What no rail shows alone.
+// Checks for conflicts between two rails of one container.
 Result<void> check_pair(const Rail& left, const Rail& right) {
   const std::string names = fmt::format("`{}` and `{}`", printable(left.hca), printable(right.hca));
   const bool moves = left.kind == RailKind::kMove || right.kind == RailKind::kMove;
   if (moves && left.host == right.host) {
-    return refusal(fmt::format("{} have one netdev, `{}`, which moves once", names, printable(left.host)),
-                   "ask for one of them, or for mode shared");
+    return refusal(fmt::format("{} share the netdev `{}`, which can move only once", names, printable(left.host)),
+                   "request one of them, or mode shared");
   }
   if (left.table && left.table == right.table) {
-    return refusal(fmt::format("{}: their networks give both table {}", names, *left.table),
-                   "the same \"first_table\" in both networks, or numbers far apart");
+    return refusal(fmt::format("{}: both would use table {}", names, *left.table),
+                   "set the same \"first_table\" in both networks, or numbers far apart");
   }
   const auto same = [](const auto& one, const auto& other) { return one && one == other; };
   if (same(left.vf.mac, right.vf.mac) || same(left.vf.node_guid, right.vf.node_guid) ||
       same(left.vf.port_guid, right.vf.port_guid)) {
-    return refusal(fmt::format("{} would have one MAC address or GUID", names),
-                   "\"vf\" names one for a network of a single function only");
+    return refusal(fmt::format("{} would have the same MAC address or GUID", names),
+                   "set it in \"vf\" only if the network has a single function");
   }
   return {};
 }
 
+// Adds the connected route, the default route and the rule of an address. The route by the gateway needs the connected
+// route, so that it comes second. The rule comes last: no packet may use an incomplete table.
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
   RouteSpec route;  // the connected one
@@ -276,6 +279,7 @@ void name_rails(std::string_view pattern, std::vector<std::string> taken, std::v
   const std::size_t at = pattern.find("%d");
   unsigned number = 1;
   for (Rail& rail : rails) {
+    // The namespace can have such names already, of an earlier call or of the image.
     do {
       rail.name = std::string(pattern);
       if (at == std::string_view::npos) break;
@@ -295,7 +299,7 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     }
     if (!rail.table) return config;
     for (const NetRecord& record : config.addresses) {
-      // What leads further than its subnet is among the routes that came along: no gateway is known here.
+      // Without gateway: routes beyond the subnet are among those that moved with the netdev.
       const auto address = address_of(record);
       const auto prefix = prefix_of(record);
       if (!address || !prefix) continue;
@@ -304,7 +308,7 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     return config;
   }
   for (const RailAddress& address : rail.addresses) {
-    // Without a table of its own the kernel adds the connected route to the main table.
+    // The kernel adds a connected route to the main table. With a table of its own the rail must not have one there.
     config.addresses.push_back(
         address_record(ifindex, address.address, address.prefix, {.no_prefix_route = rail.table.has_value()}));
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
@@ -333,8 +337,8 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
   }
   if (names.empty()) return;
   warnings.push_back(
-      fmt::format("no address for {}: RoCE works there by IPv6 link-local addresses at most; \"addresses\" for "
-                  "the rail, or \"ipam\", in its network gives it one",
+      fmt::format("no address for {}: RoCE works at most with IPv6 link-local addresses; remedy: set \"addresses\" "
+                  "for the rail, or \"ipam\", in its network",
                   fabric::join(names, ", ")));
 }
 

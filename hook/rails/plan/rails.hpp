@@ -1,4 +1,4 @@
-// From the plan's netdevs to rails: what each becomes inside, and what may not leave the node.
+// Plans the rails of a container from the netdevs of its plan, and refuses netdevs that must not leave the node.
 #pragma once
 
 #include <map>
@@ -17,59 +17,64 @@
 
 namespace hook {
 
-// What of the node's network decides whether a netdev may leave it.
+// The part of the node's network that decides whether a netdev may leave it.
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // of the node's namespace, with their addresses
   std::vector<fabric::Route> routes;                // all tables
-  std::map<fabric::Address, std::string> services;  // address to "sshd" or "kubelet", which reaches the node by it
+  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet" by the node's address that it uses
 };
 
-// Local addresses that sshd (TCP port 22) and kubelet (10250, and its connection to the API server's 6443) have bound
-// or are connected by, of the texts of /proc/net/tcp and tcp6; wildcards and loopback are left out. Pure.
+// Returns the local addresses on which sshd (TCP port 22) and kubelet (10250, and its connection to the API server's
+// 6443) listen or have connections. Leaves out wildcards and loopback. tcp, tcp6: texts of /proc/net/tcp and tcp6.
+// Pure.
 std::map<fabric::Address, std::string> service_addresses(std::string_view tcp, std::string_view tcp6);
 
-// Reads netdevs, addresses and default routes by netlink; all netdevs of default routes over several, /proc/net/tcp and
-// tcp6 (the first 4 MiB of each) only when `for_moves`. Errors: netlink or a file that cannot be read.
+// Reads netdevs, addresses and default routes by netlink. for_moves: also read all next hops of multipath default
+// routes, and the first 4 MiB of /proc/net/tcp and tcp6. Errors: netlink, or a file that cannot be read.
 Result<NodeNetwork> read_node_network(bool for_moves);
 
-// What is configured on a rail once its netdev is inside: addresses, its own routing table, the rule that leads there.
+// Addresses, routes and rules of a rail inside.
 struct RailConfig {
   std::vector<NetRecord> addresses;
-  // In the order in which they can be made. With a table of its own the rail leaves the main table alone: connected
-  // route, default route by the gateway, and `from ADDRESS lookup TABLE`.
+  // In the order in which the kernel accepts them. A rail with a table of its own has no routes in the main table: its
+  // table has the connected route and the default route by the gateway, and a rule `from ADDRESS lookup TABLE`.
   std::vector<NetRecord> routes;
 };
 
-// Pure. ifindex: inside. carried: what its netdev had on the node, when that moved and has no addresses of config.json:
-// put there as it was, and rules for its own table come on top.
+// Computes the configuration of a rail. Pure.
+// ifindex: of the netdev inside.
+// carried: records of the netdev on the node. They are used if the rail has no addresses, and moved without change;
+// rules for the rail's own table are added.
 RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority, const std::vector<NetRecord>& carried);
 
-// The address whose GID NCCL is to use: IPv4 before IPv6, never fe80::/10; nullopt: none.
+// Returns the address that NCCL is to use by its GID: IPv4 before IPv6, never fe80::/10; nullopt: none.
 std::optional<fabric::Address> gid_address(const RailConfig& config);
 
-// Of these records the addresses beside those that the kernel gives every netdev.
+// Returns the addresses in these records, without the link-local ones that the kernel makes for every netdev.
 std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records);
 
-// rails: without such addresses. Over InfiniBand they need none.
+// Adds one warning about the RoCE rails among `rails`, which have no address. InfiniBand needs none.
 void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
                         std::vector<std::string>& warnings);
 
-// Pure, and addresses are still missing: they are taken when the grant is booked. In the order of plan.netdevs; the
-// n-th of them, counted from `first` (rails that the grant has already), gets table first_table + n. Errors are
-// refusals with the remedy:
-// - to be moved: a netdev (or what is stacked on it) with the node's default route or an address by which kubelet or
-//   sshd is reached (unless take_node_netdevs), a bond or bridge, one netdev twice;
-// - anything enslaved;
-// - children: while the RDMA subsystem is exclusive (the HCA would not be visible inside), macvlan or ipvlan over
-//   IPoIB, ipoib over Ethernet, an MTU above the parent's, a rail that none of the network's ranges is for;
-// - VF attributes for what is no VF or no move, of the other link layer, or one MAC address or GUID twice;
-// - a table that is the kernel's own, or twice;
+// Plans one rail for each of plan.netdevs, in their order and without addresses, which take_addresses() allocates
+// later. Pure.
+// first: number of rails that the grant already has. The n-th rail, counted from `first`, gets table first_table + n.
+// Errors are refusals with the remedy:
+// - a moving netdev that has the node's default route or an address of kubelet or sshd, itself or by a netdev stacked
+//   on it (unless take_node_netdevs); a moving bond or bridge; a netdev that would move twice;
+// - an enslaved netdev;
+// - a child while the RDMA subsystem is exclusive (the HCA would not be visible inside), macvlan or ipvlan over IPoIB,
+//   ipoib over Ethernet, an MTU above the parent's, a rail for which the network has no range;
+// - VF attributes for a netdev that is no VF or does not move, of the other link layer, or the same MAC address or GUID
+//   twice;
+// - a routing table that the kernel reserves, or the same one twice;
 // - an HCA or netdev that is gone.
 Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
                                      const NodeNetwork& node, std::size_t first = 0);
 
-// pattern: "net%d", config.json's "netdev_names". taken: what the namespace has already. Each rail gets the first free
-// number from 1 on, in their order.
+// Names the rails, each with the next free number from 1 on. pattern: "net%d", the "netdev_names" of config.json.
+// taken: names of netdevs that the namespace already has.
 void name_rails(std::string_view pattern, std::vector<std::string> taken, std::vector<Rail>& rails);
 
 }  // namespace hook

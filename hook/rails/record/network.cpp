@@ -11,8 +11,8 @@
 namespace hook {
 namespace {
 
-constexpr int kDepth = 10;
-constexpr std::uint64_t kFormat = 1;
+constexpr int kDepth = 10;            // levels of nesting; records have fewer
+constexpr std::uint64_t kFormat = 1;  // another format is refused: its rails could not be restored correctly
 
 std::string hex_of(const std::vector<std::uint8_t>& bytes) {
   return to_hex(bytes);
@@ -21,6 +21,9 @@ std::string hex_of(const std::vector<std::uint8_t>& bytes) {
 constexpr auto text_of = [](const auto& value) { return to_string(*value); };
 
 }  // namespace
+
+// describe() lists the members of a type once, for both directions: `members` writes them to JSON or reads them from
+// it.
 
 template <typename Members>
 void describe(Members& members, RailAddress& address) {
@@ -87,6 +90,7 @@ void describe(Members& members, RdmaDevice& device) {
 template <typename Members>
 void describe(Members& members, NetRecord& record) {
   std::uint16_t type = record.type;
+  // Hexadecimal, because the kernel gets the message back as it was read. "what" is text for people, and is not read.
   members("type", type);
   members.note("what", [&] { return to_string(record); });
   members.text(
@@ -101,6 +105,7 @@ void describe_sysfs(Members& members, std::optional<SysfsSettings>& settings) {
     const char* const name = kSysfsSettings[i].name;
     std::vector<std::string>& values = (*settings)[i];
     members.optional(name, values);
+    // These values are written to sysfs as root.
     members.require(std::all_of(values.begin(), values.end(), is_sysfs_value), name);
   }
 }
@@ -132,6 +137,7 @@ void describe(Members& members, HostNetdev& host) {
 template <typename Members>
 void describe(Members& members, IpamLease& lease) {
   members("plugin", lease.plugin);
+  // A path would let the writer of a record choose the program that root executes.
   members.require(lease.plugin.find('/') == std::string::npos, "plugin");
   members("network", lease.network);
   members("ipam", lease.ipam);
@@ -166,7 +172,7 @@ std::string network_record_text(const NetworkRecord& record) {
 
 Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path, std::string_view key) {
   const auto complete = [](Error error) {
-    error.hint = "put the netdevs right by hand, remove the file and run `rdma-hook recover`";
+    error.hint = "restore the netdevs by hand, remove the file and run `rdma-hook recover`";
     return error;
   };
   const auto document =

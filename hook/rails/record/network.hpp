@@ -1,6 +1,6 @@
-// What the rails of one grant have changed on the node, so that a later call can put it right: written before the first
-// change is made, removed after the last is undone. Every undoing is of a state, not of a step ("the netdev is on the
-// node, under this name"), so it does not matter how far the giving, or an earlier undoing, came.
+// The record of a grant's rails: the state of the node's netdevs before the hook changed them. It is written before the
+// first change and removed after the last one is undone. It describes a state ("the netdev is on the node, under this
+// name") and not the steps done, so that a later call can restore it however far an earlier call came.
 #pragma once
 
 #include <cstdint>
@@ -18,42 +18,41 @@
 
 namespace hook {
 
-// The netdev on the node, as it was.
+// The node's netdev before the hook changed it.
 struct HostNetdev {
   int ifindex = 0;
   std::string name;
-  std::string kind;         // as Link has it
-  std::string bus_address;  // by which a netdev is known again that came back under another name; empty: none
+  std::string kind;         // Link::kind
+  std::string bus_address;  // identifies a netdev that came back under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
-  // As netdev_identity(); of one without bus address that moves, which a container could make an equal of. 0: not
-  // known.
+  // netdev_identity() of a moving netdev without bus address, which a container could imitate. 0: unknown.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
-  std::vector<NetRecord> records;          // what was configured on it; only of one that moves
-  std::optional<LinkSettings> settings;    // nullopt: it does not move
-  std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
-  std::optional<SysfsSettings> sysfs;      // nullopt: as settings, or sysfs does not show the netdev
-  // IDs of its tcx programs. nullopt: not known.
+  std::vector<NetRecord> records;          // addresses, routes and rules of a netdev that moves
+  std::optional<LinkSettings> settings;    // nullopt: the netdev does not move
+  std::optional<NetdevFeatures> features;  // nullopt: it does not move, or the kernel does not report them
+  std::optional<SysfsSettings> sysfs;      // nullopt: it does not move, or sysfs does not show the netdev
+  // IDs of its tcx programs. nullopt: unknown.
   std::optional<std::vector<std::uint32_t>> tcx;
-  std::optional<RdmaDevice> rdma;  // that moves along; nullopt: none
+  std::optional<RdmaDevice> rdma;  // moves with the netdev; nullopt: none
   std::vector<VfAttributes> vfs;   // of a physical function, by number
-  // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
+  // For a VF: the netdev of its physical function, its number, and the old values of the attributes that change.
   std::string pf;
   unsigned vf = 0;
   VfAttributes vf_attributes;
   friend bool operator==(const HostNetdev&, const HostNetdev&) = default;
 };
 
-// Addresses that a CNI plugin gave.
+// Addresses that a CNI plugin allocated.
 struct IpamLease {
   std::string plugin;  // its file name
   std::string network;
   std::string ipam;  // JSON text of the plugin's "ipam" object
   std::string ifname;
-  std::string args = {};  // CNI_ARGS with which it was asked for; empty: none
+  std::string args = {};  // CNI_ARGS of the call; empty: none
   friend bool operator==(const IpamLease&, const IpamLease&) = default;
 };
 
@@ -62,22 +61,23 @@ struct RailRecord {
   std::string network;
   HostNetdev host;
   std::optional<IpamLease> lease;
-  unsigned rule_priority = 0;         // of the rules of its own table
-  std::optional<unsigned> gid_index;  // once it is known
+  unsigned rule_priority = 0;         // of the rules for its own table
+  std::optional<unsigned> gid_index;  // nullopt: unknown until give_rails() is done
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 
 struct NetworkRecord {
-  std::string key;          // the grant's
-  NetnsIdentity netns;      // where the rails are
+  std::string key;          // of the grant
+  NetnsIdentity netns;      // the namespace of the rails
   std::uint32_t group = 0;  // link group of the children
   std::vector<RailRecord> rails;
   friend bool operator==(const NetworkRecord&, const NetworkRecord&) = default;
 };
 
+// Returns the record as one line of JSON.
 std::string network_record_text(const NetworkRecord& record);
-// path: for messages. key: whose it has to be; empty: anybody's. Errors: JSON's, a member that is missing or wrong,
-// with the remedy.
+// Parses the text of a record. path: for messages. key: the key that the record must have; empty: any.
+// Errors, with remedy: malformed JSON; a member is missing or wrong; another key.
 Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path, std::string_view key = {});
 
 }  // namespace hook

@@ -20,8 +20,9 @@ std::string file_of(const std::string& key) {
   return key + std::string(kEnding);
 }
 
+// Names the netdev with the most addresses, routes and rules, because these make a record large.
 Error too_large(const NetworkRecord& record) {
-  std::string message = "cannot note what rails change: the record is too large";
+  std::string message = "cannot write the record of the rails: it is too large";
   const auto most = std::ranges::max_element(record.rails, [](const RailRecord& a, const RailRecord& b) {
     return a.host.records.size() < b.host.records.size();
   });
@@ -30,7 +31,7 @@ Error too_large(const NetworkRecord& record) {
                            fabric::printable(most->host.name));
   }
   return {
-      .message = std::move(message), .code = EFBIG, .hint = "take routes away from the netdev, or ask for fewer HCAs"};
+      .message = std::move(message), .code = EFBIG, .hint = "remove routes from the netdev, or request fewer HCAs"};
 }
 
 }  // namespace
@@ -47,9 +48,10 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 }
 
 Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory, const std::string& key) {
+  // Without open(), because most grants have no rails and this runs for each of them.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot look at `{}`", path);
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot read `{}`", path);
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
@@ -59,6 +61,7 @@ bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
 }
 
 Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {
+  // A key that is no file name cannot have a record, and must not become a path.
   if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
   const auto text = TRY(read_ledger_file(*records_, file_of(key)));
   if (!text) return std::optional<NetworkRecord>();

@@ -1,4 +1,4 @@
-// Where the records of rails are: DIR/network/KEY.json, DIR and KEY as hook/ledger has them.
+// Keeps the records of rails in DIR/network/KEY.json. DIR and KEY are those of hook/ledger.
 #pragma once
 
 #include <memory>
@@ -15,17 +15,23 @@ namespace hook {
 class LedgerFiles;
 struct LedgerDirectory;
 
-// The records of one ledger. A writer of one holds the lock of its key, or is the only process that works for it.
+// The records of one ledger. Locks: a writer has the lock of the record's key, or is the only process that works for
+// it.
 class NetworkRecordStore {
  public:
+  // Opens the records; makes the directory if it is missing.
   static Result<NetworkRecordStore> open(const std::string& ledger_directory);
-  // Whether there is a record of this key; costs one system call. Errors: that cannot be seen.
+  // Checks whether this key has a record, with one system call. Errors: the lookup fails.
   static Result<Presence> look_at(const std::string& ledger_directory, const std::string& key);
-  // Whether there may be a record of any key; true also where the records cannot be looked at.
+  // Returns false if no key has a record; true also if the directory cannot be read.
   static bool has_any(const std::string& ledger_directory);
+  // Reads the record of this key; nullopt: it has none. Errors: those of parse_network_record().
   Result<std::optional<NetworkRecord>> read(const std::string& key) const;
+  // Replaces the record of its key. Errors: larger than kLargestLedgerFile (EFBIG); the file system's.
   Result<void> write(const NetworkRecord& record) const;
+  // Removes the record of this key.
   Result<void> remove(const std::string& key) const;
+  // Returns the keys that have a record.
   Result<std::vector<std::string>> keys() const;
 
  private:
