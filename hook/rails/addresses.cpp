@@ -76,6 +76,7 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
     calls.push_back(call_for(rail, IpamCall::Command::kAdd, record.key, record.netns));
   }
   if (calls.empty()) return {};
+  // All plugins at once: each can take seconds.
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
     // The record has the leases of all plugins already (note_leases()): a roll back releases those that succeeded.
@@ -109,7 +110,7 @@ Taken take_or_release(const std::function<Taken()>& take, const std::string& net
   auto taken = take();
   const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
   for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-    // Skips this grant itself, whose call is not complete. An owner whose lookup fails keeps its addresses.
+    // Skips this grant itself, because this call works for it. An owner keeps its addresses if the lookup fails.
     const auto released =
         *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
     if (released.has_value() && *released) taken = take();
@@ -126,6 +127,7 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
+      // One stock for all networks, so that two networks cannot allocate the same value.
       const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
       return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
     };

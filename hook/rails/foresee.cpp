@@ -48,6 +48,7 @@ std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::strin
   for (const fabric::Netdev& netdev : node.netdevs) {
     if (!netdev.is_here() || netdev.name != name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      // The kernel makes a new link-local address when the netdev moves.
       if (own.address.is_link_local()) continue;
       addresses.push_back({own.address, own.prefix.value_or(own.address.is_ipv4() ? 32 : 128), std::nullopt});
     }
@@ -63,7 +64,7 @@ std::string file_name(const std::string& path) {
 // record and only count as children.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
-  // As take_or_release(): a grant whose lookup fails keeps its addresses.
+  // As take_or_release(): a grant keeps its addresses if the lookup fails.
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
     return !grant || (*grant && !(*grant)->vanished);
@@ -73,6 +74,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
   for (std::size_t i = 0; i < rails.size(); ++i) {
     ForeseenRail& one = rails[i];
     const Network* network = find_network(input.config, one.network);
+    // Rails on record count too, as in take_from_ranges().
     const unsigned nth = children[{one.network, one.rail.rail}]++;
     if (!network || i < first) continue;
     const auto of_stock = [&](const std::vector<AddressRange>& stock) {

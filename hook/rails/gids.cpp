@@ -146,6 +146,7 @@ class LiveRails : public AlignLink {
   int sysfs_;
 };
 
+// An InfiniBand rail has one GID, which does not depend on its addresses.
 bool has_gid_index(const GidRail& rail) {
   if (rail.placed.record->rail.kind == RailKind::kIpoib) return false;
   const auto& ports = rail.hca->ports;
@@ -235,6 +236,7 @@ Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidR
 
 Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port, const std::vector<Address>& wanted,
                                 unsigned at_least) {
+  // The name becomes part of a path.
   TRY_VOID(check_hca_name(hca));
   const std::string path = fmt::format("class/infiniband/{}/ports/{}", hca, port);
   const GidSlots slots = TRY(open_slots(sysfs, path));

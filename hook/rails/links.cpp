@@ -155,8 +155,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
   if (features) {
     host.features = *std::move(features);
   } else {
-    warnings.push_back(
-        fmt::format("{}: features of `{}` will not be restored", features.error().message, link.name));
+    warnings.push_back(fmt::format("{}: features of `{}` will not be restored", features.error().message, link.name));
   }
   auto programs = tcx_programs(link.ifindex, link.name);
   if (!programs) {
@@ -243,8 +242,9 @@ Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& s
                                        const HostNetdev& host) {
   if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
   if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);
-  return Error{fmt::format("cannot identify `{}` among the netdevs of its container: sysfs cannot be mounted", host.name),
-               EPERM, "run `rdma-hook recover` as root of the node"};
+  return Error{
+      fmt::format("cannot identify `{}` among the netdevs of its container: sysfs cannot be mounted", host.name), EPERM,
+      "run `rdma-hook recover` as root of the node"};
 }
 
 Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {

@@ -145,8 +145,8 @@ Error left_open(const std::string& hca, const LeftOpen& left, const std::optiona
       "cannot release `{}`: its former owner is gone, but it is open in a process that the "
       "kernel does not name ({} contexts)",
       hca, left.unknown);
-  error.hint =
-      fmt::format("find the process with `lsof` of the uverbs node{}, or end the containers of that time, {}", number, kThen);
+  error.hint = fmt::format("find the process with `lsof` of the uverbs node{}, or end the containers of that time, {}",
+                           number, kThen);
   return error;
 }
 
@@ -278,10 +278,13 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
         add_process(process, earlier);
       continue;
     }
+    // The process that opened the context has ended. Another process has its descriptor, and the kernel does not name
+    // it.
     if (context.processes.empty()) ++left.unknown;
     std::ranges::for_each(context.processes, add);
   }
   for (const OpenProcess& process : now.descriptors) {
+    // A process that had the HCA open before the grant has a descriptor of its own.
     if (!has_process(earlier, process.pid)) add(process);
   }
   return left;
@@ -305,6 +308,7 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
     auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
     if (!uses) noted = uses.error();
     if (noted) continue;
+    // Without a complete list every context would look like one of the new owner.
     hca->open.reset();
     plan.warnings.push_back(
         fmt::format("cannot check whether `{}` is open in another process, now and at its release: {}", hca->name,

@@ -204,7 +204,9 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   }
   if (host.features) {
     const auto done = node.ethtool.put_back(link.ifindex, host.name, *host.features);
-    if (!done) warnings.push_back(fmt::format("{}; remedy: run `ethtool -K {} FEATURE on|off`", done.error().message, host.name));
+    if (!done)
+      warnings.push_back(
+          fmt::format("{}; remedy: run `ethtool -K {} FEATURE on|off`", done.error().message, host.name));
   }
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   TRY_VOID(change_link(node.route, link.ifindex, {.up = host.up}));
@@ -263,9 +265,9 @@ Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& de
   auto renamed = rename_rdma_device(rdma, device.index, name);
   if (renamed || renamed.error().code != EEXIST) return renamed;
   if (TRY(move_aside({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
-  return Error{fmt::format("RDMA device `{}` came back as `{}`: a device of another container has its name", name,
-                           device.name),
-               EEXIST, "run `rdma-hook recover` when that container is gone"};
+  return Error{
+      fmt::format("RDMA device `{}` came back as `{}`: a device of another container has its name", name, device.name),
+      EEXIST, "run `rdma-hook recover` when that container is gone"};
 }
 
 Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& rail) {

@@ -40,11 +40,11 @@ class NodeRails : public GrantEffects {
   // in `held` is still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
-  // Declares that a container start waits for undo_beyond(), which then searches descriptors of HCAs only for a
-  // grant whose release failed before.
+  // Declares that a container start waits for undo_beyond(), which then searches descriptors of HCAs only after an
+  // earlier failure to release the grant.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
-  // Releases what is left of stale grants: rails, leases, addresses. As Ledger::recover(), tries everything without
+  // Releases the remaining rails, leases and addresses of stale grants. As Ledger::recover(), tries everything without
   // waiting first. ledger: its effects must be this object. A grant that cannot be released becomes a warning. Returns
   // one text for each released item, such as "rails of KEY".
   Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;

@@ -61,7 +61,7 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", quote_output(text));
   const auto gateway = TRY(parse_gateway(text_of(entry, "gw"), destination->address));
-  // The kernel refuses a route whose destination has bits beyond its prefix.
+  // The kernel refuses a route if its destination has bits beyond the prefix.
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 

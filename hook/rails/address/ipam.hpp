@@ -19,7 +19,7 @@
 
 namespace hook {
 
-// NOLINTNEXTLINE(bugprone-exception-escape): moving a Json throws nothing, nlohmann only does not say so
+// NOLINTNEXTLINE(bugprone-exception-escape): moving a Json throws nothing, although nlohmann does not declare it
 struct IpamCall {
   enum class Command { kAdd, kDel };
   Command command = Command::kAdd;

@@ -272,6 +272,7 @@ void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& poll
       const int fd = plugin.streams[which].fd.get();
       const bool ready =
           std::ranges::any_of(polled, [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
+      // One read in each pass, so that a plugin that writes without end does not delay other plugins.
       if (fd >= 0 && ready) read_stream(plugin, which, 1);
     }
   }
@@ -320,6 +321,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
+  // A signalfd lets one poll(2) wait for output and for the end of plugins.
   const UniqueFd signals(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.ok()) ::_exit(1);
   std::vector<PluginRun> plugins(calls.size());
@@ -331,6 +333,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   for (PluginRun& plugin : plugins) {
     plugin.end.out = std::move(plugin.streams[PluginRun::kOut].text);
     plugin.end.err = std::move(plugin.streams[PluginRun::kErr].text);
+    // The output of a plugin that was killed is incomplete.
     if (!plugin.end.refusal.empty()) plugin.end.out.clear();
     ends.push_back(std::move(plugin.end));
   }

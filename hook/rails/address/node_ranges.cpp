@@ -55,6 +55,7 @@ Result<std::uint64_t> index_in_name() {
       "set `node_index` to a number or a file, or the variable where the program is started (`env` of a hook's entry)"};
 }
 
+// The node's own address on the rail is in its slice, so that all nodes can have the same configuration.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;
@@ -132,7 +133,7 @@ Result<std::uint64_t> take_one(const Config& config, const Network& network, VfR
   stock.prefix = kStockPrefix;
   stock.from = to_stock(range.kind, range.from);
   stock.to = to_stock(range.kind, range.to);
-  stock.own = named_values(config);
+  stock.own = named_values(config);  // take() never allocates these
   const auto taken = take({stock});
   if (!taken && taken.error().code == EADDRNOTAVAIL) return used_up(range, network, rail);
   if (!taken) return taken.error();
@@ -175,6 +176,7 @@ std::vector<Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, co
 }
 
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail) {
+  // A child has no VF of its own.
   if (rail.kind != RailKind::kMove) return {};
   if (network.vf_macs && !rail.vf.mac)
     rail.vf.mac = to_mac(TRY(take_one(config, network, *network.vf_macs, take, rail)));

@@ -95,6 +95,7 @@ constexpr const char* kEveryRail = "all";
 constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
+  // is_file_name() refuses '@', so that no network can have the name of the stock.
   if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
                       fabric::printable(network.substr(0, kLongestNetwork)));
@@ -349,6 +350,7 @@ Result<void> AddressPool::give_back(std::string_view key, const std::vector<Netw
   for (const auto& [network, numbers] : rails)
     keep_first(first, give_back_in(*directory_, network, &numbers, key, timeout_ms_));
   if (!where.empty()) return first;
+  // All networks on disk: config.json may not have some of them any more.
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& network : networks)
     keep_first(first, give_back_in(*directory_, network, nullptr, key, timeout_ms_));

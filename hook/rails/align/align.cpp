@@ -93,6 +93,7 @@ std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
 }
 
 Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
+  // Compares the used fraction of two tables without division.
   const auto more_taken = [](const AlignRail& left, const AlignRail& right) {
     return taken_slots(left.table) * std::size_t{std::max(right.table.length, 1U)} <
            taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
@@ -136,6 +137,7 @@ Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned m
   for (std::size_t i = 0; i < rails.size(); ++i) {
     if (agrees(reaches[i])) continue;
     const unsigned fill = reaches[i].fill[*index];
+    // The last placeholder occupies the target.
     alignment.moves.push_back({i, reaches[i].from, fill, {fill - 1}});
   }
   return alignment;

@@ -256,8 +256,8 @@ class Run {
   }
 
  private:
-  // Reads only as many slots as a plan needs: first up to the farthest address, then twice as many each time. Each slot
-  // costs two system calls, and tables have up to thousands of slots.
+  // Reads only as many slots as a plan needs: first up to the farthest address, then twice as many each time. Every
+  // slot costs system calls.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));

@@ -23,6 +23,7 @@ using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::sysfs::Directory;
 
+// whole: also parse settings and VFs, which only find_link() needs.
 std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   const auto message = to_message(answer);
   const auto* header = message.header<ifinfomsg>();
@@ -53,6 +54,7 @@ std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
 }
 
 Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::string_view what) {
+  // The kernel reports IFLA_NUM_VF only with RTEXT_FILTER_VF. Statistics would only make the answer longer.
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
   std::optional<Link> link;
   auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
@@ -241,6 +243,7 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
+  // EEXIST is final unless the name is taken in the socket's own namespace only.
   // Older kernels search the name in the socket's namespace, where it can be taken. With an index in the request they
   // search the index instead (rtnl_newlink(), Linux 6.1).
   if (!TRY(find_link(route, child.name))) return made;
@@ -254,6 +257,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
     header.ifi_flags = *change.up ? IFF_UP : 0;
   }
   RequestBuilder request(RTM_SETLINK, 0, header);
+  // Namespace and name in one message: the netdev never appears there with its old name.
   if (change.netns) request.put(IFLA_NET_NS_FD, *change.netns);
   if (change.name) request.put(IFLA_IFNAME, std::string_view(*change.name));
   if (change.mtu) request.put(IFLA_MTU, std::uint32_t{*change.mtu});

@@ -23,7 +23,7 @@ using Ids = std::vector<std::uint32_t>;
 constexpr std::uint32_t kTcxIngress = 46;
 constexpr std::uint32_t kTcxEgress = 47;
 constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
-constexpr int kMostLinks = 100000;
+constexpr int kMostLinks = 100000;         // a container can add links while find_xdp_link() reads them
 
 // The part of union bpf_attr for BPF_PROG_QUERY, as of Linux 6.6.
 struct TcxQuery {
@@ -49,7 +49,6 @@ int call(int command, Part& part) {
   static_assert(sizeof part <= sizeof attr);
   std::memcpy(&attr, &part, sizeof part);
   const long result = ::syscall(SYS_bpf, command, &attr, sizeof attr);
-  // Destructors of callers run before they read errno.
   const int code = errno;
   std::memcpy(&part, &attr, sizeof part);
   errno = code;
@@ -141,6 +140,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
   const auto found = all_tcx(ifindex, name);
   if (!found) return {fmt::format("{}; remedy: run `bpftool net show dev {}`", found.error().message, name)};
   std::vector<std::string> said;
+  // An ID can be attached more than once: each attachment removes one entry.
   Ids lost = before;
   for (const TcxProgram& one : *found) {
     const auto own = std::ranges::find(lost, one.program);
@@ -152,9 +152,10 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
     const bool done = one.link != 0 ? detach_link(one.link)
                                     : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
     if (done || errno == ENOENT) continue;
-    said.push_back(fmt::format("cannot detach a container's tcx program from `{0}`: {1}; remedy: run "
-                               "`bpftool net show dev {0}`",
-                               name, std::strerror(errno)));
+    said.push_back(
+        fmt::format("cannot detach a container's tcx program from `{0}`: {1}; remedy: run "
+                    "`bpftool net show dev {0}`",
+                    name, std::strerror(errno)));
   }
   if (!lost.empty()) {
     said.push_back(fmt::format("`{}` has come back without its tcx programs; remedy: attach them again", name));

@@ -85,6 +85,7 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
   if (!header || header->rtm_family != family || (header->rtm_flags & RTM_F_CLONED) != 0) return Verdict::kLeave;
   const Attributes attributes = message.attributes(sizeof *header);
   const auto from = header->rtm_protocol;
+  // The kernel adds these routes again by itself, with an address or after a message of a router.
   const bool own = from != RTPROT_KERNEL && from != RTPROT_REDIRECT && from != RTPROT_RA;
   if (!own || table_of(*header, attributes) == RT_TABLE_LOCAL) return Verdict::kLeave;
   const auto oif = attributes.u32(RTA_OIF);
@@ -113,6 +114,7 @@ Verdict judge_rule(const Message& message, const std::string& name, const std::s
   for (const unsigned type : {FRA_IIFNAME, FRA_OIFNAME}) {
     const auto netdev = attributes.text(type);
     ours |= netdev == name;
+    // The other netdev stays on the node, so that the rule would have no effect inside.
     others |= netdev && netdev != name && netdev != "lo";
   }
   if (!ours) return Verdict::kLeave;
@@ -210,6 +212,7 @@ RouteKey key_of(const Message& message) {
     const Bytes bytes = attributes.get(type);
     return Payload(bytes.begin(), bytes.end());
   };
+  // The kernel stores the default metric of IPv6 explicitly, so that a request without one is the same route.
   unsigned metric = attributes.u32(RTA_PRIORITY).value_or(0);
   if (header.rtm_family == AF_INET6 && metric == 0) metric = kIpv6Metric;
   return {.destination = header.rtm_dst_len == 0 ? Payload() : copy(RTA_DST),
@@ -244,9 +247,8 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
   auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)).take(), what);
   if (added || added.error().code != EEXIST) return added;
   if (record.type != RTM_NEWROUTE || TRY(is_there(route, record))) return {};
-  return Error{
-      fmt::format("cannot {}: another route to the same destination is there", what), EEXIST,
-      "find it with `ip route show table all` and use another subnet or routing table"};
+  return Error{fmt::format("cannot {}: another route to the same destination is there", what), EEXIST,
+               "find it with `ip route show table all` and use another subnet or routing table"};
 }
 
 Result<void> remove_record(Netlink& route, const NetRecord& record) {

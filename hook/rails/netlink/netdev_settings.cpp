@@ -26,7 +26,7 @@ using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::sysfs::Directory;
 
-// What __dev_change_flags() takes (net/core/dev.c), but for IFF_UP.
+// The flags that __dev_change_flags() accepts (net/core/dev.c), without IFF_UP.
 constexpr unsigned kSettableFlags = IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP | IFF_DEBUG | IFF_NOTRAILERS | IFF_DYNAMIC |
                                     IFF_MULTICAST | IFF_PORTSEL | IFF_AUTOMEDIA;
 
@@ -66,6 +66,7 @@ NetlinkMessage bytes_request(int ifindex, int attribute, Bytes bytes) {
   return request.take();
 }
 
+// Descriptor -1 detaches the program of the mode in `flags`.
 NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
@@ -75,13 +76,14 @@ NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
   return request.take();
 }
 
-// libnl-genl would be one more library for this one message.
+// Reads the message type of ethtool netlink; 0: the kernel does not have it. Without libnl-genl, because this is the
+// only message that needs it.
 Result<int> find_ethtool_family(Netlink& generic) {
   const genlmsghdr header{CTRL_CMD_GETFAMILY, 1, 0};
   RequestBuilder request(GENL_ID_CTRL, 0, header);
   request.put(CTRL_ATTR_FAMILY_NAME, std::string_view(ETHTOOL_GENL_NAME));
   int family = 0;
-  const auto asked = generic.read(request.take(), "look for ethtool netlink", [&](const nlmsghdr* answer) {
+  const auto asked = generic.read(request.take(), "find ethtool netlink", [&](const nlmsghdr* answer) {
     const Attributes attributes = to_message(answer).attributes(sizeof header);
     family = fabric::netlink::value_of<std::uint16_t>(attributes.get(CTRL_ATTR_FAMILY_ID)).value_or(0);
   });
@@ -93,6 +95,7 @@ RequestBuilder features_request(int family, std::uint8_t command, int ifindex) {
   RequestBuilder request(family, 0, genlmsghdr{command, ETHTOOL_GENL_VERSION, 0});
   nlattr* header = request.begin(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED);
   request.put(ETHTOOL_A_HEADER_DEV_INDEX, static_cast<std::uint32_t>(ifindex));
+  // Compact bitsets: bits by number, as FeatureBits has them, instead of a list of names.
   request.put(ETHTOOL_A_HEADER_FLAGS, std::uint32_t{ETHTOOL_FLAG_COMPACT_BITSETS});
   request.end(header);
   return request;
@@ -118,7 +121,7 @@ Bytes bytes_of_bits(const FeatureBits& bits) {
   return {reinterpret_cast<const std::uint8_t*>(bits.data()), bits.size() * sizeof bits[0]};
 }
 
-constexpr std::size_t kMostQueues = 4096;
+constexpr std::size_t kMostQueues = 4096;  // limit on reading; the first queue that does not exist ends it earlier
 constexpr const char* kNothing = "0";
 
 std::string path_of(const SysfsSetting& setting, std::size_t queue) {
@@ -129,13 +132,13 @@ std::size_t most_values(const SysfsSetting& setting) {
   return setting.queues ? kMostQueues : 1;
 }
 
-// "00000000,0000000c" is "c": the same to the kernel, and shorter.
+// Shortens "00000000,0000000c" to "c", which the kernel accepts as the same value.
 std::string without_leading_zeros(std::string text) {
   text.erase(0, std::min(text.find_first_not_of("0,"), text.size()));
   return text.empty() ? kNothing : text;
 }
 
-// Without value: the netdev has no such queue, or the setting is not for such a netdev (xps_cpus of one queue).
+// Reads a setting. No value: the netdev does not have the queue or the setting (xps_cpus of a netdev with one queue).
 Attr<std::optional<std::string>> read_value(const Directory& netdev, const std::string& path) {
   auto value = netdev.read(path.c_str());
   if (auto* text = std::get_if<std::string>(&value)) return std::optional(without_leading_zeros(std::move(*text)));
@@ -144,14 +147,15 @@ Attr<std::optional<std::string>> read_value(const Directory& netdev, const std::
   return Unreadable{code};
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int write_value(const Directory& netdev, const std::string& path, const std::string& value) {
   const fabric::UniqueFd file(::openat(netdev.fd(), path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!file.ok()) return errno;
   return ::write(file.get(), value.data(), value.size()) < 0 ? errno : 0;
 }
 
-// 0, or an errno. nullopt: there is no such queue now or before.
+// Returns 0 or an errno; nullopt: there is no such queue now, and there was none before. A queue that was not there
+// before gets kNothing.
 std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& setting, std::size_t queue,
                                  const std::vector<std::string>& before) {
   const std::string path = path_of(setting, queue);
@@ -160,6 +164,7 @@ std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& se
   if (value && !*value && queue >= before.size()) return std::nullopt;
   const std::string& wanted = queue < before.size() ? before[queue] : kNothing;
   const bool is_same = value && *value == wanted;
+  // An equal value does not prove that all NAPI instances have it: writing sets them, and an error is harmless then.
   if (is_same && !setting.is_of_napis) return 0;
   const int failed = write_value(netdev, path, wanted);
   return is_same ? 0 : failed;
@@ -197,6 +202,7 @@ std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, cons
   std::vector<LinkRepair> repairs;
   for (const std::string& other : now.other_names) {
     if (contains(before.other_names, other)) continue;
+    // The remedy has NAME in its place: a name of a container must not become part of a command.
     repairs.push_back({"remove a container's alternative name of",
                        fmt::format("link property del dev {} altname NAME", name),
                        name_request(RTM_DELLINKPROP, ifindex, other)});
@@ -214,32 +220,34 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
                                      const LinkSettings& now) {
   std::vector<LinkRepair> repairs;
   if (const unsigned changed = before.flags ^ now.flags; changed != 0) {
-    repairs.push_back({"put back the flags of", fmt::format("link set dev {} promisc off allmulticast off", name),
+    repairs.push_back({"restore the flags of", fmt::format("link set dev {} promisc off allmulticast off", name),
                        flags_request(ifindex, changed, before.flags)});
   }
   if (before.alias != now.alias) {
     repairs.push_back(
-        {"put back the alias of", fmt::format("link set dev {} alias TEXT", name),
+        {"restore the alias of", fmt::format("link set dev {} alias TEXT", name),
          bytes_request(ifindex, IFLA_IFALIAS,
                        {reinterpret_cast<const std::uint8_t*>(before.alias.data()), before.alias.size()})});
   }
+  // An empty broadcast address was unknown when the record was written.
   if (!before.broadcast.empty() && before.broadcast != now.broadcast) {
-    repairs.push_back({"put back the broadcast address of", fmt::format("link set dev {} broadcast ADDRESS", name),
+    repairs.push_back({"restore the broadcast address of", fmt::format("link set dev {} broadcast ADDRESS", name),
                        bytes_request(ifindex, IFLA_BROADCAST, before.broadcast)});
   }
   const auto is_changed = [&](std::size_t i) { return before.numbers[i] && before.numbers[i] != now.numbers[i]; };
   bool is_size_changed = false;
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {
     const LinkNumber& number = kLinkNumbers[i];
+    // Restoring one size can change the sizes after it (kLinkNumbers), so that these are restored too.
     is_size_changed |= number.is_size && is_changed(i);
     if (!is_changed(i) && !(number.is_size && is_size_changed && before.numbers[i])) continue;
-    repairs.push_back({fmt::format("put back {} of", number.name),
+    repairs.push_back({fmt::format("restore {} of", number.name),
                        fmt::format("link set dev {} {} {}", name, number.name, *before.numbers[i]),
                        number_request(ifindex, number, *before.numbers[i])});
   }
   for (const std::string& other : before.other_names) {
     if (contains(now.other_names, other)) continue;
-    repairs.push_back({"put back an alternative name of",
+    repairs.push_back({"restore an alternative name of",
                        fmt::format("link property add dev {} altname {}", name, fabric::printable(other)),
                        name_request(RTM_NEWLINKPROP, ifindex, other)});
   }
@@ -251,18 +259,18 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
   for (std::size_t i = 0; i < kXdpModes.size(); ++i) {
     if (before.xdp[i] == 0 || now.xdp[i] == before.xdp[i]) continue;
     lost.push_back(
-        fmt::format("`{}` has come back without the {} program that it had: attach it again", name, kXdpModes[i].name));
+        fmt::format("`{}` has come back without its {} program; remedy: attach it again", name, kXdpModes[i].name));
   }
   return lost;
 }
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  std::set<std::string> said;
+  std::set<std::string> said;  // a container can add thousands of names: one warning for all
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));
     if (done || !said.insert(repair.what).second) continue;
-    refused.push_back(fmt::format("{}; `ip {}`", done.error().message, repair.remedy));
+    refused.push_back(fmt::format("{}; remedy: run `ip {}`", done.error().message, repair.remedy));
   }
   return refused;
 }
@@ -284,6 +292,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
     features.changeable = feature_bits(answer, ETHTOOL_A_FEATURES_HW, ETHTOOL_A_BITSET_VALUE);
     features.wanted = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_VALUE);
     features.active = feature_bits(answer, ETHTOOL_A_FEATURES_ACTIVE, ETHTOOL_A_BITSET_VALUE);
+    // The kernel refuses changes of these, even if the driver reports them as changeable.
     const auto fixed = feature_bits(answer, ETHTOOL_A_FEATURES_NOCHANGE, ETHTOOL_A_BITSET_VALUE);
     for (std::size_t i = 0; i < features.changeable.size(); ++i)
       features.changeable[i] &= ~word_of(fixed, i);
@@ -297,6 +306,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
 Result<void> Ethtool::put_back(int ifindex, const std::string& name, const NetdevFeatures& before) {
   const NetdevFeatures now = TRY(features(ifindex, name)).value_or(NetdevFeatures());
   FeatureBits changed = before.changeable;
+  // A bound driver can be another one than before: only features that both can change are restored.
   for (std::size_t i = 0; i < changed.size(); ++i)
     changed[i] &= word_of(now.changeable, i) & (word_of(before.wanted, i) ^ word_of(now.wanted, i));
   if (has_none(changed)) return {};
@@ -311,13 +321,14 @@ Result<void> Ethtool::put_back(int ifindex, const std::string& name, const Netde
   request.end(bitset);
   FeatureBits refused;
   TRY_VOID(
-      socket_->read(request.take(), fmt::format("put back the features of `{}`", name), [&](const nlmsghdr* answer) {
+      socket_->read(request.take(), fmt::format("restore the features of `{}`", name), [&](const nlmsghdr* answer) {
         refused = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_MASK);
       }));
+  // A feature that was wanted but not active before is no error: another feature or the driver kept it off.
   for (std::size_t i = 0; i < refused.size(); ++i)
     refused[i] &= ~(word_of(before.wanted, i) ^ word_of(before.active, i));
   if (has_none(refused)) return {};
-  return Error{fmt::format("cannot put back all features of `{}`: its driver has not taken them", name), EIO};
+  return Error{fmt::format("cannot restore all features of `{}`: its driver refuses some", name), EIO};
 }
 
 SysfsSettings read_sysfs_settings(const Directory& netdev, std::string_view name, std::vector<std::string>& warnings) {
@@ -328,7 +339,8 @@ SysfsSettings read_sysfs_settings(const Directory& netdev, std::string_view name
       auto value = read_value(netdev, path);
       if (const auto* failed = std::get_if<Unreadable>(&value)) {
         warnings.push_back(sys_error(failed->code, "cannot read `{}` of `{}`", path, name).message +
-                           ": what a container changes of it stays");
+                           ": it will not be restored");
+        // An incomplete list would restore only some queues.
         settings[i].clear();
         break;
       }
@@ -349,11 +361,12 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
     for (std::size_t queue = 0; !before[i].empty() && queue < most_values(setting); ++queue) {
       const auto failed = restore_value(netdev, setting, queue, before[i]);
       if (!failed) break;
+      // One warning for each setting, not for each queue.
       if (*failed == 0 || is_reported) continue;
       is_reported = true;
       const std::string path = path_of(setting, queue);
       const std::string& value = queue < before[i].size() ? before[i][queue] : kNothing;
-      refused.push_back(fmt::format("{}; `echo {} > /sys/class/net/{}/{}`",
+      refused.push_back(fmt::format("{}; remedy: run `echo {} > /sys/class/net/{}/{}`",
                                     sys_error(*failed, "cannot restore `{}` of `{}`", path, name).message, value, name,
                                     path));
     }
@@ -361,6 +374,7 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
   return refused;
 }
 
+// The settings are numbers, and masks with commas.
 bool is_sysfs_value(std::string_view text) {
   constexpr std::size_t kLongest = 4096;
   return !text.empty() && text.size() <= kLongest &&

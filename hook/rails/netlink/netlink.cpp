@@ -68,6 +68,7 @@ std::string extended_text(const nlmsghdr* answer, Bytes body) {
 }
 
 Error failure(std::string_view what, int code, const std::string& said = {}) {
+  // recvmsg(2) reports the timeout of SO_RCVTIMEO as EAGAIN.
   if (code == EAGAIN || code == EWOULDBLOCK) code = ETIMEDOUT;
   Error error = sys_error(code, "cannot {}", what);
   if (!said.empty()) error.message += fmt::format(" ({})", said);
@@ -232,6 +233,7 @@ Result<void> Netlink::change(NetlinkMessage message, std::string_view what) {
 }
 
 Result<void> Netlink::read(NetlinkMessage message, std::string_view what, const Handler& handler) {
+  // NLM_F_ACK ends the answer to a single request. A dump ends with NLMSG_DONE and needs no acknowledgement.
   const bool dump = message && (nlmsg_hdr(message.get())->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
   return exchange(std::move(message), dump ? 0 : NLM_F_ACK, what, handler);
 }
@@ -293,6 +295,7 @@ Result<UniqueFd> open_sysfs(SysfsAccess access) {
   UniqueFd sysfs;
   if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
     sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC, access == SysfsAccess::kRead ? kReadOnly : 0));
+  // Not supported (before Linux 5.2) or not permitted: callers continue without this mount.
   if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
   return sys_error(errno, "cannot mount the sysfs of a network namespace");
 }

@@ -23,7 +23,8 @@ constexpr const char* kCount = "cannot count the contexts of RDMA devices";
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongestMessage = 1024;  // an answer has less than 500 bytes
 
-// The kernel puts one device into each message (_nldev_res_get_dumpit() returns the length). recvmmsg(2) takes many.
+// Buffers for recvmmsg(2). The kernel puts one device into each message (_nldev_res_get_dumpit() returns the length),
+// so that one call for each would cost as many system calls as the node has devices.
 struct Batch {
   struct alignas(nlmsghdr) Buffer {
     std::array<std::uint8_t, kLongestMessage> bytes;
@@ -45,12 +46,12 @@ struct Batch {
   }
 };
 
-// This kernel has no RDMA netlink, or not this command.
+// Returns true if the kernel has no RDMA netlink, or does not know the command.
 bool is_unknown(int code) {
   return code == EPROTONOSUPPORT || code == EAFNOSUPPORT || code == EINVAL || code == EOPNOTSUPP;
 }
 
-// True: the dump has ended.
+// Parses the messages of one datagram. Returns true at the end of the dump.
 Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
   while (rest.size() >= sizeof(nlmsghdr)) {
     const auto header = *fabric::netlink::value_of<nlmsghdr>(rest);
@@ -67,7 +68,7 @@ Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
   return false;
 }
 
-// The kernel answers while it is asked: no call waits.
+// Receives the dump without waiting, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
 Result<std::vector<RdmaUse>> receive(int socket) {
   const auto batch = std::make_unique<Batch>();
   std::vector<RdmaUse> devices;
@@ -76,8 +77,9 @@ Result<std::vector<RdmaUse>> receive(int socket) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "{}", kCount);
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      // In its own network namespace a container may send to this socket too.
+      // Another process can send messages to this socket: only the kernel has port 0.
       if (batch->senders[i].nl_pid != 0) continue;
+      // A part of an answer could hide a context, so that it is an error.
       if ((batch->messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "{}", kCount);
       if (TRY(read_answers({batch->buffers[i].bytes.data(), batch->messages[i].msg_len}, devices))) return devices;
     }
@@ -132,7 +134,7 @@ std::optional<RdmaUse> parse_rdma_use(const Attributes& device) {
 }
 
 void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attributes& entry) {
-  // Kernel objects have a name in place of a process; 0: it has ended, or is of another PID namespace.
+  // Objects of the kernel have a name and no PID. PID 0: the process has ended, or is of another PID namespace.
   const auto pid = static_cast<pid_t>(entry.u32(RDMA_NLDEV_ATTR_RES_PID).value_or(0));
   if (pid <= 0) return;
   const auto add_to = [&](std::vector<pid_t>& known) {
@@ -142,6 +144,7 @@ void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attribute
   add_to(all_);
   if (!context) return;
   const auto found = contexts_.find(*context);
+  // A PD or QP of a context that ended between two dumps is dropped.
   if (found != contexts_.end()) add_to(found->second);
 }
 
@@ -158,6 +161,7 @@ void RdmaContextTable::add_domain(const Attributes& entry) {
   add(context, entry);
 }
 
+// QPs and MRs name their PD, and only the PD names the context.
 void RdmaContextTable::add_in_domain(const Attributes& entry) {
   const auto id = entry.u32(RDMA_NLDEV_ATTR_RES_PDN);
   const auto domain = id ? domains_.find(*id) : domains_.end();
@@ -196,13 +200,14 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device) {
   auto rdma = TRY(Netlink::open(NETLINK_RDMA));
   RdmaContextTable table;
   bool has_contexts = true;
+  // In the order of kKinds: contexts before PDs, and PDs before the QPs and MRs in them.
   for (const ObjectKind& kind : kKinds) {
     const auto add = [&](const nlmsghdr* answer) {
       for_each_entry(to_message(answer).attributes(0).get(kind.table), kind.entry,
                      [&](const Attributes& entry) { (table.*kind.add)(entry); });
     };
     const auto listed =
-        rdma.read(objects_request(kind, device.index), fmt::format("list what uses `{}`", device.name), add);
+        rdma.read(objects_request(kind, device.index), fmt::format("list the users of `{}`", device.name), add);
     if (!listed && !is_unknown(listed.error().code)) return listed.error();
     if (!listed && kind.command == RDMA_NLDEV_CMD_RES_CTX_GET) has_contexts = false;
   }

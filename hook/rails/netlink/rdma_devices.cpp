@@ -17,31 +17,31 @@ namespace {
 
 constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zero
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
-constexpr const char* kReload = "no container may use RDMA; then `modprobe -r` and `modprobe ib_core netns_mode=0`";
+constexpr const char* kReload = "end all users of RDMA and run `modprobe -r`, `modprobe ib_core netns_mode=0`";
 
 constexpr Word<int> kMoveHints[] = {
-    {"end the processes that use the device: `rdma resource show` names them", EBUSY},
+    {"find the processes that use the device with `rdma resource show` and end them", EBUSY},
     {"run it as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target", EPERM},
     {"rename the device that has this name there: `rdma dev set OLD name NEW`", EEXIST},
-    {"it was unplugged or moved meanwhile: `rdma dev` shows what is there", ENODEV}};
+    {"check with `rdma dev` whether it was unplugged or moved", ENODEV}};
 
 // RDMA netlink has no fixed header.
 RequestBuilder request(unsigned command, int flags = 0) {
   return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, fabric::netlink::Bytes());
 }
 
-// The kernel cuts what is too long (nla_strscpy) and would change another device.
+// Refuses names that are too long: the kernel would cut them (nla_strscpy) and change another device.
 Result<void> check_name(std::string_view name, std::size_t longest, const char* what) {
   const bool good = !name.empty() && name.size() <= longest && name != "." && name != ".." &&
                     std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f; }) &&
                     name.find_first_of("/%:") == std::string_view::npos;
   if (good) return {};
-  return Error{fmt::format("cannot use `{}`: that is no name of {}", fabric::printable(name.substr(0, longest)), what),
+  return Error{fmt::format("cannot use `{}`: it is no name of {}", fabric::printable(name.substr(0, longest)), what),
                EINVAL};
 }
 
-// ENFILE: the kernel says so of a name that is taken (assign_name() of drivers/infiniband/core/device.c), and
-// strerror() would speak of open files.
+// Replaces the text of ENFILE. The kernel returns it for a name that is taken (assign_name() of
+// drivers/infiniband/core/device.c), while strerror() has a text about open files.
 Error explain_taken_name(Error refusal) {
   if (refusal.code != ENFILE) return refusal;
   const std::string_view said = std::strerror(ENFILE);
@@ -52,7 +52,7 @@ Error explain_taken_name(Error refusal) {
   return refusal;
 }
 
-// nullopt: the kernel does not say (before Linux 5.2).
+// Reads the mode of the RDMA subsystem; nullopt: the kernel does not report it (before Linux 5.2).
 std::optional<bool> is_shared_mode(Netlink& rdma) {
   std::optional<bool> shared;
   const auto asked =
@@ -95,13 +95,13 @@ NetlinkMessage rdma_unlink_request(std::uint32_t index) {
 
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
   switch (refusal.code) {
-    case EOPNOTSUPP:  // for two reasons, which older kernels do not tell apart
+    case EOPNOTSUPP:  // two causes, which older kernels do not report apart
       if (shared_mode.value_or(false)) {
         refusal.message += "; the RDMA subsystem is shared between network namespaces";
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
       } else {
-        refusal.message += "; its driver cannot take it away from its users, as that of a software device (rxe, siw)";
-        refusal.hint = "a newer kernel or driver may; or share the RDMA subsystem: `rdma system set netns shared`";
+        refusal.message += "; its driver cannot disconnect its users, like that of a software device (rxe, siw)";
+        refusal.hint = "use a newer kernel or driver, or share the RDMA subsystem: `rdma system set netns shared`";
       }
       break;
     case ENFILE:
@@ -113,16 +113,16 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
 }
 
 Error explain_rdma_rename(Error refusal) {
-  if (refusal.code == EEXIST) refusal.hint = "another RDMA device has this name: `rdma dev`";
+  if (refusal.code == EEXIST) refusal.hint = "find the other device with this name: `rdma dev`";
   return explain_taken_name(std::move(refusal));
 }
 
 Error explain_rdma_link(Error refusal, std::string_view type) {
   const std::string shown = fabric::printable(type);
-  if (refusal.code == EINVAL) refusal.hint = fmt::format("`modprobe rdma_{}`, or `modprobe {}`", shown, shown);
-  if (refusal.code == ENODEV) refusal.hint = "the netdev is gone, or in another network namespace";
-  if (refusal.code == EEXIST) refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
-  if (refusal.code == EPERM) refusal.hint = "run it as root of the node; a VLAN's netdev has no rxe device of its own";
+  if (refusal.code == EINVAL) refusal.hint = fmt::format("run `modprobe rdma_{}` or `modprobe {}`", shown, shown);
+  if (refusal.code == ENODEV) refusal.hint = "check that the netdev exists in this network namespace";
+  if (refusal.code == EEXIST) refusal.hint = "find the device with this name or on this netdev: `rdma link`";
+  if (refusal.code == EPERM) refusal.hint = "run it as root of the node, and not for a VLAN, which cannot have rxe";
   return explain_taken_name(std::move(refusal));
 }
 
@@ -155,7 +155,8 @@ Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::strin
     if (device.name == name) found = std::move(device);
   }
   if (!found) return found;
-  // Of rxe and siw, on a netdev with any MAC (addrconf_addr_eui48()), and of some hardware.
+  // A GUID made of a MAC address does not identify the device: a container can make rxe and siw on a netdev with any
+  // MAC address (addrconf_addr_eui48()). Some hardware has such a GUID too.
   const bool is_of_mac = (found->node_guid >> 24 & 0xffff) == 0xfffe;
   if (is_of_mac || guids[found->node_guid] > 1) found->node_guid = 0;
   return found;
@@ -165,6 +166,7 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevi
   std::vector<RdmaDevice> anew;
   for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
     if (device.index == known.index) return std::optional(std::move(device));
+    // A driver that was bound again registers its device with a new index.
     if (known.node_guid != 0 && device.node_guid == known.node_guid) anew.push_back(std::move(device));
   }
   return anew.size() == 1 ? std::optional(std::move(anew.front())) : std::nullopt;
@@ -178,6 +180,7 @@ Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint6
   return devices.size() == 1 ? std::optional(std::move(devices.front())) : std::nullopt;
 }
 
+// sysfs has GUIDs in groups of four digits.
 std::uint64_t parse_node_guid(std::string_view text) {
   std::string digits(text);
   std::erase(digits, ':');
@@ -185,6 +188,7 @@ std::uint64_t parse_node_guid(std::string_view text) {
 }
 
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
+  // Modified EUI-64: the universal/local bit is inverted, and ff:fe is in the middle.
   constexpr std::size_t kLength = 6;
   if (mac.size() != kLength) return 0;
   std::uint64_t guid = 0;
@@ -197,6 +201,7 @@ std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
   auto moved = rdma.change(rdma_move_request(index, netns), fmt::format("move RDMA device {}", index));
   if (moved) return {};
+  // The mode costs a request: it is read only for the one error that it explains.
   const bool ask = moved.error().code == EOPNOTSUPP;
   return explain_rdma_move(std::move(moved).error(), ask ? is_shared_mode(rdma) : std::nullopt);
 }
@@ -229,11 +234,11 @@ Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
   auto removed = rdma.change(rdma_unlink_request(device.index),
                              fmt::format("remove RDMA device `{}`", fabric::printable(device.name)));
   if (removed || removed.error().code != EINVAL) return removed;
-  // EINVAL also says that the index is not there any more.
+  // The kernel also returns EINVAL for an index that does not exist any more.
   const auto devices = TRY(rdma_devices(rdma));
   const auto is_it = [&](const RdmaDevice& other) { return other.index == device.index; };
   if (std::ranges::none_of(devices, is_it)) return {};
-  removed.error().hint = "only software devices (rxe, siw) can be removed";
+  removed.error().hint = "remove only software devices (rxe, siw)";
   return removed;
 }
 
@@ -245,7 +250,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
     const auto device = number ? verbs->open_at(name.c_str()) : std::nullopt;
     if (!device || device->read_text("ibdev") != hca) continue;
     const auto dev = device->read_text("dev");
-    // Read after the node: a name that another device has taken meanwhile leads to that one's GUID.
+    // The GUID is read after the device number: if another device took the name meanwhile, the GUID differs.
     const auto all = node_guid != 0 ? fabric::sysfs::Directory::open(sysfs, "class/infiniband") : std::nullopt;
     const auto guid = all ? all->read_text((hca + "/node_guid").c_str()) : std::nullopt;
     if (node_guid != 0 && parse_node_guid(guid.value_or("")) != node_guid) return std::nullopt;

@@ -1,5 +1,5 @@
-// RDMA devices by RDMA netlink: moving between network namespaces, making software ones
-// (include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c, Linux 6.12).
+// RDMA devices by RDMA netlink: finds and renames them, moves them between network namespaces, makes and deletes
+// software devices (include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c, Linux 6.12).
 #pragma once
 
 #include <sys/types.h>
@@ -19,93 +19,99 @@
 namespace hook {
 
 struct RdmaDevice {
-  // Stays at moves and renames, and is not used again: xa_alloc_cyclic() in assign_name(), drivers/infiniband/core/
-  // device.c. Only a driver that is bound anew registers another one.
+  // Does not change when the device is moved or renamed, and is not used again (xa_alloc_cyclic() in assign_name(),
+  // drivers/infiniband/core/device.c). A driver that is bound again registers its device with another index.
   std::uint32_t index = 0;
   std::string name;
-  std::uint64_t node_guid = 0;  // 0: none, or it says nothing
+  std::uint64_t node_guid = 0;  // 0: none, or it does not identify the device
   friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
-// The devices that the socket's namespace sees: its own, or in shared mode all of the node.
+// Reads the devices that the socket's namespace shows: its own, or in shared mode all devices of the node.
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
+// Finds the device that has this name; nullopt: there is none.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
-// The same, to be found again by the function below: with a node GUID only if no other device has it, nor can a
-// software one that a container makes.
+// Finds the device that has this name and describes it for the next function. node_guid is set only if it identifies
+// the device: no other device has it, and a container cannot make a software device with it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
-// What that described, whatever it is called now: by its index, else by its node GUID.
+// Finds the device that describe_rdma_device() returned, under any name: by its index, else by its node GUID.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
-// The software device of this node GUID, whatever its name; of several, as rxe and siw on one netdev, the one that has
-// this name. GUID 0: by name. nullopt: none, or several under other names.
+// Finds the software device with this node GUID, under any name. If several have the GUID, as rxe and siw on one
+// netdev, the one with this name. GUID 0: by name. nullopt: none, or several under other names.
 Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid, std::string_view name);
-// "5054:00ff:fe12:3456" of sysfs. 0: no node GUID.
+// Parses "5054:00ff:fe12:3456" of sysfs. 0: no node GUID.
 std::uint64_t parse_node_guid(std::string_view text);
-// The node GUID that rxe and siw make of their netdev's MAC (addrconf_addr_eui48()). 0: not of six bytes.
+// Returns the node GUID that rxe and siw make of the MAC address of their netdev (addrconf_addr_eui48()). 0: the
+// address has not six bytes.
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac);
-// Moves it into the namespace that the descriptor is of; needs exclusive mode and a driver that can let go of its
-// users. The calling process has to be in the device's namespace itself, a socket of there is not enough: the kernel
-// compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()). Errors with
-// remedy: EOPNOTSUPP (shared mode, or a software device: make it anew inside), EBUSY, EPERM, EEXIST (its name is taken
-// there).
+// Moves a device into another namespace. Needs exclusive mode and a driver that can disconnect the users of the device.
+// The calling process must be in the namespace of the device; a socket of that namespace is not enough, because the
+// kernel compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()).
+// netns: a descriptor of the target.
+// Errors, with remedy: EOPNOTSUPP (shared mode, or a software device, which has to be made again inside), EBUSY, EPERM,
+// EEXIST (the name is taken in the target).
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
-// The way back, by a child that joins `from`. Errors: as move_rdma_device().
+// Moves a device from another namespace, by a child process that joins `from`. Errors: as move_rdma_device().
 Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
+// Renames a device. Errors, with remedy: EEXIST and ENFILE (the name is taken).
 Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
-// type: "rxe", "siw". netdev: in the socket's namespace. Errors with remedy: EINVAL (the kernel has no such type),
-// ENODEV (no such netdev), ENFILE (the name is taken), EEXIST (the netdev has one already).
+// Makes a software device on a netdev of the socket's namespace. type: "rxe", "siw".
+// Errors, with remedy: EINVAL (the kernel does not have the type), ENODEV (no such netdev), ENFILE (the name is taken),
+// EEXIST (the netdev has a device already).
 Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev);
-// By its index. Success when there is no such device. Errors with remedy: EINVAL (it is hardware).
+// Deletes a software device by its index. Success if there is no such device. Errors, with remedy: EINVAL (hardware).
 Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device);
 
-// What the above send (null without memory), and what a refusal means to people. Pure.
+// Make the messages of the functions above; null without memory. Pure.
 NetlinkMessage rdma_move_request(std::uint32_t index, int netns);
 NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name);
 NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev);
 NetlinkMessage rdma_unlink_request(std::uint32_t index);
-// ENFILE means in all three that an RDMA device has this name, in whatever network namespace.
-// shared_mode: whether the RDMA subsystem is shared between network namespaces; nullopt: not known.
+// Add cause and remedy to an error of the kernel. ENFILE means that an RDMA device in any network namespace has the
+// name. Pure.
+// shared_mode: the RDMA subsystem is shared between network namespaces; nullopt: unknown.
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode);
 Error explain_rdma_rename(Error refusal);
 Error explain_rdma_link(Error refusal, std::string_view type);
 
-// The uverbs node of a device. sysfs: a descriptor of /sys. node_guid: 0: any. nullopt: the device has none (yet), is
-// not visible there, or the name is that of a device with another node GUID.
+// Finds the uverbs node of a device. sysfs: a descriptor of /sys. node_guid: 0: any. nullopt: the device has no node
+// (yet), is not visible there, or another device with another node GUID has the name.
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint64_t node_guid = 0);
 
 // Contexts that are open on RDMA devices, by RDMA netlink: fill_res_info() and res_get_common_dumpit() of
 // drivers/infiniband/core/nldev.c, Linux 6.12.
 
-// One RDMA device and the number of user contexts on it. The kernel has no contexts of its own.
+// One RDMA device and the number of user contexts on it. The kernel itself has no contexts.
 struct RdmaUse {
-  std::uint32_t index = 0;  // as RdmaDevice has it
+  std::uint32_t index = 0;  // RdmaDevice::index
   std::string name;
   std::uint64_t contexts = 0;
   friend bool operator==(const RdmaUse&, const RdmaUse&) = default;
 };
 
-// Lists the devices that this network namespace sees, with four system calls for up to 64 devices. Returns nullopt if
-// this kernel has no RDMA netlink, or none that counts contexts (before Linux 4.17).
+// Lists the devices that this network namespace shows, with four system calls for up to 64 devices. Returns nullopt if
+// the kernel has no RDMA netlink, or does not count contexts (before Linux 4.17).
 Result<std::optional<std::vector<RdmaUse>>> rdma_use();
 
 struct RdmaContext {
-  std::uint32_t id = 0;          // unique on its device, and not used again soon
-  std::vector<pid_t> processes;  // as known in this PID namespace, ascending; empty: none is known
+  std::uint32_t id = 0;          // unique on its device; the kernel does not use it again soon
+  std::vector<pid_t> processes;  // in this PID namespace, ascending; empty: unknown
   friend bool operator==(const RdmaContext&, const RdmaContext&) = default;
 };
 
-// The contexts of one device. A context names the process that opened it, until that process ends. PDs, QPs and MRs
-// name those that made them. Before Linux 5.14 contexts cannot be listed: they are numbered from 0, and each gets all
+// Lists the contexts of one device with their processes: the one that opened the context, until it ends, and those that
+// made PDs, QPs and MRs in it. Before Linux 5.14 contexts cannot be listed: they are numbered from 0, and each gets all
 // processes of the device.
 Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 
-// Collects the entries of the tables. Pure.
+// Collects the processes of contexts from the entries of the kernel's tables. Pure.
 class RdmaContextTable {
  public:
   void add_context(const fabric::netlink::Attributes& entry);
   void add_domain(const fabric::netlink::Attributes& entry);     // a PD
   void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR: after all PDs
   std::vector<RdmaContext> take() &&;
-  // For a kernel that does not list contexts: so many, numbered from 0, each with all processes.
+  // For a kernel that does not list contexts: returns `count` contexts, numbered from 0, each with all processes.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:
@@ -115,7 +121,7 @@ class RdmaContextTable {
   std::vector<pid_t> all_;
 };
 
-// What one message of the kernel says of a device; nullopt: it is of another kind. Pure.
+// Parses one message about a device; nullopt: another kind of message. Pure.
 std::optional<RdmaUse> parse_rdma_use(const fabric::netlink::Attributes& device);
 
 }  // namespace hook

@@ -118,6 +118,7 @@ NetRecord address_record(int ifindex, const Address& address, unsigned prefix, c
   header.ifa_scope = flags.host_scope && !ipv6 ? RT_SCOPE_HOST : RT_SCOPE_UNIVERSE;
   header.ifa_index = static_cast<std::uint32_t>(ifindex);
   Payload payload = start_payload(header);
+  // IFA_LOCAL is the address itself, IFA_ADDRESS the peer of a point-to-point link or again the address.
   append_attribute(payload, IFA_LOCAL, bytes_of(address));
   append_attribute(payload, IFA_ADDRESS, bytes_of(address));
   std::uint32_t bits = flags.no_prefix_route ? std::uint32_t{IFA_F_NOPREFIXROUTE} : 0;

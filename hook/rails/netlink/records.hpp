@@ -83,7 +83,7 @@ struct RouteSpec {
   std::optional<fabric::Address> destination;  // host bits are cleared; nullopt: default, and prefix is ignored
   unsigned prefix = 0;
   std::optional<fabric::Address> gateway;  // nullopt: on-link
-  std::optional<fabric::Address> source;  // preferred source address
+  std::optional<fabric::Address> source;   // preferred source address
   unsigned table = 254;
 };
 NetRecord route_record(const RouteSpec& route);

@@ -40,7 +40,7 @@ VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value)
   return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
 }
 
-// IFLA_VF_VLAN implies 802.1Q. Other protocols need the list (Linux 4.9), which some drivers do not know.
+// IFLA_VF_VLAN implies 802.1Q. Other protocols need IFLA_VF_VLAN_LIST (Linux 4.9).
 VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
   const unsigned vlan = attributes.vlan.value_or(0);
   const unsigned qos = attributes.qos.value_or(0);
@@ -74,6 +74,7 @@ void read_ethernet(const Attributes& info, VfAttributes& vf) {
     std::copy_n(mac->mac, vf.mac->size(), vf.mac->begin());
   }
   const Attributes vlans(info.get(IFLA_VF_VLAN_LIST));
+  // Kernels before Linux 4.9 report only IFLA_VF_VLAN.
   if (const auto entry = value_of<ifla_vf_vlan_info>(vlans.get(IFLA_VF_VLAN_INFO))) {
     vf.vlan = entry->vlan;
     vf.qos = entry->qos;
@@ -107,6 +108,7 @@ Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAtt
   const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
   if (!vlan && !rate) return wanted;
   const VfAttributes now = TRY(read_vf(route, pf_ifindex, vf));
+  // A value that the driver does not report is sent as 0, which means none.
   const auto fill = [](auto& into, const auto& from) {
     if (!into) into = from.value_or(0);
   };
@@ -154,7 +156,7 @@ std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
   if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return vfs;
   const Attributes attributes = message.attributes(sizeof *header);
   const Bytes list = attributes.get(IFLA_VFINFO_LIST);
-  // Not Attributes, which finds one attribute of each type: the list repeats IFLA_VF_INFO.
+  // Without Attributes::get(), because the list repeats the type IFLA_VF_INFO.
   int rest = static_cast<int>(list.size());
   for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
        entry = nla_next(entry, &rest)) {
@@ -205,7 +207,6 @@ std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttribut
   if (has_rate(attributes)) {
     add("rate", IFLA_VF_RATE, ifla_vf_rate{vf, attributes.min_tx_rate.value_or(0), attributes.max_tx_rate.value_or(0)});
   }
-  // In this order: drivers check spoofchk against the MAC address, and refuse untrusted VFs some later changes.
   if (attributes.spoofchk) add("spoofchk", IFLA_VF_SPOOFCHK, ifla_vf_spoofchk{vf, *attributes.spoofchk ? 1U : 0U});
   if (attributes.trust) add("trust", IFLA_VF_TRUST, ifla_vf_trust{vf, *attributes.trust ? 1U : 0U});
   if (attributes.node_guid) add("node GUID", IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, *attributes.node_guid});

@@ -44,6 +44,7 @@ std::string share_hint(const Subject& subject) {
                      subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
 }
 
+// A snapshot can have the master only by name, without ifindex.
 bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
   return netdev.kind == "bond" || std::ranges::any_of(node.netdevs, [&](const Netdev& other) {
            return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
@@ -64,8 +65,8 @@ Result<void> check_masters(const Subject& subject) {
   return {};
 }
 
-// Returns what the node loses when `upper` stops working, which is the netdev that moves or one on top of it. Empty:
-// nothing is known.
+// Describes the loss for the node when `upper` stops working, which is the netdev that moves or one on top of it.
+// Empty: no loss is known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
   const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
   if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
@@ -81,6 +82,7 @@ std::string loss(const NodeNetwork& node, const Netdev& upper) {
 // A node that loses the netdev by which it is reached can only be repaired at its console.
 Result<void> check_node_keeps_its_own(const Subject& subject) {
   if (subject.network.take_node_netdevs) return {};
+  // A VLAN or bridge on top of the netdev stops working too, and can have the address or route.
   for (const Netdev& upper : subject.node.netdevs) {
     if (!fabric::is_stacked_on(subject.node.netdevs, upper, subject.netdev)) continue;
     const std::string what = loss(subject.node, upper);
@@ -110,15 +112,17 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
   const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
   const auto& ranges = subject.network.ranges;
   if (!ranges.empty() && std::ranges::none_of(ranges, is_for)) {
-    return refusal(fmt::format("`{}`: network `{}` has address ranges, but none for rail {}", subject.hca_name(), network,
-                               subject.planned.rail),
+    return refusal(fmt::format("`{}`: network `{}` has address ranges, but none for rail {}", subject.hca_name(),
+                               network, subject.planned.rail),
                    fmt::format("add a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
   }
+  // The kernel would refuse such a macvlan child only after other changes are made.
   if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
     return refusal(
-        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of the parent `{}`",
-                    subject.hca_name(), *subject.network.mtu, network, *subject.netdev.mtu, subject.netdev_name()),
-        fmt::format("run `ip link set {} mtu {}`, or set a lower \"mtu\"", subject.netdev_name(), *subject.network.mtu));
+        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of the parent `{}`", subject.hca_name(),
+                    *subject.network.mtu, network, *subject.netdev.mtu, subject.netdev_name()),
+        fmt::format("run `ip link set {} mtu {}`, or set a lower \"mtu\"", subject.netdev_name(),
+                    *subject.network.mtu));
   }
   return {};
 }
@@ -176,6 +180,7 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
                                printable(planned.host)),
                    "move it to the node, or use mode hca, which needs no netdev");
   }
+  // Mode exclusive always moves the netdev; "child" applies to the shared modes.
   const auto child = from_word(kRailKinds, network->second.child);
   const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
   return Subject{planned, network->second, *hca, *netdev, node, kind};
@@ -346,6 +351,7 @@ std::optional<fabric::Address> gid_address(const RailConfig& config) {
   std::optional<fabric::Address> best;
   for (const NetRecord& record : config.addresses) {
     const auto address = address_of(record);
+    // A link-local GID works only within one subnet.
     if (!address || address->is_link_local() || address->is_loopback()) continue;
     if (!best || (address->is_ipv4() && !best->is_ipv4())) best = address;
   }

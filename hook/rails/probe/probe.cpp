@@ -26,35 +26,36 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLargestFrame = 2048;
-// Frames that wait when the time is over are still read, since we may not have run for a while; no more than these,
-// since they may never end.
+// Limit on frames that are read after the deadline. They arrived in time if this process did not run for a while, but
+// can also arrive without end.
 constexpr unsigned kMostLateFrames = 1024;
 
 constexpr std::uint32_t ancillary(int what) {
   return static_cast<std::uint32_t>(SKF_AD_OFF + what);
 }
 
-constexpr std::uint8_t kDrop = 19;  // where this instruction stands
+constexpr std::uint8_t kDrop = 19;  // index of the instruction that drops a frame
 
 constexpr sock_filter load(std::uint16_t size, std::uint32_t from) {
   return BPF_STMT(static_cast<std::uint16_t>(BPF_LD | size | BPF_ABS), from);
 }
 
-// What to do when the loaded value is (not) this: go on, or drop. index: where the instruction itself stands.
+// Continues if the loaded value is `value`, and drops the frame otherwise. index: of this instruction.
 constexpr sock_filter drop_unless(std::uint8_t index, std::uint32_t value) {
   return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, static_cast<std::uint8_t>(kDrop - index - 1));
 }
 
-// Only what parse_arp() and parse_neighbour() could like wakes us up or takes room in the socket. The kernel takes tags
-// off before a packet socket sees the frame (skb_vlan_untag() in __netif_receive_skb_core(), Linux 6.12), hence the
-// ancillary data; VLAN 0 only carries a priority and is no network of its own.
+// Passes only frames that parse_arp() and parse_neighbour() can accept. Other frames neither wake the process nor fill
+// the socket. The kernel removes VLAN tags before a packet socket gets the frame (skb_vlan_untag() in
+// __netif_receive_skb_core(), Linux 6.12), hence the ancillary data. VLAN 0 only has a priority and is no other
+// network.
 constexpr sock_filter kFilter[] = {
     /* 0 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG_PRESENT)),
     /* 1 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
     /* 2 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG)),
     /* 3 */ BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xfff),
     /* 4 */ drop_unless(4, 0),
-    // Neither for others (a VLAN without a netdev here, promiscuous mode) nor our own.
+    // Drops frames to other hosts (a VLAN without a netdev, promiscuous mode) and outgoing frames.
     /* 5 */ load(BPF_W, ancillary(SKF_AD_PKTTYPE)),
     /* 6 */ BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, PACKET_MULTICAST, kDrop - 7, 0),
     /* 7 */ load(BPF_H, 12),
@@ -90,8 +91,8 @@ bool bind_to(int packet, int ifindex, std::uint16_t protocol) {
   return ::bind(packet, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// Binding with protocol 0 receives nothing and costs nothing (packet_do_bind(), Linux 6.12), but then getsockname(2)
-// says what kind of netdev it is; SIOCGIFHWADDR would want a name, and ioctl(2), which the sandbox has not.
+// Checks the type of the netdev by getsockname(2) of a bound socket. Binding with protocol 0 receives nothing and costs
+// nothing (packet_do_bind(), Linux 6.12). SIOCGIFHWADDR would need ioctl(2), which the seccomp filter does not allow.
 Result<void> check_netdev(int packet, const Probe& probe) {
   sockaddr_ll address{};
   socklen_t size = sizeof address;
@@ -101,10 +102,10 @@ Result<void> check_netdev(int packet, const Probe& probe) {
   if (address.sll_hatype == ARPHRD_ETHER) return {};
   return Error{
       .message = fmt::format("cannot probe by `{}`: it is no Ethernet netdev", fabric::printable(probe.netdev)),
-      .hint = "switch the gateway and duplicate-address tests of its network off"};
+      .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 
-// Whether answers come to all nodes, because the question carries no address to answer to.
+// Returns true if hosts answer to all nodes, because the request has no source address.
 bool is_anonymous(const Probe& probe) {
   return probe.kind == Probe::Kind::kDuplicate || probe.source.is_zero() ||
          probe.source.family() != probe.target.family();
@@ -118,10 +119,11 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   request.mr_alen = static_cast<unsigned short>(mac.size());
   std::ranges::copy(mac, request.mr_address);
   if (set_option(packet, SOL_PACKET, PACKET_ADD_MEMBERSHIP, request)) return {};
-  return probe_error(errno, "hear multicasts of", probe);
+  return probe_error(errno, "receive multicasts of", probe);
 }
 
-// A netdev hears these groups by itself only if IPv6 is on and, for the second, the address is there already.
+// Joins the groups of answers. The kernel joins all-nodes by itself only if IPv6 is on, and the solicited-node group
+// only when the address is added.
 Result<void> hear_neighbours(int packet, const Probe& probe) {
   if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
   constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};
@@ -129,15 +131,15 @@ Result<void> hear_neighbours(int packet, const Probe& probe) {
   return hear_group(packet, probe, solicited_node(probe.target));
 }
 
-// The filter first: the socket must not fill with what else the netdevs carry. Only the protocol that is needed:
-// ETH_P_ALL is asked for every frame of every netdev.
+// Prepares the socket. The filter comes first, because the socket must not fill with other frames. Binds to one
+// protocol if possible: with ETH_P_ALL the kernel runs the filter for every frame of every netdev.
 Result<void> prepare(int packet, const std::vector<Probe>& probes) {
   sock_fprog program{};
   program.len = std::size(kFilter);
   program.filter = const_cast<sock_filter*>(kFilter);  // the kernel copies it
   if (!set_option(packet, SOL_SOCKET, SO_ATTACH_FILTER, program))
     return sys_error(errno, "cannot filter probe answers");
-  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // cheaper, but the filter does it as well
+  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // cheaper than the filter, which also does it
   bool arp = false;
   bool ndp = false;
   for (const Probe& probe : probes) {
@@ -163,6 +165,7 @@ Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uin
   address.sll_ifindex = probe.ifindex;
   const auto* to = reinterpret_cast<const sockaddr*>(&address);
   if (::sendto(packet, frame.data(), frame.size(), MSG_DONTWAIT, to, sizeof address) >= 0) return {};
+  // A netdev that is down or has a full queue counts as silent: the next try may succeed.
   const bool silent = errno == ENETDOWN || errno == ENOBUFS || errno == EAGAIN || errno == EINTR;
   return silent ? Result<void>() : probe_error(errno, "send a probe by", probe);
 }
@@ -176,11 +179,13 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
   auto claim = parse_arp(frame);
   if (!claim) claim = parse_neighbour(frame);
   if (!claim) return;
+  // Rails of one container on one subnet receive each other's probes.
   const auto is_own = [&](const Probe& probe) { return probe.mac == claim->mac; };
   if (std::ranges::any_of(probes, is_own)) return;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const Probe& probe = probes[i];
     if (answers[i].answered || probe.ifindex != ifindex || probe.target != claim->address) continue;
+    // A host that only tests the address is no gateway, but two hosts that test it at once must not both get it.
     if (claim->tentative && probe.kind != Probe::Kind::kDuplicate) continue;
     answers[i].answered = true;
     answers[i].mac = claim->mac;
@@ -202,7 +207,7 @@ Result<void> read_frame(int packet, const std::vector<Probe>& probes, std::vecto
   return {};
 }
 
-// Until the deadline, or until every probe has its answer.
+// Receives answers until the deadline, or until every probe has its answer.
 Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_point deadline,
                     std::vector<ProbeAnswer>& answers) {
   for (unsigned late = 0; late < kMostLateFrames && !is_over(answers);) {
@@ -219,7 +224,7 @@ Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_po
   return {};
 }
 
-constexpr int kCarrierMs = 5000;  // a port that trains its link anew takes some seconds
+constexpr int kCarrierMs = 5000;  // link training of a port takes some seconds
 
 struct Asked {
   Probe probe;
@@ -255,20 +260,21 @@ Result<std::vector<Asked>> questions(NetworkNamespace& inside, const std::vector
 std::string finding(const Asked& asked, const ProbeAnswer& answer) {
   const Rail& rail = asked.rail->record->rail;
   if (asked.probe.kind == Probe::Kind::kDuplicate) {
-    return fmt::format("address {} of rail {} (`{}`) is in use: {} answers for it", to_string(asked.probe.target),
-                       rail.rail, rail.host, to_string(answer.mac));
+    return fmt::format("address {} of rail {} (`{}`) is in use by the host with MAC address {}",
+                       to_string(asked.probe.target), rail.rail, rail.host, to_string(answer.mac));
   }
-  return fmt::format("gateway {} of rail {} (`{}` on `{}`) does not answer, {} tries", to_string(asked.probe.target),
+  return fmt::format("gateway {} of rail {} (`{}` on `{}`) does not answer in {} tries", to_string(asked.probe.target),
                      rail.rail, rail.name, rail.host, answer.tries);
 }
 
 const char* remedy(Probe::Kind kind) {
   return kind == Probe::Kind::kGateway
-             ? "check cable, VLAN and the gateway's address; or \"gateway_test\": \"warn\" in the network"
-             : "change \"addresses\" of the network, or end the other holder";
+             ? "check cable, VLAN and the gateway's address, or set \"gateway_test\": \"warn\" in the network"
+             : "change \"addresses\" of the network, or remove the address from the other host";
 }
 
-// A netdev that has just moved gets its carrier later, and what is sent before is lost.
+// Waits for the carrier of all netdevs, at most kCarrierMs in all. A netdev that has just moved gets its carrier later
+// and loses frames that are sent before.
 Result<void> await_carrier(NetworkNamespace& inside, const std::vector<Asked>& asked) {
   constexpr int kPauseMs = 5;
   int waited = 0;
@@ -283,6 +289,7 @@ Result<void> await_carrier(NetworkNamespace& inside, const std::vector<Asked>& a
   return {};
 }
 
+// One socket serves all rails: the most patient network decides.
 ProbeOptions options_of(const std::vector<Asked>& asked) {
   ProbeOptions options{1, std::chrono::milliseconds(1)};
   for (const Asked& one : asked) {
@@ -308,7 +315,7 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
       TRY_VOID(send_frame(packet, probes[i], frames[i]));
       ++answers[i].tries;
     }
-    // From now, not from the first try: time in which we did not run is no time to answer in.
+    // The interval begins after sending: time in which this process did not run must not shorten it.
     TRY_VOID(listen(packet, probes, Clock::now() + options.interval, answers));
   }
   return answers;

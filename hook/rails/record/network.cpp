@@ -179,6 +179,7 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
       parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
   if (!document) return complete(document.error());
   auto record = from_record<NetworkRecord>(*document);
+  // A record under the name of another key would restore netdevs that another grant uses.
   if (record && !key.empty() && record->key != key)
     record = make_error("it is the record of `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));

@@ -30,8 +30,7 @@ Error too_large(const NetworkRecord& record) {
     message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
                            fabric::printable(most->host.name));
   }
-  return {
-      .message = std::move(message), .code = EFBIG, .hint = "remove routes from the netdev, or request fewer HCAs"};
+  return {.message = std::move(message), .code = EFBIG, .hint = "remove routes from the netdev, or request fewer HCAs"};
 }
 
 }  // namespace
@@ -55,6 +54,7 @@ Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
+  // Without open(), which would make the directory.
   std::error_code error;
   const bool empty = std::filesystem::is_empty(ledger_directory + "/network", error);
   return error ? error != std::errc::no_such_file_or_directory : !empty;
