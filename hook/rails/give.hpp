@@ -58,7 +58,7 @@ Plan without_given(const Plan& plan, const NetworkRecord& record);
 // Errors: the caller rolls back by letting the ledger drop the HCAs that the user booked (GrantEffects).
 Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
-// The GIDs of a container's rails: waiting for the kernel to make them, and bringing them to one index.
+// The GIDs of a container's rails: waits for the kernel to make them, and aligns them to one index.
 
 // Reads the GID table of a port from slot 0 on, until the v2 GID of each wanted address was read and at least
 // `at_least` slots were read, or the table ends. Without wanted addresses: exactly at_least slots. Not atomic: the

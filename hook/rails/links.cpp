@@ -296,7 +296,7 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
 Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record) {
   const Rail& rail = record.rail;
   if (!rail.recreate) return {};
-  if (!inside.rdma) return make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
+  if (!inside.rdma) return make_error("cannot make RDMA device `{}`: the kernel has no RDMA netlink", rail.hca);
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is

@@ -117,7 +117,7 @@ std::optional<OpenProcess> look_at_process(const std::string& proc, pid_t pid) {
   return process;
 }
 
-// "process 4711 (`python3`), process 12 (`sh`)"
+// Returns the first processes for messages: "process 4711 (`python3`), process 12 (`sh`)".
 std::string shown(const std::vector<OpenProcess>& processes) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> texts;

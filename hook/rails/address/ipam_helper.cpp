@@ -81,7 +81,8 @@ Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline)
   return text;
 }
 
-// For both directions of the conversion to JSON. call: an IpamCall, const or not.
+// Calls use(name, member) for each member, for both directions of the conversion to JSON. call: an IpamCall, const or
+// not.
 template <typename Call, typename Use>
 void each_member_of_call(Call& call, Use use) {
   use("command", call.command);
@@ -94,7 +95,7 @@ void each_member_of_call(Call& call, Use use) {
   use("args", call.args);
 }
 
-// end: a PluginEnd, const or not.
+// The same for the members of a PluginEnd, const or not.
 template <typename End, typename Use>
 void each_member_of_end(End& end, Use use) {
   use("refusal", end.refusal);
