@@ -188,7 +188,7 @@ class Rails(harness.NodeCase):
         self.addCleanup(run, ["ip", "route", "del", "default"])
         node_route = read_json(self.config)
         self.before = self.node_state()
-        for config, words in ((one_range, "network `rails` has addresses, and none for rail 1"),
+        for config, words in ((one_range, "network `rails` has address ranges, but none for rail 1"),
                               (vf_of_pf, "is no virtual function"),
                               (node_route, "its netdev `rail2` carries the node's default route")):
             self.configure(config)

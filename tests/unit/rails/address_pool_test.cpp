@@ -1,4 +1,4 @@
-// Addresses of ranges: who gets which, when a range is used up, 32 processes at once, SIGKILL at every system call.
+// Allocation of addresses from ranges: order, used up ranges, 32 processes at once, SIGKILL at every system call.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -28,7 +28,7 @@ AddressRange range(std::string_view subnet, unsigned prefix, std::string_view fr
   return made;
 }
 
-// The addresses with their prefixes, or the error.
+// Returns the addresses with their prefixes, or the error.
 std::string shown(const fabric::Result<std::vector<RailAddress>>& taken) {
   if (!taken) return taken.error().message;
   std::string text;
@@ -61,13 +61,13 @@ class AddressPoolTest : public testing::Test {
   const std::vector<AddressRange> small_ = {range("10.1.0.0", 24, "10.1.0.10", "10.1.0.12", {}, "10.1.0.11")};
 };
 
-TEST_F(AddressPoolTest, GivesEachAddressOnceAndNeverTheGateway) {
+TEST_F(AddressPoolTest, AllocatesEachAddressOnceAndNeverTheGateway) {
   EXPECT_EQ(take("a", small_), "10.1.0.10/24 via 10.1.0.11");
   EXPECT_EQ(take("b", small_), "10.1.0.12/24 via 10.1.0.11");
   EXPECT_EQ(listed(pool_), "fabric/all/10.1.0.10=a fabric/all/10.1.0.12=b ");
 }
 
-TEST_F(AddressPoolTest, GivesTheSameAgain) {
+TEST_F(AddressPoolTest, ReturnsTheSameAddressAgain) {
   EXPECT_EQ(take("a", small_), take("a", small_));
   EXPECT_NE(take("a", small_, 0, 1), take("a", small_, 0, 0));
   EXPECT_EQ(take("a", small_, 0, 1), "10.1.0.12/24 via 10.1.0.11");
@@ -79,7 +79,7 @@ TEST_F(AddressPoolTest, RailsShareARangeOfEveryRail) {
   EXPECT_EQ(take("a", small_, 1), "10.1.0.12/24 via 10.1.0.11");
 }
 
-TEST_F(AddressPoolTest, ARailsOwnRangeIsOfNoOtherRail) {
+TEST_F(AddressPoolTest, UsesRangeOfARailOnlyForThisRail) {
   const std::vector<AddressRange> ranges = {range("10.1.0.0", 24, "10.1.0.10", "10.1.0.19", 0),
                                             range("10.2.0.0", 24, "10.2.0.10", "10.2.0.19", 1),
                                             range("fd00::", 64, "fd00::", "fd00::ffff:ffff:ffff:ffff")};
@@ -89,19 +89,18 @@ TEST_F(AddressPoolTest, ARailsOwnRangeIsOfNoOtherRail) {
   EXPECT_EQ(take("a", {ranges[0], ranges[1]}, 2), "");
 }
 
-TEST_F(AddressPoolTest, SubnetAndBroadcastAddressAreNotGiven) {
+TEST_F(AddressPoolTest, NeverAllocatesSubnetAndBroadcastAddress) {
   const std::vector<AddressRange> whole = {range("10.1.0.8", 30, "10.1.0.8", "10.1.0.11")};
   EXPECT_EQ(take("a", whole), "10.1.0.9/30");
   EXPECT_EQ(take("b", whole), "10.1.0.10/30");
-  EXPECT_EQ(
-      take("c", whole),
-      "network `fabric`: cannot give rail 0 an address of 10.1.0.8-10.1.0.11: all that may be given are in use (2)");
+  EXPECT_EQ(take("c", whole),
+            "network `fabric`: cannot allocate an address of 10.1.0.8-10.1.0.11 for rail 0: all are in use (2)");
   const std::vector<AddressRange> pair = {range("10.1.1.0", 31, "10.1.1.0", "10.1.1.1")};
   EXPECT_EQ(take("a", pair), "10.1.1.0/31");
   EXPECT_EQ(take("b", pair), "10.1.1.1/31");
 }
 
-TEST_F(AddressPoolTest, AnAddressRestsBeforeItIsUsedAgain) {
+TEST_F(AddressPoolTest, AllocatesReleasedAddressLast) {
   const std::vector<AddressRange> three = {range("10.1.0.0", 24, "10.1.0.1", "10.1.0.3")};
   EXPECT_EQ(take("a", three), "10.1.0.1/24");
   ASSERT_TRUE(pool_.give_back("a", {}));
@@ -110,7 +109,7 @@ TEST_F(AddressPoolTest, AnAddressRestsBeforeItIsUsedAgain) {
   EXPECT_EQ(take("d", three), "10.1.0.1/24");
 }
 
-TEST_F(AddressPoolTest, AUsedUpRangeChangesNothingAndNamesTheRemedy) {
+TEST_F(AddressPoolTest, ChangesNothingIfARangeIsUsedUp) {
   std::vector<AddressRange> both = {range("fd00::", 64, "fd00::1", "fd00::9"), small_[0]};
   EXPECT_EQ(take("a", small_), "10.1.0.10/24 via 10.1.0.11");
   EXPECT_EQ(take("b", small_), "10.1.0.12/24 via 10.1.0.11");
@@ -121,7 +120,7 @@ TEST_F(AddressPoolTest, AUsedUpRangeChangesNothingAndNamesTheRemedy) {
   EXPECT_EQ(listed(pool_), before);
 }
 
-TEST_F(AddressPoolTest, GivesBackWhatAKeyHoldsAndNothingElse) {
+TEST_F(AddressPoolTest, ReleasesOnlyAddressesOfTheKey) {
   const std::vector<AddressRange> many = {range("10.1.0.0", 16, "10.1.0.1", "10.1.255.254")};
   for (const char* key : {"a", "a-b", "b"}) {
     ASSERT_TRUE(pool_.take("one", 0, 0, many, key));
@@ -132,18 +131,18 @@ TEST_F(AddressPoolTest, GivesBackWhatAKeyHoldsAndNothingElse) {
   EXPECT_EQ(listed(pool_),
             "one/all/10.1.0.2=a one/all/10.1.0.3=a-b one/all/10.1.0.4=a-b one/all/10.1.0.5=b one/all/10.1.0.6=b "
             "two/all/10.1.0.1=a two/all/10.1.0.2=a-b two/all/10.1.0.3=b ")
-      << "rail 1 keeps its address of the range that all share";
+      << "rail 1 keeps its address of the shared range";
   ASSERT_TRUE(pool_.give_back("a", {}));
   ASSERT_TRUE(pool_.give_back("a", {}));
   ASSERT_TRUE(pool_.give_back("a-b", {}));
   EXPECT_EQ(listed(pool_), "one/all/10.1.0.5=b one/all/10.1.0.6=b two/all/10.1.0.3=b ");
 }
 
-TEST_F(AddressPoolTest, WhatCannotBeGivenBackKeepsNothingElse) {
+TEST_F(AddressPoolTest, ReleasesOtherAddressesAfterAnError) {
   const std::vector<AddressRange> ranges = {range("10.1.0.0", 24, "10.1.0.1", "10.1.0.9", 0),
                                             range("10.2.0.0", 24, "10.2.0.1", "10.2.0.9", 1)};
   const AddressPool pool = *AddressPool::open(temp_.path(), 1);
-  for (const std::string locked : {"0", "1"}) {  // in whichever order they are listed
+  for (const std::string locked : {"0", "1"}) {  // because the directory has no fixed order
     ASSERT_TRUE(pool.take("fabric", 0, 0, ranges, "a") && pool.take("fabric", 1, 0, ranges, "a"));
     const std::string path = temp_ / "addresses/fabric/" + locked;
     const fabric::UniqueFd place(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -154,7 +153,7 @@ TEST_F(AddressPoolTest, WhatCannotBeGivenBackKeepsNothingElse) {
   }
 }
 
-TEST_F(AddressPoolTest, RefusesNamesAndRangesThatAreNone) {
+TEST_F(AddressPoolTest, RefusesInvalidNamesAndRanges) {
   EXPECT_FALSE(pool_.take("..", 0, 0, small_, "a"));
   EXPECT_FALSE(pool_.take("a/b", 0, 0, small_, "a"));
   EXPECT_FALSE(pool_.take("fabric", 0, 0, small_, "a@0@0"));
@@ -166,13 +165,13 @@ TEST_F(AddressPoolTest, RefusesNamesAndRangesThatAreNone) {
       range("10.1.0.0", 24, "10.1.0.9", "10.1.0.8"), range("10.1.0.0", 24, "10.1.0.9", "10.1.1.8"),
       range("10.1.0.0", 33, "10.1.0.1", "10.1.0.2"), range("10.1.0.0", 24, "fd00::1", "fd00::2")};
   for (const AddressRange& one : wrong)
-    EXPECT_TRUE(has_text(take("a", {one}), "that is no range of `10.1.0.0/"));
+    EXPECT_TRUE(has_text(take("a", {one}), "it is no range of `10.1.0.0/"));
   EXPECT_EQ(take("a", {small_[0], range("10.1.0.0", 24, "10.1.0.12", "10.1.0.13", 0)}),
-            "cannot give addresses of 10.1.0.12-10.1.0.13: rail 0 shares some with 10.1.0.10-10.1.0.12 of every rail");
+            "cannot allocate from 10.1.0.12-10.1.0.13 of rail 0: it overlaps 10.1.0.10-10.1.0.12 of every rail");
   EXPECT_EQ(listed(pool_), "");
 }
 
-TEST_F(AddressPoolTest, DirectoriesAreOurs) {
+TEST_F(AddressPoolTest, RefusesDirectoriesThatOtherUsersCanChange) {
   ASSERT_EQ(take("a", small_), "10.1.0.10/24 via 10.1.0.11");
   for (const char* part : {"addresses", "addresses/fabric", "addresses/fabric/all"}) {
     struct stat info {};
@@ -186,15 +185,15 @@ TEST_F(AddressPoolTest, DirectoriesAreOurs) {
   EXPECT_FALSE(pool_.take("other", 0, 0, small_, "a"));
 }
 
-TEST_F(AddressPoolTest, AStrangersLinkKeepsItsAddress) {
+TEST_F(AddressPoolTest, KeepsAddressOfALinkOfAnotherForm) {
   ASSERT_EQ(take("a", small_), "10.1.0.10/24 via 10.1.0.11");
-  ASSERT_EQ(symlink("whoever", (temp_ / "addresses/fabric/all/10.1.0.12").c_str()), 0);
+  ASSERT_EQ(symlink("stranger", (temp_ / "addresses/fabric/all/10.1.0.12").c_str()), 0);
   ASSERT_EQ(symlink("junk", (temp_ / "addresses/fabric/all/next").c_str()), 0);
   EXPECT_TRUE(has_text(take("b", small_), "in use (2)"));
 }
 
-// A /64 has 2^64 addresses: what is in use counts, not what there is.
-TEST_F(AddressPoolTest, ALargeRangeCostsNoMore) {
+// The cost depends on the addresses in use, not on the size of the range.
+TEST_F(AddressPoolTest, SearchesALargeRangeAtTheSameCost) {
   const std::vector<AddressRange> large = {range("fd00::", 8, "fd00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")};
   const std::string end = temp_ / "addresses/fabric/all/last@fd00::";
   ASSERT_EQ(take("a", large), "fd00::1/8");
@@ -241,7 +240,7 @@ void live(const std::string& path, int slot, const std::vector<AddressRange>& ra
   if (!pool) ++beliefs.errors;
 }
 
-TEST_F(AddressPoolTest, NoAddressTwiceAmong32Processes) {
+TEST_F(AddressPoolTest, AllocatesEachAddressOnceAmong32Processes) {
   void* memory = mmap(nullptr, sizeof(ClaimBeliefs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   ClaimBeliefs& beliefs = *new (memory) ClaimBeliefs;
@@ -265,7 +264,7 @@ TEST_F(AddressPoolTest, NoAddressTwiceAmong32Processes) {
   munmap(memory, sizeof(ClaimBeliefs));
 }
 
-TEST_F(AddressPoolTest, KilledBeforeEverySystemCall) {
+TEST_F(AddressPoolTest, SurvivesAKillBeforeEverySystemCall) {
   std::vector<AddressRange> ranges = {range("fd00::", 64, "fd00::1", "fd00::9"), small_[0]};
   for (long call = 1;; ++call) {
     const TempDir temp;
@@ -278,7 +277,7 @@ TEST_F(AddressPoolTest, KilledBeforeEverySystemCall) {
     if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
     const auto pool = AddressPool::open(temp.path());
     ASSERT_TRUE(pool) << call;
-    // The same key goes on, another one gets something else, and both can be returned.
+    // The same key continues, another key gets other addresses, and both can be released.
     const std::string again = shown(pool->take("fabric", 0, 0, ranges, "a"));
     const std::string other = shown(pool->take("fabric", 0, 0, ranges, "b"));
     ASSERT_EQ(again.find("cannot"), std::string::npos) << call << ": " << again;

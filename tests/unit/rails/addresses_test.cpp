@@ -1,5 +1,5 @@
-// Addresses, and MAC addresses and GUIDs of virtual functions, of grants: which are given, which may be taken back, and
-// what keeps them.
+// Addresses of grants, and MAC addresses and GUIDs of virtual functions: allocation, release, and owners that keep
+// them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -34,9 +34,9 @@ using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
 
 constexpr const char* kUsedUp =
-    "network `lab`: cannot give rail 0 an address of 10.9.0.5-10.9.0.5: all that may be given are in use (1)";
+    "network `lab`: cannot allocate an address of 10.9.0.5-10.9.0.5 for rail 0: all are in use (1)";
 
-// One network of one address.
+// One network with one address.
 class RailAddresses : public testing::Test {
  protected:
   RailAddresses() {
@@ -58,7 +58,7 @@ class RailAddresses : public testing::Test {
     rail.host.bus_address = "0000:1a:00.0";
     return {key, pod_.netns.value(), 1, {rail}};
   }
-  // The address, or the error.
+  // Returns the allocated address, or the error.
   std::string take(const std::string& key) const {
     NetworkRecord record = record_of(key);
     const auto taken = take_addresses(config_, ledger_, path_, nullptr, record);
@@ -92,17 +92,17 @@ class RailAddresses : public testing::Test {
   Owner pod_;
 };
 
-TEST_F(RailAddresses, OfAPodThatIsGoneGoToWhoAsks) {
+TEST_F(RailAddresses, AllocatesAddressOfPodThatIsGone) {
   give_pod();
-  EXPECT_EQ(take("other"), kUsedUp) << "it lives";
+  EXPECT_EQ(take("other"), kUsedUp) << "the pod is alive";
   end_pod();
   EXPECT_EQ(take("other"), "10.9.0.5");
-  EXPECT_EQ(grants(), "") << "with all that it had";
-  EXPECT_EQ(take("third"), "10.9.0.5") << "nobody has a grant or record for the other";
+  EXPECT_EQ(grants(), "") << "the whole grant is released";
+  EXPECT_EQ(take("third"), "10.9.0.5") << "key `other` has no grant and no record";
 }
 
-// What a helper may run: leases of an older configuration are given back, and only that.
-TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
+// The helper may release leases of an older configuration, but not allocate by it.
+TEST_F(RailAddresses, ListsPluginsOfConfigurationAndRecords) {
   config_.networks["cni"].name = "cni";
   config_.networks["cni"].ipam = R"({"type":"now"})";
   config_.networks["cni"].ipam_plugin = "now";
@@ -121,11 +121,11 @@ TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
   EXPECT_EQ(programs[1].directories, (Strings{"/opt/lab", "/opt/now", "/opt/cni/bin", "/usr/lib/cni"}));
   const auto without = ipam_programs(nullptr, path_);
   ASSERT_EQ(without.size(), 1U);
-  EXPECT_EQ(without[0].directories, (Strings{"/opt/cni/bin", "/usr/lib/cni"})) << "none of a record's";
+  EXPECT_EQ(without[0].directories, (Strings{"/opt/cni/bin", "/usr/lib/cni"})) << "a record adds no directory";
 }
 
-// A plugin for a whole cluster: who gives back is another process, and knows the pod by the record alone.
-TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
+// A cluster-wide plugin. Another process releases the lease, and knows the pod only by the record.
+TEST_F(RailAddresses, PassesPodToPluginOnAllocationAndRelease) {
   const std::string leases = temp_ / "leases";
   fs::create_directory(leases);
   Network& lab = config_.networks["lab"];
@@ -157,20 +157,20 @@ TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
   EXPECT_EQ(entries(leases), "");
 }
 
-TEST_F(RailAddresses, OfNobodyAreRecovered) {
+TEST_F(RailAddresses, RecoversAddressWithoutLivingOwner) {
   ASSERT_EQ(take("netns-4-7"), "10.9.0.5");
   EXPECT_EQ(recover(), Strings{"addresses of netns-4-7"});
   EXPECT_EQ(owners(), std::set<std::string>());
   EXPECT_EQ(recover(), Strings());
   give_pod();
-  EXPECT_EQ(recover(), Strings()) << "it lives";
+  EXPECT_EQ(recover(), Strings()) << "the pod is alive";
   end_pod();
   EXPECT_EQ(recover(), Strings{"rails of " + pod_.key});
   EXPECT_EQ(owners(), std::set<std::string>());
   EXPECT_EQ(rails_->take_warnings(), Strings());
 }
 
-TEST_F(RailAddresses, AreHeldWhileARecordNamesTheirKey) {
+TEST_F(RailAddresses, KeepsAddressWhileARecordHasItsKey) {
   ASSERT_EQ(take("netns-4-7"), "10.9.0.5");
   write({"netns-4-7", {}, 1, {}});
   write_file(path_ + "/network/netns-4-7.json", "{");
@@ -181,7 +181,7 @@ TEST_F(RailAddresses, AreHeldWhileARecordNamesTheirKey) {
   EXPECT_EQ(take("other"), "10.9.0.5");
 }
 
-TEST_F(RailAddresses, AreHeldWhileAProcessWorksOnTheirKey) {
+TEST_F(RailAddresses, KeepsAddressWhileAProcessWorksOnItsKey) {
   ASSERT_EQ(take("netns-4-7"), "10.9.0.5");
   const auto files = LedgerFiles::open(path_).value();
   {
@@ -202,7 +202,7 @@ TEST_F(RailAddresses, AreHeldWhileAProcessWorksOnTheirKey) {
   EXPECT_EQ(take("other"), "10.9.0.5");
 }
 
-TEST_F(RailAddresses, ThatCouldNotBeReturnedAreReturnedLater) {
+TEST_F(RailAddresses, RecoversAddressAfterAFailedRelease) {
   give_pod();
   end_pod();
   {
@@ -212,20 +212,20 @@ TEST_F(RailAddresses, ThatCouldNotBeReturnedAreReturnedLater) {
     ASSERT_TRUE(ledger_.give_back(pod_.key));
     EXPECT_EQ(rails_->take_warnings(), Strings{"cannot lock `" + path_ +
                                                "/addresses/lab/all` within 1000 ms: another process holds it; "
-                                               "`rdma-hook recover` tries again"});
+                                               "remedy: run `rdma-hook recover`"});
   }
   EXPECT_EQ(grants(), "");
-  EXPECT_EQ(owners(), std::set<std::string>{pod_.key}) << "on record still";
+  EXPECT_EQ(owners(), std::set<std::string>{pod_.key}) << "the claim stays";
   EXPECT_EQ(recover(), Strings{"addresses of " + pod_.key});
   EXPECT_EQ(owners(), std::set<std::string>());
 }
 
-// Hardware that is not back: the deadline of all counts.
-TEST_F(RailAddresses, WhatIsStuckIsNamedInTime) {
+// Hardware that has not come back: one deadline for all grants.
+TEST_F(RailAddresses, ReportsMissingNetdevBeforeTheDeadline) {
   give_pod(RailKind::kMove);
   end_pod();
   const auto begin = Clock::now();
-  EXPECT_EQ(take("other"), kUsedUp) << "nobody waits for it";
+  EXPECT_EQ(take("other"), kUsedUp) << "does not wait for the hardware";
   const auto recovered = ledger_.recover(from_now(std::chrono::milliseconds(100)));
   const std::string stuck = "netdev `no-such-eth7` (0000:1a:00.0) has not come back to the node";
   EXPECT_EQ(error_message(recovered), "`" + pod_.key + "`: " + stuck);
@@ -239,14 +239,14 @@ ParsedConfig parse_vf(const std::string& vf, const std::string& more = "}") {
   return parse_config({{"c", R"({"networks": {"n": {"mode": "exclusive", "vf": {)" + vf + "}}" + more + "}"}});
 }
 
-// The first problem; "": none.
+// Returns the first problem of the configuration; "": none.
 std::string vf_problem(const std::string& vf, const std::string& more = "}") {
   const auto parsed = parse_vf(vf, more);
   return parsed.problems.empty() ? "" : parsed.problems.front().message;
 }
 
-TEST(VfRanges, WhatMayBeWritten) {
-  // `said` is "" where nothing is wrong.
+TEST(VfRanges, ReportsInvalidRanges) {
+  // `said` is "" for a valid configuration.
   const std::pair<const char*, const char*> rows[] = {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", ""},
       {R"("guids": {"from": "00:00:00:00:00:00:00:01", "to": "ff:ff:ff:ff:ff:ff:ff:ff"}, "trust": true)", ""},
@@ -281,7 +281,7 @@ TEST(VfRanges, WhatMayBeWritten) {
   EXPECT_TRUE(has_text(vf_problem(sliced, R"(}, "node_index": "address")"), "does not tell"));
 }
 
-TEST(VfRanges, SlicesAndListsOfNodes) {
+TEST(VfRanges, CutsSlicesAndChecksListsOfNodes) {
   const VfRange range{VfRange::Kind::kGuid, 0x10, 0x10 + 9, 4};  // two whole ones, and two more values
   EXPECT_EQ(slice_count(range), 2U);
   EXPECT_EQ(to_string(*slice_of(range, 1)), "00:00:00:00:00:00:00:14-00:00:00:00:00:00:00:17");
@@ -306,7 +306,7 @@ TEST(VfRanges, SlicesAndListsOfNodes) {
             Strings{"network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has no `per_node`: each node gives all of it"});
 }
 
-// Two networks that give of one range, and grants with functions of each.
+// Two networks with the same ranges, and grants with functions of each.
 class VfValues : public LedgerScene {
  protected:
   VfValues() {
@@ -327,7 +327,7 @@ class VfValues : public LedgerScene {
     record.host.pf = "eth0";
     return {key, {}, 1, {record}};
   }
-  // What the function gets, or the error.
+  // Returns the values of the function, or the error.
   std::string take(NetworkRecord& record) const {
     const auto taken = take_addresses(config_, ledger_, path_, nullptr, record);
     if (!taken) return taken.error().message;
@@ -345,47 +345,47 @@ class VfValues : public LedgerScene {
 constexpr const char* kFirstValues = "02:00:00:00:00:06 02:11:22:33:00:00:00:06";
 constexpr const char* kSecondValues = "02:00:00:00:00:07 02:11:22:33:00:00:00:07";
 
-TEST_F(VfValues, AreOfTheNodesSliceAndOfOneFunctionAlone) {
+TEST_F(VfValues, AllocatesEachValueOfTheNodesSliceOnce) {
   NetworkRecord first = record_of("netns-1", "one", 0);
   EXPECT_EQ(take(first), kFirstValues);
-  EXPECT_EQ(take(first), kFirstValues) << "filled in already";
-  EXPECT_EQ(take("netns-1", "one", 0), kFirstValues) << "the same again for who was killed in between";
+  EXPECT_EQ(take(first), kFirstValues) << "set already";
+  EXPECT_EQ(take("netns-1", "one", 0), kFirstValues) << "the same again after a kill";
   NetworkRecord second = record_of("netns-2", "two", 1);
-  // Held by a process that works on them: nobody's are taken back.
+  // A process that works on these keys holds their locks: no address is released.
   const auto files = LedgerFiles::open(path_).value();
   const auto lock = must(KeyLock::take(*files, {"netns-1", "netns-2"}));
   EXPECT_EQ(take(second), kSecondValues) << "of another network";
   EXPECT_EQ(take("netns-3", "one", 2),
-            "network `one`: cannot give `mlx5_2` a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07: all that may be "
-            "given are in use");
+            "network `one`: cannot allocate a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07 for `mlx5_2`: all are "
+            "in use");
   ASSERT_OK(return_addresses(path_, nullptr, "netns-2", {}, second.rails, Deadline::max()));
   EXPECT_EQ(take("netns-3", "one", 2), kSecondValues);
 }
 
-TEST_F(VfValues, OfNobodyAreRecoveredAndTakenByWhoAsks) {
+TEST_F(VfValues, RecoversOrAllocatesValuesWithoutLivingOwner) {
   EXPECT_EQ(take("netns-1", "one", 0), kFirstValues);
   EXPECT_EQ(take("netns-2", "one", 0), kSecondValues);
-  EXPECT_EQ(take("netns-3", "two", 0), kFirstValues) << "no grant and no record is netns-1's";
+  EXPECT_EQ(take("netns-3", "two", 0), kFirstValues) << "netns-1 has no grant and no record";
   EXPECT_EQ(address_owners(path_)->size(), 2U);
   const NodeRails rails(path_, nullptr);
   EXPECT_EQ(rails.recover(ledger_, Deadline())->size(), 2U);
   EXPECT_EQ(address_owners(path_)->size(), 0U);
 }
 
-TEST_F(VfValues, WhatANetworkNamesIsNotGiven) {
+TEST_F(VfValues, NeverAllocatesValueThatANetworkNames) {
   config_.networks["third"].vf.mac = MacAddress{2, 0, 0, 0, 0, 6};
   config_.networks["third"].vf.port_guid = 0x0211223300000006;
   EXPECT_EQ(take("netns-1", "one", 0), kSecondValues);
 }
 
-TEST_F(VfValues, AnIndexThatDoesNotFitIsNobodyElsesSlice) {
+TEST_F(VfValues, FailsIfTheNodesIndexHasNoSlice) {
   config_.node_index->number = 128;
   EXPECT_EQ(
       take("netns-1", "one", 0),
       "network `one`: this node's index 128 does not fit 02:00:00:00:00:00-02:00:00:00:00:ff: it has 128 slices of 2");
 }
 
-TEST_F(VfValues, ChildrenHaveNone) {
+TEST_F(VfValues, AllocatesNothingForChildren) {
   NetworkRecord record = record_of("netns-1", "one", 0);
   record.rails[0].rail.kind = RailKind::kMacvlan;
   ASSERT_TRUE(take_addresses(config_, ledger_, path_, nullptr, record));

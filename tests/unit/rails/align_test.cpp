@@ -33,7 +33,7 @@ Address others_address(unsigned netdev) {
   return address(fmt::format("10.9.{}.{}", netdev / 256, netdev % 256));
 }
 
-// A port of other containers' GIDs, the rail's address behind them.
+// Makes a port with GIDs of other containers and then the rail's address.
 KernelGidTable port_with(unsigned length, unsigned types, unsigned others_before, std::uint8_t rail) {
   KernelGidTable port(length, types, rail);
   for (unsigned i = 0; i < others_before; ++i)
@@ -42,7 +42,7 @@ KernelGidTable port_with(unsigned length, unsigned types, unsigned others_before
   return port;
 }
 
-// "rail0" and so on, one a port, whole tables.
+// Makes rails "rail0" and so on, one for each port, with complete tables.
 std::vector<AlignRail> rails_of(const std::vector<KernelGidTable>& ports) {
   std::vector<AlignRail> rails;
   for (unsigned rail = 0; rail < ports.size(); ++rail)
@@ -50,7 +50,7 @@ std::vector<AlignRail> rails_of(const std::vector<KernelGidTable>& ports) {
   return rails;
 }
 
-// The slots without those of the container itself.
+// Returns the slots without those of the container itself.
 std::vector<KernelGidTable::Slot> foreign(const KernelGidTable& port) {
   auto slots = port.slots();
   for (auto& slot : slots)
@@ -58,7 +58,7 @@ std::vector<KernelGidTable::Slot> foreign(const KernelGidTable& port) {
   return slots;
 }
 
-// The move as its definition says; the placeholders stay when `keep`.
+// Carries out the move in the steps of AlignMove.
 void carry_out(const AlignMove& move, std::size_t rail, KernelGidTable& port) {
   port.remove(own_address(rail), kOwnNetdev);
   for (unsigned n = 0; n < move.fill; ++n)
@@ -84,7 +84,7 @@ KernelGidTable with_hole(KernelGidTable port, unsigned netdev) {
   return port;
 }
 
-TEST(PlanAlignment, Table) {
+TEST(PlanAlignment, FindsTheLowestCommonIndex) {
   KernelGidTable down = port_with(16, 2, 0, 1);
   down.at(0) = down.at(1) = {};
   KernelGidTable odd = port_with(16, 2, 0, 1);
@@ -123,7 +123,7 @@ TEST(PlanAlignment, Table) {
   }
 }
 
-TEST(PlanAlignment, RefusesTablesThatCannotBeAndHasAText) {
+TEST(PlanAlignment, RefusesInvalidTablesAndReturnsText) {
   auto rails = rails_of({port_with(16, 2, 1, 0), port_with(16, 2, 0, 1)});
   rails[1].table.slots.push_back({9, own_address(1), true});
   EXPECT_EQ(plan_alignment(rails).error().message,
@@ -138,7 +138,7 @@ TEST(PlanAlignment, RefusesTablesThatCannotBeAndHasAText) {
   EXPECT_EQ(fabric::to_string(placeholder(255)), "192.0.2.255");
 }
 
-TEST(PlanAlignment, TakesPlaceholdersToItsBoundAndSlotsThatWereRead) {
+TEST(PlanAlignment, RespectsLimitsOfPlaceholdersAndReadSlots) {
   const auto rails = rails_of({port_with(1024, 1, 300, 0), port_with(1024, 1, 0, 1)});
   EXPECT_FALSE(plan_alignment(rails));
   EXPECT_FALSE(plan_alignment(rails, 1000)) << "192.0.2.0/24 has no more";
@@ -166,13 +166,13 @@ KernelGidTable random_port(Random& random, unsigned length, unsigned types, std:
     if (in_pairs && types == 2) port.set(++index, others_address(netdev), true, netdev);
   }
   port.add(own_address(rail), kOwnNetdev);
-  // Some left since, so that the address need not sit in the first free slot.
+  // Some containers ended since, so that the address is not always in the first free slot.
   for (unsigned index = types; index < length; ++index)
     if (port.slots()[index].netdev >= 10 && below(random, 6) == 0) port.at(index) = {};
   return port;
 }
 
-// By trying every number of placeholders, and every one of them as the place.
+// Tries every number of placeholders, and to release each of them.
 bool brute_force_reaches(const KernelGidTable& port, std::size_t rail, unsigned index, unsigned most) {
   if (port.find(own_address(rail), kOwnNetdev) == index) return true;
   KernelGidTable filled = port;
@@ -199,7 +199,7 @@ bool brute_force_finds(const std::vector<KernelGidTable>& ports, unsigned most, 
   return false;
 }
 
-// Carried out, it brings all to its index.
+// Carries out the plan and expects all rails at its index.
 void expect_reached(const Alignment& plan, std::vector<KernelGidTable>& ports) {
   for (const AlignMove& move : plan.moves)
     carry_out(move, move.rail, ports[move.rail]);
@@ -237,7 +237,7 @@ void check_plan(std::vector<KernelGidTable> ports, unsigned most) {
   }
 }
 
-TEST(PlanAlignment, AgainstBruteForce) {
+TEST(PlanAlignment, MatchesBruteForce) {
   const unsigned seed = std::random_device()();
   Random random(seed);
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -253,7 +253,7 @@ TEST(PlanAlignment, AgainstBruteForce) {
   }
 }
 
-TEST(PlanAlignment, LargeTables) {
+TEST(PlanAlignment, HandlesLargeTables) {
   const unsigned seed = std::random_device()();
   Random random(seed);
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -268,7 +268,7 @@ TEST(PlanAlignment, LargeTables) {
   }
 }
 
-TEST(PlanAlignment, SixtyFourRails) {
+TEST(PlanAlignment, HandlesSixtyFourRails) {
   std::vector<KernelGidTable> ports;
   for (std::uint8_t rail = 0; rail < 64; ++rail)
     ports.push_back(port_with(256, 2, 120 - rail, rail));
@@ -295,7 +295,7 @@ class RunAlignment : public testing::Test {
   std::optional<unsigned> index(std::size_t rail) const {
     return model.ports[rail].find(own_address(rail), kOwnNetdev);
   }
-  // Of every rail: the address alone is configured, and it has its GIDs.
+  // Expects of every rail that only its address is configured and that it has its GIDs.
   void expect_restored() const {
     for (std::size_t rail = 0; rail < model.ports.size(); ++rail) {
       EXPECT_EQ(link->configured[rail], std::set<Address>{own_address(rail)}) << "rail " << rail;
@@ -311,7 +311,7 @@ class RunAlignment : public testing::Test {
   std::unique_ptr<ModelLink> link;
 };
 
-TEST_F(RunAlignment, BringsRailsTogetherAndTouchesNothingWhenTheyAgree) {
+TEST_F(RunAlignment, AlignsRailsAndChangesNothingIfTheyAgree) {
   use({port_with(256, 2, 2, 0), port_with(256, 2, 0, 1), port_with(256, 2, 1, 2)});
   const auto report = must(run());
   EXPECT_EQ(report.text, "aligned rails at GID index 7: rail1 3->7, rail2 5->7");
@@ -332,8 +332,8 @@ TEST_F(RunAlignment, BringsRailsTogetherAndTouchesNothingWhenTheyAgree) {
   EXPECT_LE(link->slots_read, 2 * 6U);
 }
 
-TEST_F(RunAlignment, ReadsOnAsFarAsAPlanTakes) {
-  // Between 2, where the address of rail 0 is, and 62 everything is taken; on rail 1 slot 2 is somebody else's.
+TEST_F(RunAlignment, ReadsMoreSlotsIfThePlanNeedsThem) {
+  // On rail 0 slots 3 to 61 are in use, behind its address in slot 2. On rail 1 another container has slot 2.
   KernelGidTable port = port_with(256, 1, 1, 0);
   for (unsigned i = 1; i < 60; ++i)
     port.add(others_address(i + 10), i + 10);
@@ -344,7 +344,7 @@ TEST_F(RunAlignment, ReadsOnAsFarAsAPlanTakes) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, SlotsThatAreNotFreeAlthoughTheyLookSo) {
+TEST_F(RunAlignment, DetectsSlotsInUseThatReadAsEmpty) {
   use({port_with(64, 2, 3, 0), port_with(64, 2, 0, 1)});
   KernelGidTable& port = model.ports[1];
   port.remove(own_address(1), kOwnNetdev);
@@ -361,12 +361,12 @@ TEST_F(RunAlignment, SlotsThatAreNotFreeAlthoughTheyLookSo) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, SlotsThatComeFreeMeanwhileAreFilled) {
+TEST_F(RunAlignment, FillsSlotsThatBecomeFreeMeanwhile) {
   use({port_with(64, 2, 4, 0), port_with(64, 2, 0, 1)});
   model.ports[1].add(others_address(20), 20);
   bool left = false;
   link->fails = [&](const std::string& what) {
-    // All placeholders are there: the other container, whose slots are below the target, goes.
+    // Once all placeholders are there, the other container ends. Its slots are below the target.
     if (what == "read 1" && !left && model.ports[1].find(placeholder(3), kOwnNetdev)) {
       left = true;
       model.queue.push_back({1, false, others_address(20), 20});
@@ -381,7 +381,7 @@ TEST_F(RunAlignment, SlotsThatComeFreeMeanwhileAreFilled) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, PlaceholdersOfTheDead) {
+TEST_F(RunAlignment, SkipsPlaceholdersOfAKilledContainer) {
   use({port_with(64, 2, 3, 0), port_with(64, 2, 0, 1)});
   for (unsigned n = 0; n < 4; ++n)
     model.ports[1].add(placeholder(n), 77);
@@ -396,12 +396,12 @@ TEST_F(RunAlignment, PlaceholdersOfTheDead) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, FullTable) {
+TEST_F(RunAlignment, UsesTheLastSlotAndFailsOnAFullTable) {
   use({port_with(16, 2, 6, 0), port_with(16, 2, 0, 1)});
   ASSERT_TRUE(run());
   EXPECT_EQ(index(1), 15U);
   expect_restored();
-  // No slot is left for the address but its own.
+  // The only slots for the address are its own.
   use({port_with(16, 2, 0, 0), port_with(16, 2, 1, 1)});
   for (unsigned i = 0; i < 8; ++i) {
     model.ports[0].add(others_address(50 + i), 50 + i);
@@ -413,8 +413,8 @@ TEST_F(RunAlignment, FullTable) {
   expect_restored();
 }
 
-// Somebody takes every slot that comes free.
-TEST_F(RunAlignment, AnAddressThatFoundNoSlotIsAddedAgain) {
+// Another container takes every slot that becomes free.
+TEST_F(RunAlignment, AddsAddressAgainIfItGotNoSlot) {
   use({port_with(16, 2, 5, 0), port_with(16, 2, 0, 1)});
   unsigned thief = 100;
   link->fails = [&](const std::string& what) {
@@ -436,7 +436,7 @@ TEST_F(RunAlignment, AnAddressThatFoundNoSlotIsAddedAgain) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, EveryCallCanFailOnce) {
+TEST_F(RunAlignment, RestoresAddressesIfAnyCallFails) {
   const std::vector<KernelGidTable> ports = {port_with(64, 2, 2, 0), port_with(64, 2, 0, 1), port_with(64, 2, 1, 2)};
   unsigned calls = 1;
   for (unsigned failing = 0; failing < calls; ++failing) {
@@ -453,7 +453,7 @@ TEST_F(RunAlignment, EveryCallCanFailOnce) {
     if (failing == 0) calls = 200;
     if (failed.empty()) break;
     expect_restored();
-    // A placeholder that goes at the second try harms nobody.
+    // Removing a placeholder at the second try is no error.
     if (report && failed.starts_with("remove_placeholder")) continue;
     ASSERT_FALSE(report) << failed;
     EXPECT_TRUE(has_text(report.error().message, "cannot " + failed));
@@ -462,8 +462,8 @@ TEST_F(RunAlignment, EveryCallCanFailOnce) {
   }
 }
 
-// With a table that the placeholders fill, where the address finds a slot only after they are gone.
-TEST_F(RunAlignment, AnAddressIsPutBackAtTheSixthTry) {
+// In a table that the placeholders fill, the address gets a slot only after they are removed.
+TEST_F(RunAlignment, RestoresAddressAtTheSixthTry) {
   use({port_with(16, 2, 6, 0), port_with(16, 2, 0, 1)});
   unsigned tries = 0;
   link->fails = [&](const std::string& what) {
@@ -478,7 +478,7 @@ TEST_F(RunAlignment, AnAddressIsPutBackAtTheSixthTry) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, APlaceholderGoesBeforeTheAddressComesBack) {
+TEST_F(RunAlignment, RemovesPlaceholderBeforeTheAddressIsAdded) {
   use({port_with(16, 2, 6, 0), port_with(16, 2, 0, 1)});
   bool failed = false;
   link->fails = [&](const std::string& what) {
@@ -493,7 +493,7 @@ TEST_F(RunAlignment, APlaceholderGoesBeforeTheAddressComesBack) {
   expect_restored();
 }
 
-TEST_F(RunAlignment, AnAddressThatCannotBePutBackIsNamed) {
+TEST_F(RunAlignment, NamesAddressThatCannotBeRestored) {
   use({port_with(64, 2, 2, 0), port_with(64, 2, 0, 1), port_with(64, 2, 1, 2)});
   link->fails = [](const std::string& what) {
     return what == "add_address 1" ? Result<void>(fabric::sys_error(EPERM, "cannot add")) : Result<void>();
@@ -505,7 +505,7 @@ TEST_F(RunAlignment, AnAddressThatCannotBePutBackIsNamed) {
   EXPECT_EQ(link->configured[2], std::set<Address>{own_address(2)});
 }
 
-TEST_F(RunAlignment, AKernelThatNeverAnswers) {
+TEST_F(RunAlignment, FailsInTimeIfTheKernelDoesNothing) {
   use({port_with(64, 2, 2, 0), port_with(64, 2, 0, 1)});
   link->meanwhile = [] {};
   const auto start = link->now();
@@ -540,7 +540,7 @@ class Others {
   std::vector<std::pair<std::size_t, unsigned>> here_;
 };
 
-TEST_F(RunAlignment, OthersComeAndGoBetweenAnyTwoSteps) {
+TEST_F(RunAlignment, AlignsWhileOtherContainersStartAndEnd) {
   const unsigned seed = std::random_device()();
   Random random(seed);
   SCOPED_TRACE(fmt::format("seed {}", seed));

@@ -1,4 +1,4 @@
-// A plan tells which rails, addresses and refusals createRuntime would come to, and leaves everything as it is.
+// A plan returns the rails, addresses and refusals of createRuntime, without changes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -45,7 +45,7 @@ struct ForesightScene {
   }
 
   Network& network() { return config.networks.at("n"); }
-  // Addresses of the ranges in use by these keys, in turn.
+  // Allocates one address of the ranges for each of these keys.
   void use(unsigned rail, const std::vector<std::string>& keys) {
     if (!ledger) ledger = *Ledger::open(ledger_directory);
     const auto pool = AddressPool::open(ledger_directory);
@@ -63,7 +63,7 @@ struct ForesightScene {
   }
 };
 
-// "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100", a line each; warnings behind "!"; or the error.
+// Returns "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100" for each rail, then each warning after "!"; or the error.
 std::string shown(const ForesightScene& scene) {
   const auto foreseen = scene.foresee();
   if (!foreseen) return foreseen.error().message;
@@ -82,27 +82,27 @@ std::string shown(const ForesightScene& scene) {
   return text;
 }
 
-TEST(ForeseeRails, AddressTableAndGatewayOfEach) {
+TEST(ForeseeRails, ReturnsAddressTableAndGateway) {
   const ForesightScene scene(Mode::kShared);
   EXPECT_EQ(shown(scene),
             "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100\n"
             "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
-  EXPECT_FALSE(std::filesystem::exists(scene.ledger_directory)) << "a look makes nothing";
+  EXPECT_FALSE(std::filesystem::exists(scene.ledger_directory)) << "no directory is made";
 }
 
-TEST(ForeseeRails, WhatIsInUseIsPassedOver) {
+TEST(ForeseeRails, SkipsAddressesInUse) {
   ForesightScene scene(Mode::kShared);
   scene.use(0, {"container-other"});
   EXPECT_EQ(shown(scene),
             "net1 macvlan 10.0.0.3/16 by 10.0.0.1 table 100\n"
             "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
-  EXPECT_EQ(AddressPool::open(scene.ledger_directory)->list()->size(), 1U) << "a look takes nothing";
-  // Of a key without a grant: createRuntime would take it back.
+  EXPECT_EQ(AddressPool::open(scene.ledger_directory)->list()->size(), 1U) << "no address is allocated";
+  // The third key has no grant: createRuntime would release its address.
   scene.use(0, {"container-third"});
   EXPECT_EQ(shown(scene),
             "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100\n"
             "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
-  // What it holds itself already it keeps.
+  // The grant keeps its own address.
   ForesightScene own(Mode::kShared);
   own.use(0, {"container-other", own.key});
   EXPECT_EQ(shown(own),
@@ -110,7 +110,7 @@ TEST(ForeseeRails, WhatIsInUseIsPassedOver) {
             "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
 }
 
-TEST(ForeseeRails, ChildrenOfOneRailFollowEachOther) {
+TEST(ForeseeRails, CountsChildrenOfOneRail) {
   ForesightScene scene(Mode::kSharedMulti);
   scene.network().ranges[0].gateway.reset();
   scene.plan.netdevs[1] = scene.plan.netdevs[0];
@@ -121,26 +121,25 @@ TEST(ForeseeRails, ChildrenOfOneRailFollowEachOther) {
 TEST(ForeseeRails, RefusesWhatCreateRuntimeRefuses) {
   ForesightScene without_range(Mode::kShared);
   without_range.network().ranges.pop_back();
-  EXPECT_EQ(shown(without_range), "`mlx5_1`: network `n` has addresses, and none for rail 1");
+  EXPECT_EQ(shown(without_range), "`mlx5_1`: network `n` has address ranges, but none for rail 1");
   ForesightScene vf_of_pf(Mode::kExclusive);
   vf_of_pf.network().vf.vlan = 5;
-  EXPECT_EQ(shown(vf_of_pf), "`mlx5_0` is no virtual function, and \"vf\" of network `n` is for such");
+  EXPECT_EQ(shown(vf_of_pf), "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one");
   ForesightScene default_route(Mode::kExclusive);
   default_route.inventory.routes = std::vector<fabric::Route>{{"default", "rail1"}};
   EXPECT_EQ(shown(default_route), "`mlx5_1`: its netdev `rail1` carries the node's default route");
   ForesightScene used_up(Mode::kShared);
   used_up.network().ranges[1].to = used_up.network().ranges[1].from;
   EXPECT_EQ(shown(used_up),
-            "network `n`: cannot give rail 1 an address of 10.1.0.1-10.1.0.1: all that may be given are in use (0)");
+            "network `n`: cannot allocate an address of 10.1.0.1-10.1.0.1 for rail 1: all are in use (0)");
 }
 
-TEST(ForeseeRails, WhoElseGivesAddresses) {
+TEST(ForeseeRails, NamesSourceOfAddresses) {
   ForesightScene carried(Mode::kExclusive);
   carried.network().ranges.clear();
   EXPECT_EQ(shown(carried),
             "net1 move 192.168.0.1/32 of netdev table 100\nnet2 move 192.168.1.1/32 of netdev table 101\n"
-            "! not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs "
-            "stay\n");
+            "! addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them\n");
   ForesightScene plugin(Mode::kShared);
   plugin.network().ranges.clear();
   plugin.network().ipam = "{}";
@@ -150,8 +149,8 @@ TEST(ForeseeRails, WhoElseGivesAddresses) {
   nobody.network().ranges.clear();
   nobody.network().first_table.reset();
   const std::string remedy =
-      "RoCE works there by IPv6 link-local addresses at most; \"addresses\" for the rail, or \"ipam\", in its network "
-      "gives it one\n";
+      "RoCE works at most with IPv6 link-local addresses; remedy: set \"addresses\" for the rail, or \"ipam\", in its "
+      "network\n";
   EXPECT_EQ(shown(nobody),
             "net1 macvlan of \nnet2 macvlan of \n! no address for net1 (mlx5_0), net2 (mlx5_1): " + remedy);
   nobody.inventory.hcas[0].ports = {infiniband_port()};
@@ -164,7 +163,7 @@ TEST(ForeseeRails, WhoElseGivesAddresses) {
   EXPECT_TRUE(has_text(shown(moved), "! no address for net2 (mlx5_1): " + remedy));
 }
 
-TEST(ForeseeRails, ChecksWhatTheSnapshotTells) {
+TEST(ForeseeRails, WarnsOfDataThatTheSnapshotLacks) {
   ForesightScene scene(Mode::kShared);
   scene.inventory.routes.reset();
   EXPECT_EQ(scene.foresee()->rails.size(), 2U) << "a child needs no routes";
@@ -175,17 +174,15 @@ TEST(ForeseeRails, ChecksWhatTheSnapshotTells) {
   EXPECT_EQ(shown(moved),
             "net1 move 10.0.0.2/16 by 10.0.0.1 table 100\n"
             "net2 move 10.1.0.2/16 by 10.1.0.1 table 101\n"
-            "! not checked: the snapshot has no routes, and a netdev with the node's default route stays\n"
-            "! not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs "
-            "stay\n");
+            "! default route of moving netdevs not checked: the snapshot has no routes\n"
+            "! addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them\n");
   moved.network().vf.vlan = 5;
-  EXPECT_EQ(shown(moved), "`mlx5_0` is no virtual function, and \"vf\" of network `n` is for such");
+  EXPECT_EQ(shown(moved), "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one");
   ForesightScene child(Mode::kShared);
   child.inventory.routes.reset();
   child.inventory.netdevs[1].mtu = 1500;
   child.network().mtu = 9000;
-  EXPECT_EQ(shown(child),
-            "`mlx5_1`: the MTU 9000 of network `n` is above the 1500 of `rail1`, whose children it is for");
+  EXPECT_EQ(shown(child), "`mlx5_1`: the MTU 9000 of network `n` is above the 1500 of the parent `rail1`");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Rails that are given and taken back between two network namespaces of this kernel; the node's netdevs are ends of
-// veth pairs. RDMA devices that move: infiniband_test.cpp, and the guests of tests/vm.
+// Rails that are added and restored between two network namespaces of this kernel. The node's netdevs are ends of veth
+// pairs. infiniband_test.cpp and the guests of tests/vm test RDMA devices that move.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
@@ -53,7 +53,7 @@ int ifindex_of(Netlink& route, const char* name) {
 
 constexpr const char* kHome = "node: rail0 rail1; pod: ; no record, 0 addresses";
 
-// The process is in the node's namespace, which is a new one as the pod's is.
+// The process is in the node's namespace. Both the node's and the pod's are new ones.
 class GiveRails : public NetnsTest {
  protected:
   void SetUp() override {
@@ -90,7 +90,7 @@ class GiveRails : public NetnsTest {
                      .hurried = true};
     return give_rails(std::move(input), timing);
   }
-  // As a pod's container that has its grant.
+  // Books and settles the grant, as for a container of the pod.
   Result<void> book() {
     const auto ledger = TRY(Ledger::open(path_));
     TRY_VOID(test_support::book(ledger, owner_, {kAlone}, {"c-1", "c-1", myself()}));
@@ -105,12 +105,12 @@ class GiveRails : public NetnsTest {
     warnings_ = rails.take_warnings();
     return done;
   }
-  // And all that was changed meanwhile is as before: nothing is to be said.
+  // Expects that everything is restored without a warning.
   void expect_taken_back() {
     ASSERT_OK(take_back());
     EXPECT_EQ(warnings_, Strings());
   }
-  // The first warning of giving so many begins with this text.
+  // Expects that the first warning of adding these rails begins with this text.
   void expect_warning(unsigned rails, const std::string& text) {
     const auto given = must(give(rails));
     ASSERT_FALSE(given.warnings.empty());
@@ -121,7 +121,7 @@ class GiveRails : public NetnsTest {
     route_ = open_route();
     pod_netns_.reset();
   }
-  // As a process of the pod_.
+  // Runs the function as a process of the pod.
   void do_inside(const std::function<void()>& what) {
     const UniqueFd home = own_netns();
     ASSERT_EQ(::setns(pod_netns_.get(), CLONE_NEWNET), 0);
@@ -160,13 +160,13 @@ class GiveRails : public NetnsTest {
 };
 class ReturnRails : public GiveRails {};
 
-TEST_F(GiveRails, NetdevsMoveInWithAnAddressAndComeBack) {
+TEST_F(GiveRails, MovesNetdevsWithAddressAndRestoresThem) {
   for (const unsigned rails : {1U, 1U, 2U}) {
-    ASSERT_OK(give(rails)) << "what the grant has is left as it is";
+    ASSERT_OK(give(rails)) << "existing rails are not changed";
     EXPECT_EQ(names(pod_), rails == 1 ? "net1" : "net1 net2");
   }
   EXPECT_EQ(state(), "node: ; pod: net1 net2; record, 2 addresses");
-  for (int time = 0; time < 2; ++time) {  // nothing is there the second time
+  for (int time = 0; time < 2; ++time) {  // the second call finds nothing to restore
     ASSERT_OK(take_back());
     EXPECT_EQ(state(), kHome);
   }
@@ -178,10 +178,10 @@ TEST_F(GiveRails, WarnsOfRailWithoutAddress) {
   expect_warning(2, "no address for net1 (mlx5_0): ");
 }
 
-TEST_F(GiveRails, WritesRecordFromWhichAFailureHalfWayIsUndone) {
+TEST_F(GiveRails, WritesRecordBeforeTheFirstAllocation) {
   config_.networks["lab"].ranges[0].to = config_.networks["lab"].ranges[0].from;
   ASSERT_FALSE(give(2)) << "one address for two rails";
-  EXPECT_TRUE(has_record()) << "written before anything was taken";
+  EXPECT_TRUE(has_record()) << "written before the first allocation";
   ASSERT_OK(take_back());
   EXPECT_EQ(state(), kHome);
 }
@@ -210,7 +210,7 @@ TEST_F(ReturnRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {
   EXPECT_EQ(addresses(), 0U);
 }
 
-// What a tenant can do with `ip`: each is a request of its own.
+// Changes that a container can make with `ip`, each by its own request.
 void set_alias(Netlink& route, int ifindex, std::string_view alias) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(IFLA_IFALIAS, alias);
@@ -237,7 +237,7 @@ void set_number(Netlink& route, int ifindex, int attribute, std::uint32_t value)
   ASSERT_OK(route.change(request.take(), "set number"));
 }
 
-// A program that passes everything. -1: none can be loaded here.
+// Loads a program that passes all packets. -1: the kernel does not permit it.
 int load_program(bpf_prog_type type) {
   constexpr std::uint8_t kMove = BPF_ALU64 | BPF_MOV | BPF_K;
   constexpr std::uint8_t kExit = BPF_JMP | BPF_EXIT;
@@ -261,7 +261,7 @@ void attach_xdp(Netlink& route, int ifindex, std::uint32_t flags) {
   ASSERT_OK(route.change(request.take(), "attach XDP program"));
 }
 
-// With another one ARP is heard by nobody.
+// With another broadcast address no host receives ARP requests.
 void set_broadcast(Netlink& route, int ifindex) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(IFLA_BROADCAST, MacAddress{0xff, 0xff, 0xff, 0xff, 0xff, 0xfe});
@@ -280,7 +280,7 @@ void mistreat(Netlink& route, int ifindex) {
   attach_xdp(route, ifindex, XDP_FLAGS_SKB_MODE);
 }
 
-TEST_F(ReturnRails, WhatTheTenantSetIsUndone) {
+TEST_F(ReturnRails, RestoresSettingsThatTheContainerChanged) {
   const int rail = node_index();
   set_alias(node_, rail, "rack 7");
   change_name(node_, RTM_NEWLINKPROP, rail, "enp1");
@@ -292,7 +292,7 @@ TEST_F(ReturnRails, WhatTheTenantSetIsUndone) {
   EXPECT_EQ(node_settings(), before);
 }
 
-// Of a netdev of the process's network namespace.
+// Opens the directory of a netdev in the network namespace of the process.
 fabric::sysfs::Directory netdev_directory(Netlink& route, const char* name) {
   const auto link = find_link(route, name);
   const auto sysfs = open_sysfs(SysfsAccess::kWrite);
@@ -313,7 +313,7 @@ void bring_up(Netlink& route, const char* name) {
   ASSERT_OK(change_link(route, ifindex_of(route, name), {.up = true}));
 }
 
-// veth has NAPI instances while this is on and both ends are up; `threaded` wants them.
+// Switches on GRO: veth has NAPI instances while it is on and both ends are up, and `threaded` needs them.
 void turn_gro_on(const char* name) {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ethtool_value on{ETHTOOL_SGRO, 1};
@@ -323,7 +323,7 @@ void turn_gro_on(const char* name) {
   ASSERT_EQ(::ioctl(socket.get(), SIOCETHTOOL, &request), 0);
 }
 
-// A setting that this kernel lacks stays empty.
+// Returns the values; a setting that this kernel does not have stays empty.
 SysfsSettings all_set_to(const SysfsSettings& values, const SysfsSettings& there) {
   SysfsSettings set = values;
   for (std::size_t i = 0; i < set.size(); ++i)
@@ -331,7 +331,7 @@ SysfsSettings all_set_to(const SysfsSettings& values, const SysfsSettings& there
   return set;
 }
 
-TEST_F(ReturnRails, SysfsSettingsOfTheTenantAreRestored) {
+TEST_F(ReturnRails, RestoresSysfsSettingsThatTheContainerChanged) {
   turn_gro_on("rail0");
   bring_up(node_, "peer0");
   for (const bool is_up : {false, true}) {
@@ -359,7 +359,7 @@ NetdevFeatures features_of(Ethtool& ethtool, int ifindex) {
   return features && *features ? **features : NetdevFeatures();
 }
 
-// Everything that can be turned on and off; what depends on another is not turned on.
+// Inverts all features that can be changed. The kernel does not switch on a feature that depends on another one.
 void turn_features(int ifindex) {
   Ethtool ethtool;
   NetdevFeatures other = features_of(ethtool, ifindex);
@@ -368,12 +368,12 @@ void turn_features(int ifindex) {
   static_cast<void>(ethtool.put_back(ifindex, "net1", other));
 }
 
-TEST_F(ReturnRails, FeaturesThatTheTenantTurnedAreTurnedBack) {
+TEST_F(ReturnRails, RestoresFeaturesThatTheContainerChanged) {
   Ethtool ethtool;
   const int rail = node_index();
   NetdevFeatures before = features_of(ethtool, rail);
-  if (before.changeable.empty()) GTEST_SKIP() << "this kernel does not say a netdev's features";
-  before.wanted[0] &= ~(before.changeable[0] & 1U);  // scatter-gather: another than the driver's choice
+  if (before.changeable.empty()) GTEST_SKIP() << "this kernel does not report the features of a netdev";
+  before.wanted[0] &= ~(before.changeable[0] & 1U);  // scatter-gather off, against the driver's default
   ASSERT_OK(ethtool.put_back(rail, "rail0", before));
   before = features_of(ethtool, rail);
   ASSERT_OK(give(1));
@@ -387,9 +387,9 @@ TEST_F(ReturnRails, FeaturesThatTheTenantTurnedAreTurnedBack) {
   EXPECT_EQ(features_of(ethtool, node_index()), before);
 }
 
-// Nothing is known then, and only a refusal is said: a kernel without ethtool netlink is no error. In a child, whose
-// calls are denied from then on.
-TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeAskedFor) {
+// Only a refusal is a warning; a kernel without ethtool netlink is none. Runs in a child, because a denied system call
+// stays denied.
+TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeRead) {
   const struct {
     int call;
     int code;
@@ -399,10 +399,10 @@ TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeAskedFor) {
   } cases[] = {
       {SYS_socket, EPROTONOSUPPORT, 2, NETLINK_GENERIC, nullptr},
       {SYS_socket, EACCES, 2, NETLINK_GENERIC,
-       "cannot open a netlink socket (protocol 16): Permission denied: what a container changes of the features of "
-       "`rail0` stays"},
+       "cannot open a netlink socket (protocol 16): Permission denied: features of `rail0` will not be restored"},
       {SYS_bpf, EPERM, 0, BPF_PROG_QUERY,
-       "cannot ask for the tcx programs of `rail0`: Operation not permitted: those that a container attaches stay"}};
+       "cannot read the tcx programs of `rail0`: Operation not permitted: tcx programs of containers will not be "
+       "detached"}};
   for (const auto& row : cases) {
     SCOPED_TRACE(testing::Message() << row.call << " " << row.code);
     const auto give_and_take_back = [&] {
@@ -426,7 +426,7 @@ TEST_F(ReturnRails, DetachesXdpProgramOfTheDriversMode) {
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
 }
 
-TEST_F(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
+TEST_F(ReturnRails, KeepsNodesXdpProgramAndWarnsOfItsLoss) {
   if (!UniqueFd(load_program(BPF_PROG_TYPE_XDP)).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
   attach_xdp(node_, node_index(), XDP_FLAGS_SKB_MODE);
   const auto before = node_settings().xdp;
@@ -438,10 +438,10 @@ TEST_F(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
   attach_xdp(pod_, pod_index(), XDP_FLAGS_SKB_MODE);
   ASSERT_OK(take_back());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
-  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without the xdpgeneric program that it had: attach it again"});
+  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its xdpgeneric program; remedy: attach it again"});
 }
 
-// A link of bpf(2), which outlives who made it as long as somebody has it open or it is pinned. Empty: not here.
+// Attaches a program by a BPF link, which outlives its process while it is open or pinned. Empty: not possible.
 UniqueFd link_program(const UniqueFd& program, int ifindex, std::uint32_t type) {
   std::array<std::uint64_t, 32> attr{};
   const std::uint32_t create[] = {static_cast<std::uint32_t>(program.get()), static_cast<std::uint32_t>(ifindex), type};
@@ -449,7 +449,7 @@ UniqueFd link_program(const UniqueFd& program, int ifindex, std::uint32_t type) 
   return UniqueFd(static_cast<int>(::syscall(SYS_bpf, BPF_LINK_CREATE, attr.data(), sizeof attr)));
 }
 
-// In the pod_, where the netdev is.
+// Attaches the link in the pod's namespace, which has the netdev.
 void GiveRails::expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
   ASSERT_OK(give(1));
   const int ifindex = pod_index();
@@ -469,12 +469,12 @@ TEST_F(ReturnRails, DetachesXdpProgramThatALinkHolds) {
   expect_link_is_detached(BPF_XDP, BPF_PROG_TYPE_XDP);
 }
 
-TEST_F(ReturnRails, ATcxProgramIsDetached) {
+TEST_F(ReturnRails, DetachesTcxProgram) {
   expect_link_is_detached(kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
 }
 
 // The same program on a netdev of the same index in a namespace that stays.
-TEST_F(ReturnRails, AnXdpProgramWithADecoyIsDetached) {
+TEST_F(ReturnRails, DetachesXdpProgramIfAnotherNamespaceHasTheSame) {
   ASSERT_OK(give(1));
   const int ifindex = pod_index();
   UniqueFd elsewhere;
@@ -494,8 +494,8 @@ TEST_F(ReturnRails, AnXdpProgramWithADecoyIsDetached) {
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
 }
 
-// A program of the driver's mode at a veth's peer bounds the MTU, as drivers do.
-TEST_F(ReturnRails, AnMtuThatIsRefusedKeepsNothingElse) {
+// A driver-mode program on the peer of a veth limits the MTU, as drivers do.
+TEST_F(ReturnRails, RestoresOtherSettingsIfTheMtuIsRefused) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(change_link(node_, node_index(), {.mtu = 9000}));
   const LinkSettings before = node_settings();
@@ -505,29 +505,29 @@ TEST_F(ReturnRails, AnMtuThatIsRefusedKeepsNothingElse) {
   set_flags(pod_, ifindex, IFF_PROMISC);
   set_alias(pod_, ifindex, "owned");
   attach_xdp(node_, peer, XDP_FLAGS_DRV_MODE);
-  EXPECT_FALSE(take_back()) << "the MTU is not what it was";
+  EXPECT_FALSE(take_back()) << "the MTU cannot be restored";
   EXPECT_TRUE(has_record());
   EXPECT_EQ(node_settings(), before);
   ASSERT_OK(delete_link(node_, peer));
 }
 
-TEST_F(ReturnRails, ATcxProgramOfTheNodesOwnStaysAndIsSaid) {
+TEST_F(ReturnRails, KeepsNodesTcxProgramAndWarnsOfIt) {
   UniqueFd link = link_program(UniqueFd(load_program(BPF_PROG_TYPE_SCHED_CLS)), node_index(), kTcxIngress);
   ASSERT_TRUE(link.ok()) << std::strerror(errno);
   const auto before = tcx_of_node();
   ASSERT_EQ(before.size(), 1U);
   expect_warning(1,
-                 "`rail0` takes 1 of the node's tcx programs along, and whoever gets it can detach them; `bpftool net "
-                 "show dev rail0`");
+                 "`rail0` moves with 1 of the node's tcx programs, which its container can detach; remedy: list them "
+                 "with `bpftool net show dev rail0`");
   expect_taken_back();
   EXPECT_EQ(tcx_of_node(), before);
   ASSERT_OK(give(1));
   link.reset();
   ASSERT_OK(take_back());
-  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without tcx programs that it had: attach them again"});
+  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its tcx programs; remedy: attach them again"});
 }
 
-TEST_F(GiveRails, ANetdevWithAQdiscOfItsOwnIsWarnedOf) {
+TEST_F(GiveRails, WarnsOfLostQdisc) {
   tcmsg header{};
   header.tcm_ifindex = node_index();
   header.tcm_parent = TC_H_ROOT;
@@ -543,10 +543,10 @@ TEST_F(GiveRails, ANetdevWithAQdiscOfItsOwnIsWarnedOf) {
   ASSERT_OK(node_.change(request.take(), "make qdisc"));
   expect_warning(1, "`rail0` loses its qdisc `htb`");
   ASSERT_OK(take_back());
-  EXPECT_NE((*find_link(node_, "rail0"))->qdisc, "htb") << "the kernel kept it: there is nothing to warn of";
+  EXPECT_NE((*find_link(node_, "rail0"))->qdisc, "htb") << "the kernel kept it, so that the warning is wrong";
 }
 
-// The kernel refuses to move a netdev while one of its names is taken where it goes.
+// The kernel refuses to move a netdev while one of its names is taken in the target namespace.
 TEST_F(ReturnRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
   for (const char* name : {"rail1", "rail0"}) {
     ASSERT_OK(give(1));
@@ -557,11 +557,11 @@ TEST_F(ReturnRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
   }
 }
 
-TEST_F(ReturnRails, ANetdevWhoseNameIsTakenOnTheNodeComesHomeAllTheSame) {
+TEST_F(ReturnRails, ReturnsNetdevIfItsNameIsTakenOnTheNode) {
   ASSERT_OK(give(1));
   change_name(node_, RTM_NEWLINKPROP, ifindex_of(node_, "rail1"), "rail0");
   ASSERT_OK(change_link(pod_, pod_index(), {.name = "rail1"}));
-  EXPECT_FALSE(take_back()) << "its name is another netdev's";
+  EXPECT_FALSE(take_back()) << "another netdev has its name";
   EXPECT_EQ(names(pod_), "");
   EXPECT_TRUE(has_record());
   change_name(node_, RTM_DELLINKPROP, ifindex_of(node_, "rail1"), "rail0");
@@ -569,7 +569,7 @@ TEST_F(ReturnRails, ANetdevWhoseNameIsTakenOnTheNodeComesHomeAllTheSame) {
   EXPECT_EQ(names(node_), "rail0 rail1");
 }
 
-// An equal of this netdev in all that can be chosen: kind, MAC, index and name.
+// Makes a netdev with the same kind, MAC address, index and name as `of`.
 void make_decoy(Netlink& route, const Link& of, const char* name) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link_header(of.ifindex));
   request.put(IFLA_IFNAME, std::string_view(name));
@@ -580,7 +580,7 @@ void make_decoy(Netlink& route, const Link& of, const char* name) {
   ASSERT_OK(route.change(request.take(), "make veth"));
 }
 
-TEST_F(ReturnRails, ADecoyStaysAndTheNetdevThatWasGivenComesHome) {
+TEST_F(ReturnRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(give(1));
   const Link given = **find_link(pod_, "net1");
@@ -597,7 +597,7 @@ TEST_F(ReturnRails, ADecoyStaysAndTheNetdevThatWasGivenComesHome) {
   EXPECT_EQ((*home)->mac, given.mac);
 }
 
-TEST_F(ReturnRails, ADecoyOfANetdevThatWasDeletedStays) {
+TEST_F(ReturnRails, KeepsImitationOfADeletedNetdev) {
   ASSERT_OK(give(1));
   const Link given = **find_link(pod_, "net1");
   ASSERT_OK(delete_link(pod_, given.ifindex));
@@ -610,8 +610,8 @@ TEST_F(ReturnRails, ADecoyOfANetdevThatWasDeletedStays) {
   EXPECT_FALSE(has_record());
 }
 
-// A look that fails proves nothing: the rails may still be in there.
-TEST_F(ReturnRails, HoldsWhatCannotBeLookedAt) {
+// A failed lookup proves nothing: the rails can still be in the namespace.
+TEST_F(ReturnRails, KeepsGrantIfALookupFails) {
   const struct {
     const char* name;
     int call;
@@ -619,8 +619,8 @@ TEST_F(ReturnRails, HoldsWhatCannotBeLookedAt) {
     unsigned argument;
     std::uint32_t value;
   } cases[] = {{"a namespace that cannot be entered", SYS_setns, ENOMEM, 1, CLONE_NEWNET},
-               {"a netdev that cannot be told from a decoy", SYS_fsopen, EPERM, 1, FSOPEN_CLOEXEC},
-               {"RDMA devices that cannot be asked about", SYS_socket, ENOMEM, 2, NETLINK_RDMA}};
+               {"a netdev that cannot be identified", SYS_fsopen, EPERM, 1, FSOPEN_CLOEXEC},
+               {"RDMA devices that cannot be read", SYS_socket, ENOMEM, 2, NETLINK_RDMA}};
   for (const auto& row : cases) {
     SCOPED_TRACE(row.name);
     ASSERT_OK(book());
@@ -638,7 +638,7 @@ TEST_F(ReturnRails, HoldsWhatCannotBeLookedAt) {
   }
 }
 
-TEST_F(ReturnRails, ARecordThatCannotBeSeenIsHeld) {
+TEST_F(ReturnRails, KeepsGrantIfTheRecordCannotBeRead) {
   ASSERT_OK(book());
   ASSERT_OK(give(1));
   const std::string records = path_ + "/network";

@@ -45,7 +45,7 @@ constexpr unsigned rdma_type(unsigned command) {
   return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command);
 }
 
-// A byte of flags, three of the queue pair's number, a GID.
+// One byte of flags, three bytes of the queue pair's number, a GID.
 HardwareAddress address_of(const IbLink& link) {
   HardwareAddress address{0, 0, 0, 0, 0xfe, 0x80};
   for (unsigned i = 0; i < 3; ++i)
@@ -55,7 +55,7 @@ HardwareAddress address_of(const IbLink& link) {
   return address;
 }
 
-// A missing one is zeros.
+// A missing attribute reads as zero.
 template <typename T>
 T value_of(const Attributes& attributes, unsigned type) {
   const Bytes bytes = attributes.get(type);
@@ -184,9 +184,9 @@ void InfinibandNode::make_netdev_anew(int function, std::string& line) {
   line += fmt::format("; ib{} begins ({})", number, shown(netns));
 }
 
-// rdma_dev_exit_net() of drivers/infiniband/core/device.c comes first: it was registered after
-// default_device_exit_batch() of net/core/dev.c, which sends home what is hardware or says netns_refund
-// (ipoib_link_ops), as dev%d when its name is taken.
+// rdma_dev_exit_net() of drivers/infiniband/core/device.c runs first, because it was registered after
+// default_device_exit_batch() of net/core/dev.c. The latter moves hardware and netdevs with netns_refund
+// (ipoib_link_ops) to the initial namespace, as dev%d if the name is taken.
 void InfinibandNode::end_container() {
   for (std::size_t i = 0; i < state_->functions.size(); ++i) {
     if (state_->functions.at(i).netns != kContainerNetns) continue;
@@ -203,7 +203,7 @@ void InfinibandNode::end_container() {
 }
 
 // rtnl_fill_ifinfo(). A child has a parent by IFLA_LINK (ipoib_get_iflink()), no get_link_net() and so no
-// IFLA_LINK_NETNSID, and no device of the bus: only ipoib_parent_init() says SET_NETDEV_DEV(). rtnl_fill_vfinfo():
+// IFLA_LINK_NETNSID, and no device of the bus: only ipoib_parent_init() calls SET_NETDEV_DEV(). rtnl_fill_vfinfo():
 // GUIDs from ipoib_get_vf_guid(), and the MAC of a VF is the physical function's own hardware address
 // (ipoib_get_vf_config()).
 NetlinkMessage InfinibandNode::show_link(const IbLink& link, bool with_vfs) const {
@@ -257,8 +257,8 @@ NodeReply InfinibandNode::get_link(const NodeRequest& request) const {
   return reply;
 }
 
-// __dev_change_net_namespace() of net/core/dev.c: the name gives way to the wanted one only if it is taken there; what
-// moves is down then.
+// __dev_change_net_namespace() of net/core/dev.c: the kernel uses the requested name only if the old name is taken
+// there. The netdev is down afterwards.
 int InfinibandNode::move_link(IbLink& link, int netns, const std::string& name, std::string& line) {
   if (link.netns == netns) return 0;
   if (is_taken(netns, link.name.data())) {
@@ -271,7 +271,7 @@ int InfinibandNode::move_link(IbLink& link, int netns, const std::string& name, 
   return 0;
 }
 
-// do_setlink(), what comes after the move. ipoib_set_mac() with ipoib_check_lladdr(), which a VF lacks
+// The part of do_setlink() after the move. ipoib_set_mac() with ipoib_check_lladdr(), which a VF does not have
 // (ipoib_netdev_ops_vf).
 int InfinibandNode::change_link(IbLink& link, const Attributes& wanted, std::string& line) {
   if (const Bytes address = wanted.get(IFLA_ADDRESS); !address.empty()) {
@@ -310,7 +310,7 @@ void InfinibandNode::set_vf_guids(const Attributes& info, std::string& line) {
   }
 }
 
-// do_setlink(): a message is no transaction, what was done before a refusal stays.
+// do_setlink(): a message is no transaction. Changes before a refusal stay.
 NodeReply InfinibandNode::set_link(const NodeRequest& request) {
   const auto header = *request.message.header<ifinfomsg>();
   const Attributes wanted = link_attributes(request);
@@ -335,7 +335,7 @@ NodeReply InfinibandNode::set_link(const NodeRequest& request) {
 }
 
 // rtnl_newlink(), ipoib_new_child_link() (ipoib_netlink.c), __ipoib_vlan_add() (ipoib_vlan.c), ipoib_child_init(). The
-// MTU of the request is lost in ipoib_ndo_init(), which also makes the pkey a full member's.
+// MTU of the request is overwritten in ipoib_ndo_init(), which also sets the full-member bit of the pkey.
 NodeReply InfinibandNode::new_link(const NodeRequest& request) {
   const Attributes wanted = link_attributes(request);
   const Attributes info(wanted.get(IFLA_LINKINFO));
@@ -386,7 +386,7 @@ NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
   if (found == state_->functions.end()) return {ENODEV};
   IbFunction& function = *found;
   const auto number = static_cast<std::size_t>(found - state_->functions.begin());
-  // ib_device_get_by_index(): of the socket's namespace.
+  // ib_device_get_by_index() finds devices of the socket's namespace.
   if (!state_->is_shared && function.netns != request.socket_netns) return {ENODEV};
   if (const auto name = wanted.text(RDMA_NLDEV_ATTR_DEV_NAME)) {
     const std::string before = function.name.data();
@@ -397,7 +397,7 @@ NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
   const int target = netns_of(value_of<int>(wanted, RDMA_NLDEV_NET_NS_FD));
   if (state_->is_shared) return {EOPNOTSUPP};
   if (state_->rdma_move_refusal != 0) return {state_->rdma_move_refusal};
-  // The namespace of the process, not of its socket.
+  // The kernel compares with the namespace of the process, not of its socket.
   if (function.netns != request.process_netns) return {ENODEV};
   std::string line = fmt::format("{}: {} -> {}", shown(function.netns), function.name.data(), shown(target));
   function.netns = target;
@@ -406,7 +406,7 @@ NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
   return {};
 }
 
-// nldev_dellink(): the device itself stays, because rails only ask for the removal.
+// nldev_dellink(): the device itself stays in the model, because the tests only check the request.
 NodeReply InfinibandNode::delete_rdma(const NodeRequest& request) {
   const auto index = request.message.attributes(0).u32(RDMA_NLDEV_ATTR_DEV_INDEX).value();
   for (const IbFunction& function : state_->functions)
@@ -444,25 +444,23 @@ NodeReply InfinibandNode::answer(const NodeRequest& request) {
   return {EIO};
 }
 
-// The program's own netlink sockets end in the model: what is sent on one goes to it, and what it says is read from it.
-// socket(2), setns(2) and libnl's nl_socket_set_fd(), nl_send_auto() and nl_recv() of the program end here (linker
-// option
-// --wrap).
+// The program's netlink sockets are connected to the model: the program's calls of socket(2), setns(2) and libnl's
+// nl_socket_set_fd(), nl_send_auto() and nl_recv() end here (linker option --wrap).
 namespace {
 
 struct ScriptedSocket {
   int protocol = 0;
   int netns = 0;
-  std::vector<std::uint8_t> answer = {};  // to the last request, all of its messages
+  std::vector<std::uint8_t> answer = {};  // all messages that answer the last request
 };
 
-// Of this process: a forked child has a copy.
+// The sockets of this process; a forked child has a copy.
 int process_netns = 0;
 std::map<int, ScriptedSocket> sockets;
 std::map<int, int> netns_of_fd;
 
 int open_scripted(int protocol, int netns) {
-  // A real one: libnl asks for its address.
+  // A real socket, because libnl reads its address.
   const int fd = __real_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
   if (fd >= 0) sockets[fd] = {protocol, netns};
   return fd;
@@ -543,7 +541,7 @@ int __wrap_nl_send_auto(nl_sock* socket, nl_msg* message) {
 int __wrap_nl_recv(nl_sock* socket, sockaddr_nl* sender, unsigned char** buffer, ucred**) {
   const auto answer = std::exchange(test_support::scripted(socket).answer, {});
   *sender = {};                                                       // number 0: the kernel
-  *buffer = static_cast<unsigned char*>(std::malloc(answer.size()));  // NOLINT(*-no-malloc): whoever receives frees it
+  *buffer = static_cast<unsigned char*>(std::malloc(answer.size()));  // NOLINT(*-no-malloc): the caller frees it
   std::memcpy(*buffer, answer.data(), answer.size());
   return static_cast<int>(answer.size());
 }

@@ -1,9 +1,9 @@
 // Rails on InfiniBand, step by step: a VF with GUIDs that moves, an ipoib child that is made on the node and then
-// moved. By a model of the kernel that was written from headers and source (infiniband_node.hpp), never run on
-// InfiniBand hardware: what these tests show is which requests the program makes, in which order, and that it undoes
-// them from any point.
+// moved. The kernel is a model that was written from headers and source (infiniband_node.hpp) and never run on
+// InfiniBand hardware. These tests show which requests the program makes, in which order, and that it undoes them from
+// any point.
 //
-// Macvlan and ipvlan on IPoIB are refused when rails are planned: PlanRails.RefusesWhatItsNetworkCannotGive.
+// Macvlan and ipvlan on IPoIB are refused when rails are planned: PlanRails.RefusesRailsThatTheNetworkCannotProvide.
 #include <gtest/gtest.h>
 #include <linux/netlink.h>
 #include <unistd.h>
@@ -27,9 +27,9 @@ using Strings = std::vector<std::string>;
 using Steps = Strings;
 
 constexpr std::uint32_t kGroup = 0x40000007;
-constexpr std::uint64_t kNodeGuid = 0x0011223344550001;  // what the container's VF gets
+constexpr std::uint64_t kNodeGuid = 0x0011223344550001;  // of the container's VF
 constexpr std::uint64_t kPortGuid = 0x0011223344550002;
-constexpr std::uint64_t kOwnPortGuid = 0x0002c90000bb0004;  // what it has on the node
+constexpr std::uint64_t kOwnPortGuid = 0x0002c90000bb0004;  // of the same VF on the node
 
 Netlink open_scripted(int protocol, int netns) {
   auto socket = Netlink::adopt(InfinibandNode::open_socket(protocol, netns), protocol);
@@ -47,7 +47,7 @@ NetworkNamespace open_container() {
           open_scripted(NETLINK_RDMA, kContainerNetns), fabric::UniqueFd(), fabric::UniqueFd()};
 }
 
-// Described as the node is now.
+// Returns a record of the node's present state.
 RailRecord described(const Rail& rail, const fabric::Hca* hca = nullptr, const std::string& sys = "/nowhere") {
   NodeSockets node = open_node();
   Strings warnings;
@@ -99,12 +99,12 @@ Result<int> place(const RailRecord& rail, std::uint32_t group = kGroup) {
 
 enum class Namespace { kAlive, kGone };
 
-// mlx5_N with its netdev, which need not be its own.
+// Returns the rail of an HCA and a netdev, which can belong to another HCA.
 RailRecord function_rail(const char* hca = "mlx5_4", const char* netdev = "ibp0v3") {
   return described(moving(hca, netdev));
 }
 
-// Without waiting; so many warnings.
+// Restores the rail without waiting. warned: the expected number of warnings.
 Result<void> put_back(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
   NodeSockets node = open_node();
   NetworkNamespace inside = open_container();
@@ -118,7 +118,7 @@ struct Scene {
   InfinibandNode kernel;
   std::string start = kernel.picture();
 
-  // As if the process were killed before its change number count + 1.
+  // Runs the function as if the process were killed before its change number count + 1.
   void kill_after(int count, const std::function<void()>& function) {
     kernel.take_steps();
     kernel.state().most_changes = count;
@@ -138,7 +138,7 @@ struct Scene {
 const Steps kVfIn = {"node: ibp0: VF 3 node GUID 0x0011223344550001", "node: ibp0: VF 3 port GUID 0x0011223344550002",
                      "node: mlx5_4 -> container; ibp0v3 ends; ib0 begins (node)", "node: ib0 -> container as net1"};
 
-// GUIDs before the RDMA device: the netdev that is made anew on the node then has the right one.
+// GUIDs before the RDMA device, so that the netdev that the kernel makes on the node has the right one.
 const Steps kVfOut = {"container: net1 -> node as ibp0v3",
                       "node: ibp0: VF 3 node GUID 0x0002c90000aa0004",
                       "node: ibp0: VF 3 port GUID 0x0002c90000bb0004",
@@ -147,7 +147,7 @@ const Steps kVfOut = {"container: net1 -> node as ibp0v3",
                       "node: ibp0v3, mtu 2044",
                       "node: ibp0v3, up"};
 
-TEST(Infiniband, AVfMovesInAndComesBack) {
+TEST(Infiniband, MovesVfInAndRestoresIt) {
   Scene scene;
   InfinibandNode& kernel = scene.kernel;
   const RailRecord rail = vf_rail();
@@ -158,7 +158,7 @@ TEST(Infiniband, AVfMovesInAndComesBack) {
   EXPECT_EQ(rail.host.vf, 3U);
   EXPECT_EQ(rail.host.vf_attributes.node_guid, 0x0002c90000aa0004U);
   EXPECT_EQ(rail.host.vf_attributes.port_guid, kOwnPortGuid);
-  EXPECT_EQ(kernel.take_steps(), Steps()) << "describing changes nothing";
+  EXPECT_EQ(kernel.take_steps(), Steps()) << "reading the state changes nothing";
   const int ifindex = must(place(rail));
   EXPECT_EQ(kernel.take_steps(), kVfIn);
   auto& link = kernel.link(kContainerNetns, "net1");
@@ -172,8 +172,8 @@ TEST(Infiniband, AVfMovesInAndComesBack) {
   EXPECT_EQ(kernel.take_steps(), Steps()) << "once is enough";
 }
 
-// RDMA/ipoib: Use parent rdma device net namespace (Linux 6.16, and stable kernels that took it).
-TEST(Infiniband, ANetdevMayBeMadeWhereItsRdmaDeviceIs) {
+// Commit "RDMA/ipoib: Use parent rdma device net namespace" (Linux 6.16, and stable kernels that have it).
+TEST(Infiniband, MovesVfIfTheKernelMakesTheNetdevInside) {
   Scene scene;
   scene.kernel.state().netdev_follows = true;
   const RailRecord rail = vf_rail();
@@ -185,8 +185,8 @@ TEST(Infiniband, ANetdevMayBeMadeWhereItsRdmaDeviceIs) {
   EXPECT_EQ(scene.kernel.take_steps(), kVfOut);
 }
 
-// Without GUIDs of its own nothing is said to the physical function; a PF has none.
-TEST(Infiniband, ANetdevWithoutVfAttributes) {
+// Without GUIDs in the network the program sends no request to the physical function. A PF has no GUIDs to set.
+TEST(Infiniband, SetsNoGuidsWithoutVfAttributes) {
   Scene scene;
   const RailRecord rail = function_rail();
   EXPECT_OK(place(rail));
@@ -195,8 +195,8 @@ TEST(Infiniband, ANetdevWithoutVfAttributes) {
   EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfOut[0], kVfOut[3], kVfOut[4], kVfOut[5], kVfOut[6]}));
 }
 
-// Of a physical function's hardware address that somebody had set, the GUID alone can be set again.
-TEST(Infiniband, AnAddressThatWasSetIsSetAgain) {
+// Only the GUID of a physical function's hardware address can be set again.
+TEST(Infiniband, RestoresGuidThatTheNodeHadSet) {
   Scene scene;
   scene.kernel.link(kNodeNetns, "ibp0").guid = 0x42;
   scene.start = scene.kernel.picture();
@@ -215,8 +215,8 @@ TEST(Infiniband, RestoresGuidsOfTheVfsOfAMovedPhysicalFunction) {
   scene.expect_undone(rail);
 }
 
-// SIGKILL before any change of the way in or of the way back; another process undoes the rest.
-TEST(Infiniband, AVfIsUndoneFromEveryPoint) {
+// SIGKILL before any change of the move or of its roll back. Another process restores the node.
+TEST(Infiniband, RestoresVfAfterAKillAtAnyChange) {
   for (const bool follows : {false, true}) {
     for (int count = 0; count <= static_cast<int>(kVfIn.size() + kVfOut.size()); ++count) {
       SCOPED_TRACE(testing::Message() << count << " changes, netdev follows: " << follows);
@@ -231,9 +231,9 @@ TEST(Infiniband, AVfIsUndoneFromEveryPoint) {
   }
 }
 
-// The kernel has brought the RDMA device back, and made its netdev, before anybody could restore the GUIDs. Nothing
-// that the program may do makes it anew: its hardware address has the container's GUID until the driver is bound again.
-TEST(Infiniband, AVfWhoseNamespaceHasEnded) {
+// The kernel moves the RDMA device to the node and makes its netdev before the program can restore the GUIDs. The
+// hardware address of the netdev then has the container's GUID until the driver is bound again.
+TEST(Infiniband, RestoresVfIfTheNamespaceHasEnded) {
   for (int count = 0; count <= static_cast<int>(kVfIn.size()); ++count) {
     SCOPED_TRACE(count);
     Scene scene;
@@ -248,8 +248,8 @@ TEST(Infiniband, AVfWhoseNamespaceHasEnded) {
   }
 }
 
-// The kernel takes its time: what comes home later would undo what is put right now.
-TEST(Infiniband, AVfWhoseNamespaceIsEnding) {
+// The kernel returns the hardware later, which would undo an earlier restoration.
+TEST(Infiniband, FailsWhileTheNamespaceIsEnding) {
   Scene scene;
   const RailRecord rail = vf_rail();
   scene.kill_placing(rail, 3);
@@ -258,8 +258,8 @@ TEST(Infiniband, AVfWhoseNamespaceIsEnding) {
   EXPECT_EQ(error_code(done), EAGAIN);
 }
 
-// `rdma dev set mlx5_4 name x`, by who has CAP_NET_ADMIN in the container.
-TEST(Infiniband, ADeviceThatItsContainerRenamedComesHomeAsItself) {
+// `rdma dev set mlx5_4 name x` by a container with CAP_NET_ADMIN.
+TEST(Infiniband, RestoresNameOfDeviceThatItsContainerRenamed) {
   for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
     Scene scene;
     const RailRecord rail = function_rail();
@@ -281,8 +281,8 @@ void swap_names(Scene& scene, std::size_t one, std::size_t other) {
   ASSERT_EQ(scene.kernel.rename_rdma(one, second), 0);
 }
 
-// Between the record and the move, by a container that shares the node's RDMA devices.
-TEST(Infiniband, DeviceOfTheRecordMovesUnderAnotherName) {
+// A container that shares the node's RDMA devices renames them between the record and the move.
+TEST(Infiniband, MovesDeviceOfTheRecordIfItWasRenamed) {
   Scene scene;
   const RailRecord rail = function_rail();
   swap_names(scene, 3, 4);
@@ -291,7 +291,7 @@ TEST(Infiniband, DeviceOfTheRecordMovesUnderAnotherName) {
   EXPECT_EQ(scene.kernel.state().functions.at(4).netns, kContainerNetns);
 }
 
-TEST(Infiniband, SoftwareDeviceOfTheRecordIsDeletedUnderAnotherName) {
+TEST(Infiniband, DeletesSoftwareDeviceOfTheRecordIfItWasRenamed) {
   Scene scene;
   Rail rail = moving("mlx5_4", "ibp0v3");
   rail.move_rdma = false;
@@ -308,7 +308,7 @@ TEST(Infiniband, SoftwareDeviceOfTheRecordIsDeletedUnderAnotherName) {
   ASSERT_FALSE(describe_host(node, rail, &hca, "/nowhere", warnings)) << "renamed between the inventory and the record";
 }
 
-TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {
+TEST(Infiniband, RestoresNamesOfTwoDevicesThatSwappedThem) {
   for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
     Scene scene;
     const RailRecord one = function_rail("mlx5_3", "ibp0v2");
@@ -323,8 +323,8 @@ TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {
   }
 }
 
-// Names are unique among all namespaces, and a third one is not looked into.
-TEST(Infiniband, ANameThatAnotherContainersDeviceHasIsHadLater) {
+// Names are unique among all namespaces. The program cannot rename a device in a third namespace.
+TEST(Infiniband, RestoresNameLaterIfAnotherContainersDeviceHasIt) {
   constexpr int kThirdNetns = 77;
   Scene scene;
   const RailRecord rail = function_rail();
@@ -333,14 +333,14 @@ TEST(Infiniband, ANameThatAnotherContainersDeviceHasIsHadLater) {
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
   scene.kernel.state().functions[3].netns = kThirdNetns;
   EXPECT_EQ(error_message(put_back(rail)),
-            "RDMA device `mlx5_4` came back as `x`: one that another container has is called `mlx5_4`");
+            "RDMA device `mlx5_4` came back as `x`: a device of another container has its name");
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_3"), 0);
   EXPECT_OK(put_back(rail));
   EXPECT_STREQ(scene.kernel.state().functions[4].name.data(), "mlx5_4");
 }
 
-// A driver that is bound anew registers another device, on the node, under a name that the kernel chooses.
-TEST(Infiniband, ADeviceThatWasRegisteredAnewIsKnownByItsNodeGuid) {
+// A driver that is bound again registers another device on the node, with a name that the kernel chooses.
+TEST(Infiniband, FindsDeviceWithNewIndexByItsNodeGuid) {
   Scene scene;
   const RailRecord rail = function_rail();
   EXPECT_OK(place(rail));
@@ -350,8 +350,8 @@ TEST(Infiniband, ADeviceThatWasRegisteredAnewIsKnownByItsNodeGuid) {
   scene.expect_undone(rail, Namespace::kGone);
 }
 
-// A node GUID that is of a MAC address can be any software device's, and one that another has, too, says nothing.
-TEST(Infiniband, AnotherDeviceOfTheNodeGuidIsNotTakenForIt) {
+// A node GUID identifies no device if it is made of a MAC address, or if another device has it too.
+TEST(Infiniband, DoesNotMistakeDeviceWithTheSameNodeGuid) {
   for (const std::uint64_t guid : {0x0002c9fffeaa0004U, 0x0002c90000aa0003U}) {
     Scene scene;
     scene.kernel.state().functions[4].node_guid = guid;
@@ -362,7 +362,7 @@ TEST(Infiniband, AnotherDeviceOfTheNodeGuidIsNotTakenForIt) {
   }
 }
 
-TEST(Infiniband, ADeviceWithoutAnIndexOnRecordIsFoundByItsName) {
+TEST(Infiniband, FindsDeviceWithoutRecordedIndexByItsName) {
   Scene scene;
   RailRecord rail = function_rail();
   rail.host.rdma.reset();
@@ -370,8 +370,8 @@ TEST(Infiniband, ADeviceWithoutAnIndexOnRecordIsFoundByItsName) {
   scene.expect_undone(rail);
 }
 
-// Its netdev is of Ethernet, which does not end when the device moves: it is settled though the device stays away.
-TEST(Infiniband, ANetdevWhoseRdmaDeviceStaysAwayIsPutRight) {
+// An Ethernet netdev does not end when the RDMA device moves: it is restored even if the device stays inside.
+TEST(Infiniband, RestoresNetdevIfTheRdmaDeviceStaysInside) {
   Scene scene;
   const RailRecord rail = function_rail("mlx5_4", "ibp0");
   scene.kernel.state().functions[4].netns = kContainerNetns;
@@ -381,12 +381,12 @@ TEST(Infiniband, ANetdevWhoseRdmaDeviceStaysAwayIsPutRight) {
   EXPECT_TRUE(scene.kernel.link(kNodeNetns, "ibp0").up);
 }
 
-TEST(Infiniband, ARefusedMoveLeavesTheNodeAsItWas) {
+TEST(Infiniband, RestoresNodeAfterARefusedMove) {
   for (const bool is_shared : {false, true}) {
     Scene scene;
     const RailRecord rail = vf_rail();
     scene.kernel.state().is_shared = is_shared;
-    scene.kernel.state().rdma_move_refusal = EBUSY;  // a driver's; a shared subsystem says EOPNOTSUPP before
+    scene.kernel.state().rdma_move_refusal = EBUSY;  // of a driver; a shared subsystem returns EOPNOTSUPP before
     const auto placed = place(rail);
     EXPECT_EQ(error_code(placed), is_shared ? EOPNOTSUPP : EBUSY);
     EXPECT_TRUE(has_text(error_hint(placed), is_shared ? "netns_mode=0" : "rdma resource show"));
@@ -397,7 +397,7 @@ TEST(Infiniband, ARefusedMoveLeavesTheNodeAsItWas) {
 }
 
 // The kernel moves before it renames.
-TEST(Infiniband, ANameThatIsTakenInside) {
+TEST(Infiniband, RestoresVfIfTheNameIsTakenInside) {
   for (const bool follows : {false, true}) {
     Scene scene;
     scene.kernel.state().netdev_follows = follows;
@@ -409,14 +409,14 @@ TEST(Infiniband, ANameThatIsTakenInside) {
   }
 }
 
-TEST(IpoibChild, ComesAndGoes) {
+TEST(IpoibChild, IsMadeAndRemoved) {
   Scene scene;
   InfinibandNode& kernel = scene.kernel;
   const RailRecord rail = child_rail();
   const auto ifindex = must(place(rail));
   EXPECT_EQ(kernel.take_steps(),
             (Steps{"node: ipoib child net1 of ibp0, pkey 0x8001", "node: net1 -> container, mtu 2044"}))
-      << "the MTU of the request that makes it is lost";
+      << "the kernel ignores the MTU of the first request";
   EXPECT_EQ(ifindex, kernel.link(kContainerNetns, "net1").ifindex);
   EXPECT_EQ(kernel.link(kContainerNetns, "net1").group, kGroup);
   scene.expect_undone(rail);
@@ -425,9 +425,9 @@ TEST(IpoibChild, ComesAndGoes) {
   EXPECT_EQ(kernel.take_steps(), Steps()) << "once is enough";
 }
 
-// With a netdev of its name on the node the child is made under another one, and comes back under yet another when its
-// namespace ends.
-TEST(IpoibChild, IsUndoneFromEveryPoint) {
+// If a netdev of the node has the child's name, the child has another name there, and a third one when it comes back
+// after its namespace ended.
+TEST(IpoibChild, IsRemovedAfterAKillAtAnyChange) {
   for (const bool is_name_taken : {false, true}) {
     for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
       for (const int count : {0, 1, 2}) {
@@ -446,8 +446,8 @@ TEST(IpoibChild, IsUndoneFromEveryPoint) {
   }
 }
 
-// Another container's, which is on the node only for the moment between being made and being moved.
-TEST(IpoibChild, OfAnotherContainerStays) {
+// The child of another container is on the node for a moment, between making and moving it.
+TEST(IpoibChild, IsKeptIfItBelongsToAnotherContainer) {
   Scene scene;
   const RailRecord rail = child_rail();
   scene.kill_after(1, [&] { static_cast<void>(place(rail, kGroup + 1)); });
@@ -456,7 +456,7 @@ TEST(IpoibChild, OfAnotherContainerStays) {
     scene.expect_undone(rail, netns);
 }
 
-TEST(IpoibChild, RefusalsLeaveTheNodeAsItWas) {
+TEST(IpoibChild, LeavesTheNodeUnchangedIfTheKernelRefuses) {
   Scene scene;
   scene.kernel.add_ethernet(kContainerNetns, "net1");
   scene.start = scene.kernel.picture();
@@ -466,7 +466,7 @@ TEST(IpoibChild, RefusalsLeaveTheNodeAsItWas) {
   scene.kernel.state().has_ipoib_module = false;
   const auto unknown = place(rail);
   EXPECT_EQ(error_message(unknown), "cannot make ipoib `net1` of `ibp0`: Operation not supported");
-  EXPECT_EQ(error_hint(unknown), "`modprobe ib_ipoib`: the kernel lacks it");
+  EXPECT_EQ(error_hint(unknown), "run `modprobe ib_ipoib`");
   EXPECT_EQ(scene.kernel.picture(), scene.start);
 }
 

@@ -1,5 +1,5 @@
-// CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
-// host-local and with plugins that misbehave.
+// CNI IPAM plugins: their input, their results, and the helper that runs them, with Debian's host-local and with
+// plugins that misbehave.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ std::string shown(const fabric::Result<IpamResult>& result) {
   return result ? shown(*result) : "error: " + result.error().message;
 }
 
-TEST(IpamResults, AreRead) {
+TEST(IpamResults, AreParsed) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"version 0.3.1",
        R"({"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.1.0.2/24","gateway":"10.1.0.1"}],"dns":{}})",
@@ -74,7 +74,7 @@ TEST(IpamResults, AreRead) {
     EXPECT_EQ(shown(parse_ipam_result(text)), expected) << name;
 }
 
-// plugin: as the tests have it, with its directory.
+// plugin: with its directory.
 IpamCall call(const std::string& plugin, Json ipam = {{"type", "test"}}, std::string container = "c1") {
   return {IpamCall::Command::kAdd,
           plugin.substr(plugin.rfind('/') + 1),
@@ -85,7 +85,7 @@ IpamCall call(const std::string& plugin, Json ipam = {{"type", "test"}}, std::st
           "net1"};
 }
 
-TEST(IpamConfig, HasWhatTheSpecificationAsksFor) {
+TEST(IpamConfig, HasMembersOfTheSpecification) {
   EXPECT_EQ(ipam_config(call("x", {{"type", "host-local"}, {"ranges", Json::array()}})),
             R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"host-local","ranges":[]}})");
 }
@@ -97,7 +97,7 @@ std::vector<IpamProgram> programs_of(const std::vector<IpamCall>& calls, const s
   return programs;
 }
 
-// Plugins are shell scripts: their start costs nothing that matters here.
+// The plugins are shell scripts.
 class Ipam : public testing::Test {
  protected:
   std::string script(const std::string& name, const std::string& body) const {
@@ -117,9 +117,9 @@ class Ipam : public testing::Test {
   std::string run_script(const std::string& body, int timeout_ms = 10000) {
     return run_one(call(script("plugin", body)), timeout_ms);
   }
-  // As a hook does it: the helper comes first.
+  // The helper starts first, as in a hook.
   IpamHelper helper_ = IpamHelper::start({}).value();
-  bool restarts_ = true;  // the helper, with what is called as its programs
+  bool restarts_ = true;  // start a new helper for each run, with the called plugins as its programs
   const TempDir temp_;
 };
 
@@ -143,7 +143,7 @@ class HostLocal : public Ipam {
   }
 };
 
-TEST_F(HostLocal, GivesEightAndTakesThemBack) {
+TEST_F(HostLocal, AllocatesAndReleasesEightAddresses) {
   std::set<std::string> addresses;
   for (const auto& result : run(calls(8, IpamCall::Command::kAdd))) {
     ASSERT_OK(result);
@@ -156,7 +156,7 @@ TEST_F(HostLocal, GivesEightAndTakesThemBack) {
   EXPECT_EQ(addresses.size(), 8U);
   for (const std::string& address : addresses)
     EXPECT_TRUE(fs::exists(temp_ / ("data/fabric/" + address))) << address;
-  for (int round = 0; round < 2; ++round) {  // what is gone already is success
+  for (int round = 0; round < 2; ++round) {  // the second release succeeds too
     for (const auto& result : run(calls(8, IpamCall::Command::kDel)))
       EXPECT_EQ(shown(result), "");
   }
@@ -164,7 +164,7 @@ TEST_F(HostLocal, GivesEightAndTakesThemBack) {
     EXPECT_FALSE(fs::exists(temp_ / ("data/fabric/" + address))) << address;
 }
 
-TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
+TEST_F(HostLocal, ContinuesAfterAnError) {
   const auto results = run(calls(3, IpamCall::Command::kAdd, "10.7.0.0/30"));
   ASSERT_EQ(results.size(), 3U);
   std::size_t failed = 0;
@@ -177,7 +177,7 @@ TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
   EXPECT_EQ(failed, 2U);
 }
 
-TEST_F(Ipam, SeesItsEnvironmentItsConfigurationAndNothingElse) {
+TEST_F(Ipam, PassesOnlyEnvironmentAndConfiguration) {
   setenv("SECRET", "1", 1);
   const std::string seen = temp_ / "seen";
   const auto result = run_script("{ env | sort; pwd; echo config:; cat; } > " + seen + R"(
@@ -190,7 +190,7 @@ echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
   EXPECT_TRUE(has_text(text, R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"test"}})"));
 }
 
-TEST(CniArgs, NameThePodAndNothingElse) {
+TEST(CniArgs, ContainOnlyThePodsIdentity) {
   using Pod = PodIdentity;
   const auto args = [](auto change) {
     Pod pod{"team-a", "main", false, "train-0", "8304765e-fd7e-4968-9144-c42c53be04f4", "3a6a58"};
@@ -218,7 +218,7 @@ TEST(CniArgs, NameThePodAndNothingElse) {
     EXPECT_FALSE(is_cni_args(bad)) << bad;
 }
 
-TEST_F(Ipam, HasTheArgumentsOfTheCall) {
+TEST_F(Ipam, PassesArgumentsOfTheCall) {
   IpamCall one = call(script("plugin", R"(echo "$CNI_ARGS" >&2; exit 1)"));
   EXPECT_EQ(run_one(one), kPluginFailed + "exit status 1") << "none";
   one.args = "IgnoreUnknown=1;K8S_POD_NAME=a";
@@ -227,7 +227,7 @@ TEST_F(Ipam, HasTheArgumentsOfTheCall) {
   EXPECT_TRUE(has_text(run_one(one), "is no CNI_ARGS of a pod"));
 }
 
-TEST_F(Ipam, TellsWhatAPluginSaid) {
+TEST_F(Ipam, ReportsErrorsOfPlugins) {
   EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"bad range","details":"x"}'; echo more >&2; exit 1)"),
             kPluginFailed + "bad range; x (CNI error 7); it wrote: more");
   EXPECT_EQ(run_script("echo oops >&2; exit 3"), kPluginFailed + "exit status 3; it wrote: oops");
@@ -236,7 +236,7 @@ TEST_F(Ipam, TellsWhatAPluginSaid) {
   EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"and yet 0"}')"), kPluginFailed + "and yet 0 (CNI error 7)");
   IpamCall del = call(script("plugin", "exit 4"));
   del.command = IpamCall::Command::kDel;
-  EXPECT_TRUE(has_text(run_one(del), "cannot give an address back for `net1` by IPAM plugin"));
+  EXPECT_TRUE(has_text(run_one(del), "cannot release an address for `net1` by IPAM plugin"));
 }
 
 TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
@@ -246,9 +246,9 @@ TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
   for (const char c : garbage)
     EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
   EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kPluginFailed + "it writes more than 1048576 bytes");
-  // Under the limit, and each byte becomes six on the way.
+  // Below the limit, while each byte becomes six between helper and hook.
   EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kPluginFailed + "its result", 0), 0U);
-  // Of what it says on stderr the beginning.
+  // The error has only the beginning of stderr.
   const std::string said = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
   EXPECT_LT(said.size(), 1000U);
   EXPECT_TRUE(has_text(said, "exit status 1; it wrote: xxx"));
@@ -263,7 +263,7 @@ bool lives(const std::string& pid) {
   return text.find(") Z ") == std::string::npos && text.find(") X ") == std::string::npos;
 }
 
-// Its end may take a moment to be seen; never within 10 s is never.
+// Waits for the end of the process, 10 s at most.
 bool ends(const std::string& pid) {
   for (int i = 0; i < 1000; ++i) {
     if (!lives(pid)) return true;
@@ -272,10 +272,10 @@ bool ends(const std::string& pid) {
   return false;
 }
 
-TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
+TEST_F(Ipam, KillsHangingPluginsWithTheirChildren) {
   const std::string pids = temp_ / "pids";
   const std::string hanging = script("hang", "sleep 1000 & echo $! > " + pids + "; echo $$ >> " + pids + "; wait");
-  // Together they end only if they run at the same time: the first waits for the second.
+  // `good` ends only if `later` runs at the same time.
   const std::string met = temp_ / "met";
   const std::string answer = R"(echo '{"ips":[{"address":"10.0.0.2/24"}]}')";
   const std::string good = script("good", "until [ -e " + met + " ]; do sleep 0.01; done; " + answer);
@@ -296,19 +296,19 @@ TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
   for (const auto line : lines)
     EXPECT_TRUE(ends(std::string(line))) << line;
   restarts_ = false;
-  EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");  // the helper goes on
+  EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");  // the same helper
 }
 
-// A grandchild that keeps the output open does not keep the answer.
-TEST_F(Ipam, AnswerDoesNotWaitForWhatAPluginLeavesBehind) {
+// A child of the plugin keeps the output open.
+TEST_F(Ipam, DoesNotWaitForChildrenOfAPlugin) {
   const std::string pid = temp_ / "pid";
   const std::string body = "sleep 1000 & echo $! > " + pid + R"(; echo '{"ips":[{"address":"10.0.0.2/24"}]}')";
   EXPECT_EQ(run_script(body), "10.0.0.2/24; ");
   EXPECT_TRUE(ends(read_file(pid)));
 }
 
-TEST_F(Ipam, CallsRunAtTheSameTime) {
-  // Each waits until all eight are there.
+TEST_F(Ipam, RunsCallsAtTheSameTime) {
+  // Each plugin waits for all eight.
   const std::string meet = script("meet", "touch " + temp_.path() + R"(/here.$CNI_IFNAME
 for i in $(seq 500); do [ $(ls )" + temp_.path() +
                                               R"( | grep -c here) = 8 ] && break; sleep 0.02; done
@@ -323,7 +323,7 @@ echo "{\"ips\":[{\"address\":\"10.0.0.${CNI_IFNAME#net}/24\"}]}")");
     EXPECT_EQ(shown(results[i]), fmt::format("10.0.0.{}/24; ", i + 1));
 }
 
-TEST_F(Ipam, RefusesWhatIsNoProgram) {
+TEST_F(Ipam, RefusesFilesThatAreNoProgram) {
   const auto missing = run({call("no-such-plugin")}).at(0);
   EXPECT_EQ(error_message(missing), "cannot get an address for `net1` by IPAM plugin `no-such-plugin`: it is not in `" +
                                         temp_.path() + "`, `/usr/lib/cni`");
@@ -342,13 +342,13 @@ TEST_F(Ipam, RefusesWhatIsNoProgram) {
              "ELF, but no program");
   ASSERT_EQ(chmod(odd.c_str(), 0755), 0);
   EXPECT_TRUE(has_text(run_one(call(odd)), "Exec format error"));
-  // A multi-call program is told by its name, here a link's, which one it is meant to be.
+  // A multi-call program selects its function by its name, which here is that of a link.
   fs::create_symlink(fs::canonical("/bin/sh"), temp_ / "named");
   EXPECT_TRUE(has_text(run_one(call("named")), "it wrote: " + (temp_ / "named") + ": "));
 }
 
-// A link leads where root wants it; who may change one of the directories on the way may have put anything there.
-TEST_F(Ipam, RunsOnlyWhatNobodyElseCanHavePutThere) {
+// A link of root is trusted. A user with write access to a directory of the path can replace the program.
+TEST_F(Ipam, RefusesProgramsThatOtherUsersCanChange) {
   const std::string answer = "#!/bin/sh\necho '{\"ips\":[{\"address\":\"10.0.0.2/24\"}]}'";
   const std::string inner = temp_ / "a/b";
   write_file(inner + "/target", answer);
@@ -365,15 +365,15 @@ TEST_F(Ipam, RunsOnlyWhatNobodyElseCanHavePutThere) {
   EXPECT_EQ(run_one(call(link)), "10.0.0.2/24; ");
   ASSERT_EQ(chmod(inner.c_str(), 0755), 0);
   if (geteuid() == 0) {
-    constexpr uid_t kSomebody = 1000;
-    ASSERT_EQ(lchown(link.c_str(), kSomebody, kSomebody), 0);
+    constexpr uid_t kOtherUser = 1000;
+    ASSERT_EQ(lchown(link.c_str(), kOtherUser, kOtherUser), 0);
     EXPECT_TRUE(has_text(run_one(call(link)), "others than root may change `" + link + "`"));
   }
   fs::create_symlink("round", temp_ / "round");
   EXPECT_TRUE(has_text(run_one(call("round")), "Too many levels of symbolic links"));
 }
 
-TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
+TEST_F(Ipam, RefusesInvalidNamesAndPaths) {
   const std::string good = script("good", R"(echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
   EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");
   const std::pair<std::function<void(IpamCall&)>, const char*> cases[] = {
@@ -394,8 +394,8 @@ TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
   EXPECT_TRUE(run({}).empty());
 }
 
-// The helper of a process that is killed goes with it, and its plugins too.
-TEST_F(Ipam, NothingOutlivesTheParent) {
+// The helper and its plugins end when their parent is killed.
+TEST_F(Ipam, EndsHelperAndPluginsWithTheParent) {
   const std::string pids = temp_ / "pids";
   const std::string hanging = script("hang", "echo $PPID > " + pids + ".new; echo $$ >> " + pids + ".new; mv " + pids +
                                                  ".new " + pids + "; exec sleep 1000");
@@ -431,8 +431,8 @@ TEST(IpamHelperLife, EndsWithItsObject) {
   EXPECT_EQ(children(), before);
 }
 
-// Whoever gets hold of the parent behind its filter can have nothing else run.
-TEST_F(Ipam, RunsNothingButWhatWasKnownWhenItWasForked) {
+// A compromised parent cannot run another program.
+TEST_F(Ipam, RunsOnlyProgramsKnownAtTheFork) {
   restarts_ = false;
   const std::string trace = temp_ / "ran";
   const std::string good = script("good", "echo >> " + trace + "; exit 1");
@@ -455,7 +455,7 @@ TEST_F(Ipam, RunsNothingButWhatWasKnownWhenItWasForked) {
   EXPECT_EQ(read_file(trace), "\n\n");
 }
 
-// What a runtime left open in the hook is not the plugin's.
+// Plugins do not inherit a descriptor that the runtime left open in the hook.
 TEST_F(Ipam, InheritsNoDescriptor) {
   constexpr int kLeaked = 77;
   ASSERT_EQ(dup2(STDERR_FILENO, kLeaked), kLeaked);
@@ -466,8 +466,8 @@ TEST_F(Ipam, InheritsNoDescriptor) {
   EXPECT_EQ(run_script("[ /proc/$PPID/fd/2 -ef /dev/null ] && exit 1; exit 2"), kPluginFailed + "exit status 1");
 }
 
-// Killed by somebody: every call has an error, and none waits.
-TEST(IpamHelperLife, ADeadHelperIsAnError) {
+// If the helper was killed, every call fails at once.
+TEST(IpamHelperLife, FailsIfTheHelperWasKilled) {
   auto helper = must(IpamHelper::start({}));
   siginfo_t info{};
   const auto pid = must(fabric::parse_number<pid_t>(fabric::split(fabric::trim(children()), ' ').back()));

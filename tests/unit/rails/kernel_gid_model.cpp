@@ -132,7 +132,7 @@ Result<void> ModelLink::remove_placeholder(std::size_t rail, unsigned number) {
   return change(rail, false, hook::placeholder(number), fmt::format("remove_placeholder {} {}", rail, number));
 }
 
-// Slot by slot, as sysfs: the table may change in between.
+// Reads slot by slot, as sysfs: the table can change in between.
 Result<hook::GidTable> ModelLink::read(std::size_t rail, const std::vector<Address>& wanted, unsigned at_least) {
   ++reads;
   TRY_VOID(fails(fmt::format("read {}", rail)));

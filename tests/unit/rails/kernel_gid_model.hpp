@@ -1,5 +1,5 @@
-// The kernel's GID tables as far as an alignment meets them, restated: drivers/infiniband/core/cache.c and
-// roce_gid_mgmt.c, Linux 6.12. Netlink calls only queue work; one ordered queue serves all ports of the node.
+// A model of the kernel's GID tables for alignments: drivers/infiniband/core/cache.c and roce_gid_mgmt.c, Linux 6.12.
+// Netlink calls only queue work; one ordered queue serves all ports of the node.
 #pragma once
 
 #include <deque>
@@ -12,35 +12,35 @@
 
 namespace test_support {
 
-// One port. Slots below `types` are for link-local GIDs only.
+// The table of one port. Slots below `types` are for link-local GIDs only.
 class KernelGidTable {
  public:
   struct Slot {
     fabric::Address gid;  // zero: free
     bool v2 = false;
     unsigned netdev = 0;
-    bool is_used = false;    // by a queue pair: the slot is not free when its GID is gone
-    bool is_dying = false;   // such a GID: reads as empty
+    bool is_used = false;    // by a queue pair: the slot stays in use after its GID is removed
+    bool is_dying = false;   // a removed GID in use: reads as empty
     bool is_hidden = false;  // reads as empty (MLNX_OFED, another namespace)
     friend bool operator==(const Slot&, const Slot&) = default;
   };
 
   explicit KernelGidTable(unsigned length = 0, unsigned types = 2, std::uint8_t port = 0);
 
-  // An address of a netdev, by first fit for each type; what finds no slot has no GID.
+  // Adds the GIDs of a netdev's address, by first fit for each type. A GID that finds no slot is not added.
   void add(const fabric::Address& gid, unsigned netdev);
   void remove(const fabric::Address& gid, unsigned netdev);
-  // Puts one GID where the test wants it.
+  // Puts one GID into this slot.
   void set(unsigned index, const fabric::Address& gid, bool v2, unsigned netdev);
 
   Slot& at(unsigned index) { return slots_.at(index); }
   const std::vector<Slot>& slots() const { return slots_; }
   unsigned length() const { return static_cast<unsigned>(slots_.size()); }
   unsigned types() const { return types_; }
-  // The index of that netdev's v2 GID.
+  // Returns the index of the v2 GID of this netdev.
   std::optional<unsigned> find(const fabric::Address& gid, unsigned netdev) const;
   bool is_visible(unsigned index) const;
-  // The first `read` slots as sysfs shows them.
+  // Returns the first `read` slots as sysfs shows them.
   hook::GidTable read(unsigned read) const;
 
  private:
@@ -48,7 +48,7 @@ class KernelGidTable {
   unsigned types_;
 };
 
-// The node: ports, and work that the kernel has still to do.
+// The node: its ports and the queue of the kernel.
 struct KernelGidModel {
   struct Work {
     std::size_t port = 0;
@@ -59,14 +59,14 @@ struct KernelGidModel {
   std::vector<KernelGidTable> ports;
   std::deque<Work> queue;
 
-  // Does the oldest `count` pieces of it.
+  // Does the oldest `count` changes in the queue.
   void work(std::size_t count = ~std::size_t{0});
 };
 
 constexpr unsigned kOwnNetdev = 1;
 
-// Rails of one container on the model, rail n on port n, with a clock of its own. Every call lets `meanwhile` happen
-// first: other containers, and the kernel's work, of which one piece is done unless a test says otherwise.
+// Rails of one container on the model, rail n on port n, with its own clock. Every call first runs `meanwhile`: changes
+// of other containers, and work of the kernel, by default one change of the queue.
 class ModelLink : public hook::AlignLink {
  public:
   ModelLink(KernelGidModel& model, std::vector<fabric::Address> addresses);
@@ -81,12 +81,11 @@ class ModelLink : public hook::AlignLink {
   Clock::time_point now() override { return now_; }
 
   std::function<void()> meanwhile;
-  // Asked before every call: an error it gives is the call's. what: "remove_address 1", "add_placeholder 0 3", "read
-  // 2".
+  // Called before every call, which fails with its error. what: "remove_address 1", "add_placeholder 0 3", "read 2".
   std::function<fabric::Result<void>(const std::string& what)> fails = [](const std::string&) {
     return fabric::Result<void>();
   };
-  // What is configured on the rail's netdev now.
+  // The addresses that are configured on each rail's netdev.
   std::vector<std::set<fabric::Address>> configured;
   unsigned reads = 0;
   unsigned slots_read = 0;

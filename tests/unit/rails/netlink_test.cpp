@@ -1,5 +1,5 @@
-// Netlink: what is said to the kernel and what it answers, in network namespaces of children and of the tests
-// themselves. RDMA netlink byte for byte: the kernel's own answers are tested in guests, which have RDMA.
+// Netlink requests and the kernel's answers, in network namespaces of children and of the tests themselves. For RDMA
+// netlink only the bytes of requests: guests with RDMA test the kernel's answers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/if.h>
@@ -48,13 +48,13 @@ struct Place {
   UniqueFd netns = own_netns();
 };
 
-// The process ends up in it.
+// Moves the process into a new namespace.
 Place enter_another_namespace() {
   EXPECT_EQ(unshare(CLONE_NEWNET), 0);
   return {};
 }
 
-// -1: there is none.
+// Returns the ifindex; -1: there is no such netdev.
 int index_of(Netlink& route, const char* name) {
   const auto link = find_link(route, name);
   EXPECT_OK(link);
@@ -65,7 +65,7 @@ Link link_of(Netlink& route, const char* name) {
   return must(must(find_link(route, name)));
 }
 
-// Attributes of a request, whose header is ifinfomsg.
+// Returns the attributes of a request with the header ifinfomsg.
 Attributes attributes_of(const NetlinkMessage& message) {
   return to_message(nlmsg_hdr(message.get())).attributes(sizeof(ifinfomsg));
 }
@@ -79,7 +79,7 @@ class Links : public NetnsTest {
   }
 };
 
-TEST(Netlink, OwnsSocketsOfItsProtocolAlone) {
+TEST(Netlink, AdoptsOnlySocketsOfItsProtocol) {
   EXPECT_FALSE(Netlink::adopt(UniqueFd(), NETLINK_ROUTE));
   EXPECT_FALSE(Netlink::adopt(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), NETLINK_ROUTE));
   UniqueFd other(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_KOBJECT_UEVENT));
@@ -95,7 +95,7 @@ TEST(Netlink, OwnsSocketsOfItsProtocolAlone) {
   EXPECT_EQ(fcntl(number, F_GETFD), -1) << "still open";
 }
 
-TEST(Netlink, RefusesRequestsThatDoNotFit) {
+TEST(Netlink, RefusesRequestsThatAreTooLong) {
   Netlink route = open_route();
   const auto done = route.change(nullptr, "try it");
   EXPECT_EQ(error_code(done), ENOMEM);
@@ -109,14 +109,14 @@ TEST(Netlink, RefusesRequestsThatDoNotFit) {
   EXPECT_EQ(request.take(), nullptr);
 }
 
-TEST_F(Links, SaysWhatTheKernelSays) {
+TEST_F(Links, ReportsExtendedAcknowledgement) {
   const auto done = change_link(route_, index_of(route_, "v0"), {.mtu = 1 << 20});
   EXPECT_EQ(error_code(done), EINVAL);
   EXPECT_EQ(error_message(done), "cannot change `v0`: Invalid argument (mtu greater than device maximum)");
 }
 
-TEST_F(Links, SkipsAnswersToOtherRequests) {
-  // A request that nobody reads the answer of.
+TEST_F(Links, IgnoresAnswersToOtherRequests) {
+  // The test does not read the answer to this request.
   struct {
     nlmsghdr header;
     ifinfomsg link;
@@ -127,8 +127,8 @@ TEST_F(Links, SkipsAnswersToOtherRequests) {
   EXPECT_EQ(index_of(route_, "lo"), 1);
 }
 
-TEST_F(Links, ListensToNobodyButTheKernel) {
-  const auto first_sequence = static_cast<std::uint32_t>(time(nullptr));  // where libnl starts: easily guessed
+TEST_F(Links, IgnoresMessagesOfOtherProcesses) {
+  const auto first_sequence = static_cast<std::uint32_t>(time(nullptr));  // libnl starts here: easy to guess
   Netlink route = open_route();
   sockaddr_nl victim{};
   socklen_t size = sizeof victim;
@@ -168,7 +168,7 @@ TEST_F(Links, AreFoundByNameAndIndex) {
     EXPECT_FALSE(must(find_link(route_, none))) << none;
 }
 
-TEST_F(Links, AreListedHoweverManyTheyAre) {
+TEST_F(Links, AreListedIfTheyNeedSeveralMessages) {
   for (int i = 1; i < 100; ++i)
     make_veth(route_, fmt::format("a{}", i).c_str(), fmt::format("b{}", i).c_str());
   const auto links = must(all_links(route_));
@@ -202,12 +202,12 @@ TEST_F(Links, ChangeInOneMessage) {
   EXPECT_FALSE(link_of(route_, "rail0").up);
 }
 
-TEST_F(Links, RefuseNamesThatTheKernelWouldTakeOtherwise) {
+TEST_F(Links, RefuseNamesThatTheKernelInterprets) {
   const int v0 = index_of(route_, "v0");
   for (const char* name : {"", "v%d", "a/b", "a b", "a-name-of-sixteen", ".."})
     EXPECT_EQ(error_code(change_link(route_, v0, {.name = name})), EINVAL) << name;
   EXPECT_EQ(index_of(route_, "v0"), v0);
-  EXPECT_FALSE(change_link(route_, 0, {})) << "no index: the kernel would look for a name";
+  EXPECT_FALSE(change_link(route_, 0, {})) << "without an index the kernel would use the name";
 }
 
 TEST_F(Links, MoveUnderAnotherName) {
@@ -220,14 +220,14 @@ TEST_F(Links, MoveUnderAnotherName) {
   EXPECT_TRUE(link.lower_is_elsewhere);
 }
 
-TEST_F(Links, SayThatTheNameIsTakenWhereTheyMove) {
+TEST_F(Links, ReportNameThatIsTakenInTheTarget) {
   Place inside = enter_another_namespace();
   make_veth(inside.route, "rail0", "x");
   const int v0 = index_of(route_, "v0");
   const auto done = change_link(route_, v0, {.name = "rail0", .netns = inside.netns.get()});
   EXPECT_EQ(error_code(done), EEXIST);
   EXPECT_TRUE(has_text(error_message(done), "`rail0` is taken"));
-  // Wherever the kernel left it, it is in one of the two.
+  // The kernel may have moved the netdev or not: it is in one of the two namespaces.
   EXPECT_NE(index_of(route_, "v0") == v0, index_of(inside.route, "v0") >= 0);
 }
 
@@ -235,7 +235,7 @@ TEST_F(Links, AreDeletedOnceAndByGroup) {
   const int v0 = index_of(route_, "v0");
   EXPECT_TRUE(delete_link(route_, v0));
   EXPECT_EQ(index_of(route_, "v1"), -1);
-  EXPECT_TRUE(delete_link(route_, v0)) << "there is none any more";
+  EXPECT_TRUE(delete_link(route_, v0)) << "deleted already";
   EXPECT_FALSE(delete_link(route_, 0));
   const auto lo = delete_link(route_, 1);
   EXPECT_EQ(error_code(lo), EOPNOTSUPP);
@@ -251,7 +251,7 @@ TEST_F(Links, AreDeletedOnceAndByGroup) {
   EXPECT_EQ(index_of(route_, "a"), -1);
   EXPECT_EQ(index_of(route_, "b"), -1);
   EXPECT_GT(index_of(route_, "c"), 0);
-  EXPECT_TRUE(delete_link_group(route_, 0x7d000001)) << "none any more";
+  EXPECT_TRUE(delete_link_group(route_, 0x7d000001)) << "deleted already";
 }
 
 NewChild macvlan(int parent, const char* name) {
@@ -266,7 +266,7 @@ bool has_macvlan(Netlink& route, int parent) {
   return true;
 }
 
-TEST_F(Links, ChildrenAppearInTheOtherNamespaceAtOnce) {
+TEST_F(Links, MakeChildrenInAnotherNamespace) {
   Place inside = enter_another_namespace();
   const int parent = index_of(route_, "v0");
   if (!has_macvlan(route_, parent)) GTEST_SKIP() << "this kernel has no macvlan";
@@ -289,7 +289,7 @@ TEST_F(Links, ChildrenAppearInTheOtherNamespaceAtOnce) {
   EXPECT_FALSE(error_hint(again).empty());
 }
 
-TEST_F(Links, AChildMayHaveANameThatTheNodeHasToo) {
+TEST_F(Links, MakeChildWithANameOfANodesNetdev) {
   Place inside = enter_another_namespace();
   make_veth(route_, "rail0", "x");
   const int parent = index_of(route_, "v0");
@@ -299,13 +299,13 @@ TEST_F(Links, AChildMayHaveANameThatTheNodeHasToo) {
   ASSERT_OK(create_child(route_, child));
   EXPECT_EQ(link_of(inside.route, "rail0").kind, "macvlan");
   EXPECT_EQ(link_of(route_, "rail0").kind, "veth");
-  // The way that older kernels need, on any.
+  // Tests the request for older kernels on any kernel.
   child.name = "rail1";
   ASSERT_TRUE(route_.change(child_request(child, 0x20000001), "make it"));
   EXPECT_EQ(link_of(inside.route, "rail1").ifindex, 0x20000001);
 }
 
-TEST_F(Links, ChildrenThatCannotBeAreExplained) {
+TEST_F(Links, ExplainRefusedChildren) {
   NewChild child = macvlan(index_of(route_, "v0"), "rail0");
   child.kind = RailKind::kMove;
   EXPECT_FALSE(create_child(route_, child));
@@ -313,7 +313,7 @@ TEST_F(Links, ChildrenThatCannotBeAreExplained) {
   child.name = "rail%d";
   EXPECT_FALSE(create_child(route_, child));
   child.name = "rail0";
-  child.kind = RailKind::kIpoib;  // no kernel makes one of a veth
+  child.kind = RailKind::kIpoib;  // no kernel makes one on a veth
   child.pkey = 0x8001;
   const auto made = create_child(route_, child);
   ASSERT_FALSE(made);
@@ -321,7 +321,7 @@ TEST_F(Links, ChildrenThatCannotBeAreExplained) {
   EXPECT_EQ(index_of(route_, "rail0"), -1);
 }
 
-TEST_F(Links, ChildRequestsSayTheKind) {
+TEST_F(Links, MakeRequestsForEachKindOfChild) {
   NewChild child = macvlan(5, "rail0");
   const auto data_of = [&] {
     const NetlinkMessage message = child_request(child, 0);
@@ -342,7 +342,7 @@ TEST_F(Links, ChildRequestsSayTheKind) {
   EXPECT_FALSE(attributes_of(message).has(IFLA_GROUP));
 }
 
-// As the kernel reports VFs: two of them, the second with all that a driver can say.
+// Makes a message about two VFs as the kernel does, the second with all attributes that a driver can report.
 NetlinkMessage link_with_vfs(std::uint16_t type) {
   ifinfomsg header{};
   header.ifi_type = type;
@@ -367,7 +367,7 @@ NetlinkMessage link_with_vfs(std::uint16_t type) {
   return link.take();
 }
 
-TEST(Vfs, AreReadAndComparedAsTheDriverReportsThem) {
+TEST(Vfs, ParseAndCompareReportedAttributes) {
   VfAttributes second;
   second.link_state = IFLA_VF_LINK_STATE_ENABLE;
   VfAttributes infiniband = second;
@@ -395,10 +395,10 @@ TEST(Vfs, AreReadAndComparedAsTheDriverReportsThem) {
   changed.vlan = 100;
   changed.mac = MacAddress{2, 0, 0, 0, 0, 1};
   EXPECT_EQ(changed_vf(vfs.at(1), now), changed);
-  EXPECT_TRUE(changed_vf({}, vfs.at(1)).empty()) << "what was not known is left alone";
+  EXPECT_TRUE(changed_vf({}, vfs.at(1)).empty()) << "unknown attributes are not changed";
 }
 
-TEST(Vfs, AreChangedByOneMessageForEach) {
+TEST(Vfs, ChangeEachAttributeByOneMessage) {
   const VfAttributes wanted = vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_ETHER).get())).at(1);
   std::string what;
   for (const VfRequest& request : vf_requests(9, 1, wanted)) {
@@ -415,7 +415,7 @@ TEST(Vfs, AreChangedByOneMessageForEach) {
   EXPECT_TRUE(vf_requests(9, 1, {}).empty());
 }
 
-TEST(Vfs, OnlyOtherProtocolsNeedTheVlanList) {
+TEST(Vfs, UseVlanListOnlyForOtherProtocols) {
   VfAttributes wanted;
   wanted.vlan = 7;
   const auto info_of = [&] {
@@ -433,7 +433,7 @@ TEST(Vfs, OnlyOtherProtocolsNeedTheVlanList) {
   EXPECT_EQ(list[21], 0xa8);
 }
 
-TEST_F(Links, SayThatAVfIsMissing) {
+TEST_F(Links, ReportMissingVf) {
   const int v0 = index_of(route_, "v0");
   EXPECT_EQ(error_message(read_vf(route_, v0, 3)), "cannot read VF 3 of `v0`: it has no such VF");
   VfAttributes wanted;
@@ -441,7 +441,7 @@ TEST_F(Links, SayThatAVfIsMissing) {
   const auto changed = change_vf(route_, v0, 3, wanted);
   EXPECT_EQ(error_code(changed), EOPNOTSUPP);
   EXPECT_EQ(error_message(changed).rfind("cannot set trust of VF 3 of `v0`: ", 0), 0U) << error_message(changed);
-  EXPECT_TRUE(change_vf(route_, v0, 3, {})) << "nothing is asked";
+  EXPECT_TRUE(change_vf(route_, v0, 3, {})) << "no attribute is set";
   wanted = {};
   wanted.min_tx_rate = 5;
   EXPECT_FALSE(change_vf(route_, v0, 3, wanted)) << "the other rate cannot be read";
@@ -462,7 +462,7 @@ std::ptrdiff_t count_descriptors() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
-// A process in a namespace of its own, which differs in its loopback: that is down.
+// A process in its own namespace, in which the loopback is down.
 class OpenNetns : public testing::Test {
  protected:
   void SetUp() override {
@@ -475,7 +475,7 @@ class OpenNetns : public testing::Test {
   Child process_{[] { (void)unshare(CLONE_NEWNET); }};
 };
 
-// "name" or "name up" of each netdev of the socket's namespace.
+// Returns "name" or "name up" for each netdev of the socket's namespace.
 std::vector<std::string> netdevs(Netlink& route) {
   std::vector<std::string> names;
   ifinfomsg header{};
@@ -490,11 +490,11 @@ std::vector<std::string> netdevs(Netlink& route) {
   return names;
 }
 
-TEST_F(OpenNetns, SocketsAreOfThatNamespace) {
+TEST_F(OpenNetns, OpensSocketsOfTheNamespace) {
   const ino_t own = inode_of(own_netns().get());
   auto opened = open();
   auto here = must(Netlink::open(NETLINK_ROUTE));
-  // Its loopback was never set up; changing it there leaves ours alone.
+  // The loopback inside is down. Setting it up there does not change the one of this namespace.
   const auto before = netdevs(here);
   EXPECT_EQ(netdevs(opened.route).at(0), "lo");
   ifinfomsg up{};
@@ -504,11 +504,11 @@ TEST_F(OpenNetns, SocketsAreOfThatNamespace) {
   EXPECT_EQ(netdevs(opened.route).at(0), "lo up");
   EXPECT_EQ(netdevs(here), before);
   EXPECT_EQ(inode_of(opened.netns.get()), inode_of(open_path(path()).get()));
-  EXPECT_EQ(inode_of(own_netns().get()), own) << "this process stayed where it was";
+  EXPECT_EQ(inode_of(own_netns().get()), own) << "this process has not changed its namespace";
 }
 
-// They hold the namespace, and their descriptors are not inherited.
-TEST_F(OpenNetns, SocketsOutliveItsProcesses) {
+// The sockets keep the namespace alive, and children do not inherit their descriptors.
+TEST_F(OpenNetns, SocketsWorkAfterItsProcessesEnd) {
   auto opened = open();
   process_.kill();
   EXPECT_EQ(netdevs(opened.route).at(0), "lo");
@@ -529,7 +529,7 @@ TEST_F(OpenNetns, PacketSocketIsRawAndNotBound) {
   EXPECT_EQ(type, SOCK_RAW);
 }
 
-TEST_F(OpenNetns, SysfsIsThatOfTheNamespaceAndReadOnly) {
+TEST_F(OpenNetns, OpensReadOnlySysfsOfTheNamespace) {
   auto opened = open();
   if (!opened.sysfs.ok()) GTEST_SKIP() << "this kernel gives no detached sysfs";
   const std::string classes = fmt::format("/proc/self/fd/{}/class/net", opened.sysfs.get());
@@ -541,12 +541,12 @@ TEST_F(OpenNetns, SysfsIsThatOfTheNamespaceAndReadOnly) {
   EXPECT_EQ(errno, EROFS);
 }
 
-TEST_F(OpenNetns, LeavesNothingOpen) {
+TEST_F(OpenNetns, LeavesNoDescriptorOrProcess) {
   const auto before = count_descriptors();
   { ASSERT_TRUE(open_network_namespace(open_path(path()), kAll)); }
   ASSERT_FALSE(open_network_namespace(open_path("/dev/null"), kAll));
   EXPECT_EQ(count_descriptors(), before);
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), 0) << "only the namespace's own process is left";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), 0) << "only the process of the namespace is left";
 }
 
 TEST_F(OpenNetns, RunsAFunctionInside) {
@@ -559,10 +559,10 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
   EXPECT_OK(run_in_network_namespace(netns.get(), check));
   EXPECT_EQ(check().error().message, "elsewhere");
   const auto failed = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> {
-    return fabric::Error{"said inside", EBUSY, "a hint"};
+    return fabric::Error{"failed inside", EBUSY, "a hint"};
   });
   ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().message, "said inside");
+  EXPECT_EQ(failed.error().message, "failed inside");
   EXPECT_EQ(failed.error().code, EBUSY);
   EXPECT_EQ(failed.error().hint, "a hint");
   const auto died = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> { _exit(7); });
@@ -570,8 +570,8 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
   EXPECT_TRUE(has_text(died.error().message, "ended with wait status"));
 }
 
-// What the kernel has, but does not give at the moment, is not missing.
-TEST_F(OpenNetns, WhatFailsIsNoMissingPart) {
+// Only an error that means "not supported" makes a part optional.
+TEST_F(OpenNetns, FailsIfTheKernelRefusesAPartThatItHas) {
   const auto code_without = [&](int call, int code, unsigned argument, std::uint32_t value) {
     return in_child([&] {
       deny(call, code, argument, value);
@@ -585,7 +585,7 @@ TEST_F(OpenNetns, WhatFailsIsNoMissingPart) {
   EXPECT_EQ(code_without(SYS_fsopen, ENOSYS, 1, FSOPEN_CLOEXEC), 0);
 }
 
-TEST(OpenNetnsRefusals, OtherDescriptors) {
+TEST(OpenNetnsRefusals, RefusesOtherDescriptors) {
   for (const char* path : {"/dev/null", "/proc/self/ns/mnt", "/proc/self/stat", "/"}) {
     const auto opened = open_network_namespace(open_path(path), kAll);
     EXPECT_EQ(error_code(opened), EINVAL) << path;
@@ -594,7 +594,7 @@ TEST(OpenNetnsRefusals, OtherDescriptors) {
   EXPECT_EQ(error_code(open_network_namespace(UniqueFd(), kAll)), EBADF);
 }
 
-// Type, then each attribute as "type=hex".
+// Returns client and command, then each attribute as "type=hex".
 std::string shown(const NetlinkMessage& message) {
   if (!message) return "none";
   const nlmsghdr* header = nlmsg_hdr(message.get());
@@ -612,7 +612,7 @@ std::string shown(const NetlinkMessage& message) {
 
 // Numbers of include/uapi/rdma/rdma_netlink.h: NLDEV is client 5; SET 2, NEWLINK 3, DELLINK 4; DEV_INDEX 1, DEV_NAME 2,
 // NDEV_NAME 51, LINK_TYPE 65, NET_NS_FD 68.
-TEST(RdmaDevices, RequestsAndNodeGuids) {
+TEST(RdmaDevices, MakeRequestsAndParseNodeGuids) {
   EXPECT_EQ(shown(rdma_move_request(3, 17)), "client 5 command 2: 1=03000000 68=11000000");
   EXPECT_EQ(shown(rdma_rename_request(3, "mlx5_0")), "client 5 command 2: 1=03000000 2=6d6c78355f3000");
   EXPECT_EQ(shown(rdma_link_request("rxe0", "rxe", "net1")),
@@ -625,7 +625,7 @@ TEST(RdmaDevices, RequestsAndNodeGuids) {
   EXPECT_EQ(node_guid_of_mac(std::vector<std::uint8_t>(20)), 0U) << "IPoIB";
 }
 
-TEST(RdmaDevices, ExplainsRefusals) {
+TEST(RdmaDevices, ExplainRefusals) {
   const std::tuple<int, std::optional<bool>, const char*> cases[] = {{EOPNOTSUPP, true, "netns_mode=0"},
                                                                      {EOPNOTSUPP, false, "netns shared"},
                                                                      {EOPNOTSUPP, std::nullopt, "netns shared"},
@@ -641,10 +641,10 @@ TEST(RdmaDevices, ExplainsRefusals) {
   const Error shared = explain(EOPNOTSUPP, true);
   EXPECT_EQ(shared.message, "cannot move RDMA device 3; the RDMA subsystem is shared between network namespaces");
   EXPECT_EQ(shared.code, EOPNOTSUPP);
-  EXPECT_EQ(explain_rdma_link(Error{"x", EINVAL, {}}, "rxe").hint, "`modprobe rdma_rxe`, or `modprobe rxe`");
-  EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", ENODEV, {}}, "rxe").hint, "another network namespace"));
+  EXPECT_EQ(explain_rdma_link(Error{"x", EINVAL, {}}, "rxe").hint, "run `modprobe rdma_rxe` or `modprobe rxe`");
+  EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", ENODEV, {}}, "rxe").hint, "this network namespace"));
   EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", EEXIST, {}}, "siw").hint, "rdma link"));
-  // assign_name() of the kernel says ENFILE: "Too many open files in system".
+  // assign_name() of the kernel returns ENFILE: "Too many open files in system".
   const auto refusal = [](const char* what) { return fabric::sys_error(ENFILE, "cannot {}", what); };
   const std::string meant = "an RDMA device has this name, and names are unique over all network namespaces";
   for (const Error& error : {explain_rdma_link(refusal("make rxe device `rxe0` on `net1`"), "rxe"),
@@ -656,9 +656,9 @@ TEST(RdmaDevices, ExplainsRefusals) {
   }
 }
 
-// The kernel would cut what is too long, and rename or make another device.
-TEST(RdmaDevices, NamesAreCheckedBeforeAnythingIsSent) {
-  auto socket = Netlink::open(NETLINK_ROUTE);  // of another protocol: nothing may reach it
+// The kernel would cut a name that is too long, and rename or make another device.
+TEST(RdmaDevices, CheckNamesBeforeSending) {
+  auto socket = Netlink::open(NETLINK_ROUTE);  // of another protocol, because no request may be sent
   if (!socket) GTEST_SKIP() << socket.error().message;
   for (const std::string& name : {std::string(), std::string(64, 'a'), std::string("a b"), std::string("../a"),
                                   std::string("rxe%d"), std::string(".."), std::string("a\n")}) {
@@ -669,7 +669,7 @@ TEST(RdmaDevices, NamesAreCheckedBeforeAnythingIsSent) {
     EXPECT_EQ(made.error().message, renamed.error().message);
   }
   EXPECT_EQ(error_message(create_rdma_link(*socket, "rxe0", "rxe", "a-netdev-of-16-b")),
-            "cannot use `a-netdev-of-16-`: that is no name of a netdev");
+            "cannot use `a-netdev-of-16-`: it is no name of a netdev");
 }
 
 }  // namespace

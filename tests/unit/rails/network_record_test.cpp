@@ -1,4 +1,4 @@
-// What rails have changed on the node, written down and read back: all of it, or an error that says what is wrong.
+// Records of rails: written and read again, complete or with an error that names the wrong member.
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>
 #include <sys/stat.h>
@@ -99,7 +99,7 @@ std::string problem(const Json& document) {
   return record ? "" : record.error().message;
 }
 
-TEST(NetworkRecord, ReadsBack) {
+TEST(NetworkRecord, ParsesItsOwnText) {
   NetworkRecord record = full();
   EXPECT_EQ(must(parse_network_record(network_record_text(record), kPath)), record) << "with everything set";
   EXPECT_EQ(must(parse_network_record(network_record_text({}), kPath)), NetworkRecord{}) << "with nothing set";
@@ -109,7 +109,7 @@ TEST(NetworkRecord, ReadsBack) {
   }
 }
 
-TEST(NetworkRecord, TellsPeopleWhatRecordsAreAndTheRemedyOfAnError) {
+TEST(NetworkRecord, HasTextsOfRecordsAndRemediesOfErrors) {
   const Json document = Json::parse(network_record_text(full()));
   EXPECT_EQ(document.at(Pointer("/rails/0/host/records/0/what")), "10.1.7.2/24");
   EXPECT_EQ(document.at(Pointer("/rails/0/host/records/1/what")), "from fd00::7 lookup 1");
@@ -117,12 +117,12 @@ TEST(NetworkRecord, TellsPeopleWhatRecordsAreAndTheRemedyOfAnError) {
   for (const char* text : {"", "{", "[]", "{\"format\": 1}", "7"}) {
     const auto record = parse_network_record(text, kPath);
     EXPECT_TRUE(has_text(error_message(record), kPath));
-    EXPECT_EQ(error_hint(record), "put the netdevs right by hand, remove the file and run `rdma-hook recover`");
+    EXPECT_EQ(error_hint(record), "restore the netdevs by hand, remove the file and run `rdma-hook recover`");
   }
   EXPECT_FALSE(parse_network_record(std::string(2 << 20, ' ') + network_record_text(full()), kPath)) << "too large";
 }
 
-// Paths of all members, at any depth.
+// Lists the paths of all members, at any depth.
 void list_members(const Json& json, const std::string& path, Strings& members) {
   if (!json.is_structured()) return;
   for (const auto& [name, value] : json.items()) {
@@ -132,7 +132,7 @@ void list_members(const Json& json, const std::string& path, Strings& members) {
   }
 }
 
-// The second rail has no members that the first has not.
+// Returns a record with one rail, because the second rail of full() has no other members than the first.
 Json document() {
   NetworkRecord record = full();
   record.rails.pop_back();
@@ -157,7 +157,7 @@ bool may_be_missing(const std::string& member) {
   return of_vf || of_numbers || of_sysfs || (kOptional.contains(name) && member != "/rails/0/host/mtu");
 }
 
-TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
+TEST(NetworkRecord, FailsForEveryMissingOrWrongMember) {
   const auto members = all_members();
   ASSERT_GT(members.size(), 60U);
   for (const std::string& member : members) {
@@ -172,7 +172,7 @@ TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
     if (member.ends_with("/what")) continue;
     const Json right = document()[Pointer(member)];
     for (const Json& value : wrong) {
-      // Of the right type it may well be right.
+      // A value of the right type can be valid.
       if (value.type() == right.type()) continue;
       Json damaged = document();
       damaged[Pointer(member)] = value;
@@ -181,7 +181,7 @@ TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
   }
 }
 
-TEST(NetworkRecord, ValuesThatCannotBe) {
+TEST(NetworkRecord, FailsForInvalidValues) {
   const struct {
     const char* member;
     Json value;
@@ -195,7 +195,7 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
                {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},
                {"/rails/0/rail/addresses/1/prefix", 129, "prefix"},
                {"/rails/0/rail/addresses/0/gateway", "", "gateway"},
-               // Which directory a plugin is in is not a record's to say.
+               // A record must not name the directory of a plugin.
                {"/rails/0/lease/plugin", "/opt/cni/bin/host-local", "plugin"},
                {"/rails/0/rail/vf/mac", "02:00:00:00:00", "mac"},
                {"/rails/0/rail/vf/vlan_protocol", 65536, "vlan_protocol"},
@@ -237,7 +237,7 @@ class NetworkRecordStoreTest : public testing::Test {
   NetworkRecordStore store_;
 };
 
-TEST_F(NetworkRecordStoreTest, KeepsWhatIsWritten) {
+TEST_F(NetworkRecordStoreTest, WritesReadsAndRemovesRecords) {
   NetworkRecord record = full();
   EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
@@ -253,20 +253,20 @@ TEST_F(NetworkRecordStoreTest, KeepsWhatIsWritten) {
   ASSERT_TRUE(store_.remove(record.key));
   EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
-  EXPECT_TRUE(store_.remove(record.key)) << "gone already";
+  EXPECT_TRUE(store_.remove(record.key)) << "removed already";
 }
 
-// What could not be read back must not be written: nobody could undo it.
-TEST_F(NetworkRecordStoreTest, RefusesWhatIsTooLarge) {
+// A record that cannot be read again must not be written, because its rails could not be restored.
+TEST_F(NetworkRecordStoreTest, RefusesRecordThatIsTooLarge) {
   NetworkRecord record = full();
   ASSERT_TRUE(store_.write(record));
   const auto before = record;
   record.rails[0].host.records.assign(20000, address_record(3, address("10.1.7.2"), 24));
   EXPECT_TRUE(has_text(error_message(store_.write(record)), "eth7"));
-  EXPECT_EQ(*store_.read(record.key), before) << "the old one stays";
+  EXPECT_EQ(*store_.read(record.key), before) << "the old record stays";
 }
 
-TEST_F(NetworkRecordStoreTest, KeysLeadNowhereElse) {
+TEST_F(NetworkRecordStoreTest, ReadsOnlyFilesOfItsDirectory) {
   EXPECT_EQ(*store_.keys(), Strings());
   for (const char* key : {"netns-4-7", "container-a.b", "token-1"})
     ASSERT_TRUE(store_.write(NetworkRecord{key, {}, 1, {}}));
@@ -279,12 +279,12 @@ TEST_F(NetworkRecordStoreTest, KeysLeadNowhereElse) {
   EXPECT_EQ(*store_.read(""), std::nullopt);
 }
 
-TEST_F(NetworkRecordStoreTest, WhatIsNoRecordIsNamed) {
+TEST_F(NetworkRecordStoreTest, NamesFileThatIsNoRecord) {
   write_file(file("k"), "{\"format\": 1}");
   auto read = store_.read("k");
   ASSERT_FALSE(read);
   EXPECT_EQ(error_message(read), "cannot read `" + file("k") + "`: `key` is missing or wrong");
-  // Under another name it would be undone as that one's, whoever lives in the namespace that it tells of.
+  // Under another key it would undo rails in a namespace that another container uses.
   write_file(file("k"), network_record_text(full()));
   read = store_.read("k");
   ASSERT_FALSE(read);
@@ -296,7 +296,7 @@ TEST_F(NetworkRecordStoreTest, WhatIsNoRecordIsNamed) {
   ASSERT_FALSE(read);
   EXPECT_TRUE(has_text(error_message(read), file("k")));
   ASSERT_EQ(chmod((path_ + "/network").c_str(), 0777), 0);
-  EXPECT_FALSE(NetworkRecordStore::open(path_)) << "others may write there";
+  EXPECT_FALSE(NetworkRecordStore::open(path_)) << "other users can write there";
 }
 
 }  // namespace

@@ -24,12 +24,13 @@ using hook::NetlinkMessage;
 using hook::RequestBuilder;
 using hook::to_message;
 
-// From here on this system call fails in this process and its children, if its argument of this number has this value.
+// Makes this system call fail from now on, in this process and its children, if its argument of this number has this
+// value.
 inline void deny(int call, int code, unsigned argument, std::uint32_t value) {
   constexpr std::uint16_t kLoad = BPF_LD | BPF_W | BPF_ABS;
   constexpr std::uint16_t kIsEqual = BPF_JMP | BPF_JEQ | BPF_K;
   constexpr std::uint16_t kReturn = BPF_RET | BPF_K;
-  // The lower half of the argument, on machines with that in front.
+  // The lower half of the argument, which is first on little-endian machines.
   const auto place = static_cast<std::uint32_t>(offsetof(seccomp_data, args) + argument * sizeof(std::uint64_t));
   sock_filter filter[] = {
       {kLoad, 0, 0, offsetof(seccomp_data, nr)},
@@ -54,7 +55,7 @@ inline fabric::UniqueFd own_netns() {
   return fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
 }
 
-// Each test runs in a network namespace of its own, and the process is in its first one again afterwards.
+// Each test runs in its own network namespace. The process returns to its first namespace afterwards.
 class NetnsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -77,7 +78,7 @@ inline void make_veth(Netlink& route, const char* name, const char* peer) {
   nlattr* info = request.begin(IFLA_LINKINFO);
   request.put(IFLA_INFO_KIND, std::string_view("veth"));
   nlattr* data = request.begin(IFLA_INFO_DATA);
-  // VETH_INFO_PEER has a header of its own in front of its attributes.
+  // VETH_INFO_PEER has a header before its attributes.
   RequestBuilder inner(RTM_NEWLINK, 0, ifinfomsg{});
   inner.put(IFLA_IFNAME, std::string_view(peer));
   const NetlinkMessage made = inner.take();

@@ -1,4 +1,4 @@
-// What a former holder left open of an HCA: what the kernel says of contexts and descriptors, and what follows from it.
+// HCAs that stay open after their grant: contexts and descriptors that the kernel reports, and the decision to release.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rdma/rdma_netlink.h>
@@ -46,7 +46,7 @@ TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
       {"two contexts of one process", {}, {{{7, {kStranger}}, {8, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
       {"a descriptor of a container's process", {}, {{}, {kStranger}}, {{kStranger}, 0, {}}},
       {"a descriptor of a process of the node", {}, {{}, {kAgent}}, {{}, 0, {kAgent}}},
-      {"a descriptor of who has a context from before",
+      {"a descriptor of a process with a context from before",
        {3},
        {{{3, {kStranger}}}, {kStranger, kOther}},
        {{kOther}, 0, {}}}};
@@ -59,7 +59,7 @@ TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
   }
 }
 
-TEST(ContainerCgroup, IsAnyThatSystemdDoesNotKeepForServicesAndSessions) {
+TEST(ContainerCgroup, ExcludesServicesAndSessionsOfSystemd) {
   for (const char* cgroup :
        {"/", "/init.scope", "/system.slice/node-exporter.service", "/system.slice", "/system.slice/dbus.socket",
         "/user.slice/user-0.slice/session-3.scope", "/user.slice/user-0.slice/user@0.service/init.scope",
@@ -75,7 +75,7 @@ TEST(ContainerCgroup, IsAnyThatSystemdDoesNotKeepForServicesAndSessions) {
     EXPECT_TRUE(is_container_cgroup(cgroup)) << cgroup;
 }
 
-// The attributes of a message that `fill` makes.
+// Calls use() with the attributes of a message that fill() makes.
 template <typename Fill>
 void with_message(const Fill& fill, const std::function<void(const Attributes&)>& use) {
   RequestBuilder made(0x1409, 0, Bytes());
@@ -92,7 +92,7 @@ void put_count(RequestBuilder& message, const char* name, std::uint64_t count) {
   message.end(entry);
 }
 
-TEST(RdmaContexts, SummaryTellsTheNumberOfContexts) {
+TEST(RdmaContexts, CountsContextsOfTheSummary) {
   const auto fill = [](RequestBuilder& message) {
     message.put(RDMA_NLDEV_ATTR_DEV_INDEX, std::uint32_t{3});
     message.put(RDMA_NLDEV_ATTR_DEV_NAME, std::string_view("rxe0"));
@@ -121,13 +121,13 @@ void add(RdmaContextTable& table, void (RdmaContextTable::*how)(const Attributes
   with_message(fill, [&](const Attributes& attributes) { (table.*how)(attributes); });
 }
 
-// Context 7 was opened by a process that has ended; 4711 has a PD there, and 4712 a QP in that.
+// The process that opened context 7 has ended. Process 4711 has a PD in it, and 4712 a QP in this PD.
 RdmaContextTable passed_on() {
   RdmaContextTable table;
   add(table, &RdmaContextTable::add_context, {7, {}, 0});
   add(table, &RdmaContextTable::add_context, {9, {}, 12});
   add(table, &RdmaContextTable::add_domain, {7, 1, 4711});
-  add(table, &RdmaContextTable::add_domain, {{}, 2, 0});  // the kernel's own
+  add(table, &RdmaContextTable::add_domain, {{}, 2, 0});  // a PD of the kernel
   add(table, &RdmaContextTable::add_in_domain, {{}, 1, 4712});
   add(table, &RdmaContextTable::add_in_domain, {{}, 1, 4711});
   return table;
@@ -150,7 +150,7 @@ bool holds_full(pid_t pid) {
          std::find(found->holders.begin(), found->holders.end(), DescriptorHolder{pid, kFull}) != found->holders.end();
 }
 
-TEST(FindDescriptors, NamesTheProcessThatHasOne) {
+TEST(FindDescriptors, FindsProcessThatHasADescriptor) {
   Child child([] { (void)::open("/dev/full", O_RDWR | O_CLOEXEC); });
   const Child other;
   EXPECT_TRUE(holds_full(child.identity().pid));
@@ -159,8 +159,8 @@ TEST(FindDescriptors, NamesTheProcessThatHasOne) {
   EXPECT_FALSE(holds_full(child.identity().pid));
 }
 
-// The table of the first thread is empty then.
-TEST(FindDescriptors, NamesAProcessWhoseFirstThreadHasEnded) {
+// After the first thread has ended, its table is empty.
+TEST(FindDescriptors, FindsProcessWithoutItsFirstThread) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t pid = ::fork();
@@ -182,7 +182,7 @@ TEST(FindDescriptors, NamesAProcessWhoseFirstThreadHasEnded) {
   ::close(ready[1]);
 }
 
-// A node whose /proc is files: process 4711 has /dev/full open, which stands for a uverbs node.
+// A node with files as /proc: process 4711 has /dev/full open, which stands for a uverbs node.
 class CheckClosed : public testing::Test {
  protected:
   CheckClosed() { run_in("/lab/other"); }
@@ -205,27 +205,27 @@ class CheckClosed : public testing::Test {
 };
 
 TEST_F(CheckClosed, FailsWhileAnotherContainerHasADescriptor) {
-  EXPECT_TRUE(check(false)) << "without a look at descriptors";
+  EXPECT_TRUE(check(false)) << "without a search for descriptors";
   const auto closed = check();
   EXPECT_EQ(error_code(closed), EBUSY);
   EXPECT_EQ(error_message(closed),
-            "cannot return `mlx5_0`: its former holder is gone, but process 4711 (`python3`) has it open");
-  EXPECT_EQ(error_hint(closed), "end it, or its container: the next call or `rdma-hook recover` then returns the HCA");
+            "cannot release `mlx5_0`: its former owner is gone, but process 4711 (`python3`) has it open");
+  EXPECT_EQ(error_hint(closed), "end that process or its container, then run `rdma-hook recover`");
   fs::remove_all(root_ / "proc/4711");
   EXPECT_TRUE(check());
 }
 
-TEST_F(CheckClosed, WarnsOfAProcessOfTheNode) {
+TEST_F(CheckClosed, WarnsOfDescriptorOfAProcessOfTheNode) {
   run_in("/system.slice/agent.service");
   EXPECT_TRUE(check());
   EXPECT_EQ(warnings_, std::vector<std::string>{
-                           "`mlx5_0` is returned, and is open in process 4711 (`python3`), of the node itself"});
+                           "`mlx5_0` is released, but is open in process 4711 (`python3`), which runs on the node"});
 }
 
-TEST_F(CheckClosed, FailsWhereAProcessOfAContainerCannotBeLookedAt) {
+TEST_F(CheckClosed, FailsIfAProcessOfAContainerCannotBeRead) {
   fs::remove_all(root_ / "proc/4711/fd");
   write_file(root_ / "proc/4711/fd", "");
-  EXPECT_EQ(error_message(check()), "cannot look at the descriptors of process `4711`: Not a directory");
+  EXPECT_EQ(error_message(check()), "cannot read the descriptors of process `4711`: Not a directory");
   write_file(root_ / "proc/4711/cgroup", "0::/system.slice/agent.service\n");
   EXPECT_TRUE(check());
 }

@@ -1,4 +1,4 @@
-// What the netdevs of a plan become, what may not leave the node, and what is configured on a rail.
+// Rails that are planned from netdevs, netdevs that must not leave the node, and the configuration of rails.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
@@ -21,7 +21,7 @@ using namespace test_support;
 using Services = std::map<fabric::Address, std::string>;
 using Strings = std::vector<std::string>;
 
-// Two RoCE rails, mlx5_0 on rail0 and mlx5_1 on rail1, and the plan that gives both in one mode of network n.
+// Two RoCE rails, mlx5_0 on rail0 and mlx5_1 on rail1, and a plan with both in one mode of network n.
 struct Scene {
   Plan plan;
   Config config;
@@ -70,13 +70,13 @@ std::vector<Rail> planned(const Scene& scene) {
   return rails ? *std::move(rails) : std::vector<Rail>(scene.plan.netdevs.size());
 }
 
-// "MESSAGE; HINT", empty: it is planned.
+// Returns "MESSAGE; HINT" of a refusal; empty: the rails are planned.
 std::string refused(const Scene& scene) {
   const auto rails = plan_rails(scene.plan, scene.config, scene.inventory, scene.node);
   return rails ? "" : rails.error().message + "; " + rails.error().hint;
 }
 
-TEST(PlanRails, PlansAChildOfEach) {
+TEST(PlanRails, PlansAChildOfEachNetdev) {
   Scene one = scene(Mode::kShared);
   one.network().macvlan_private = true;
   one.network().mtu = 4200;
@@ -118,7 +118,7 @@ TEST(PlanRails, MovesTheNetdev) {
   EXPECT_TRUE(planned(infiniband(Mode::kExclusive))[0].addresses.empty());
 }
 
-TEST(PlanRails, SoftwareDevicesAreMadeAnew) {
+TEST(PlanRails, RecreatesSoftwareDevices) {
   struct Row {
     const char* name;
     std::optional<std::string> driver;
@@ -152,7 +152,7 @@ struct RefusedCase {
   const char* name;
   Scene scene;
   std::function<void(Scene&)> change;
-  std::string expected;  // "": it is planned
+  std::string expected;  // "": the rails are planned
 };
 
 void expect_refused(const std::vector<RefusedCase>& cases) {
@@ -164,14 +164,15 @@ void expect_refused(const std::vector<RefusedCase>& cases) {
 }
 
 TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
-  const std::string share = "mode shared with \"child\": \"ipvlan\" in network `n` gives the container a child of it";
-  const std::string take = share + "; \"take_node_netdevs\": true there if the node can do without";
+  const std::string share = "use mode shared with \"child\": \"ipvlan\" in network `n`";
+  const std::string take = share + ", or set \"take_node_netdevs\": true there if the node does not need it";
   const std::string enslaved =
-      "`mlx5_0`: its netdev `rail0` has enslaved others, and cannot move without them; " + share;
+      "`mlx5_0`: its netdev `rail0` has enslaved other netdevs and cannot move without them; " + share;
   const auto slave = [](Scene& one) { one.netdev(1).master = "bond0"; };
   const std::string of_bond =
-      "`mlx5_1`: `bond0` has enslaved its netdev `rail1`, which can neither move nor take children; mode hca gives the "
-      "container the device nodes alone; or take the netdev out of its master";
+      "`mlx5_1`: `bond0` has enslaved its netdev `rail1`, which can neither move nor take children; use mode hca, "
+      "which "
+      "adds only device nodes, or remove the netdev from its master";
   const auto stack = [](Scene& one) {
     one.add("vlan5", "vlan").lower_ifindex = 1;
     one.add("mv0", "macvlan").lower_ifindex = 3;
@@ -186,7 +187,7 @@ TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
          one.node.routes = {{"10.1.0.0/24", "rail0"}, {"0.0.0.0/0", "rail0", 100}, {"0.0.0.0/0", "eth0"}};
        },
        ""},
-      {"what is stacked on it", scene(Mode::kExclusive), stack,
+      {"a netdev stacked on it", scene(Mode::kExclusive), stack,
        "`mlx5_0`: its netdev `rail0` is below `mv0`, which carries the node's default route; " + take},
       {"the other end of a veth is not below it", scene(Mode::kExclusive),
        [&](Scene& one) {
@@ -195,8 +196,8 @@ TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
        },
        ""},
       {"an address by which the node is reached", scene(Mode::kExclusive), serve,
-       "`mlx5_1`: its netdev `rail1` has 10.1.1.1, by which sshd reaches the network; " + take},
-      {"the node can do without it", scene(Mode::kExclusive),
+       "`mlx5_1`: its netdev `rail1` has 10.1.1.1, which sshd uses; " + take},
+      {"an address that the node does not need", scene(Mode::kExclusive),
        [&](Scene& one) {
          serve(one);
          one.network().take_node_netdevs = true;
@@ -216,25 +217,25 @@ TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
     const auto route = [=](Scene& one) { one.node.routes = {{destination, "rail1"}}; };
     cases.push_back({"a default route", scene(Mode::kExclusive), route,
                      "`mlx5_1`: its netdev `rail1` carries the node's default route; " + take});
-    cases.push_back({"the node can do without", scene(Mode::kExclusive),
+    cases.push_back({"a default route that the node does not need", scene(Mode::kExclusive),
                      [=](Scene& one) {
                        route(one);
                        one.network().take_node_netdevs = true;
                      },
                      ""});
-    cases.push_back({"a child takes nothing away", scene(Mode::kShared), route, ""});
+    cases.push_back({"a child of a netdev with a default route", scene(Mode::kShared), route, ""});
   }
   expect_refused(cases);
 }
 
-TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
+TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
   const auto of_rail_0 = [](Scene& one) {
     one.network().ranges.resize(1);
     one.network().ranges[0].rail = 0;
   };
   const auto one_netdev = [](Scene& one) { one.plan.netdevs[1].host = "rail0"; };
   const std::string moves_once =
-      "`mlx5_0` and `mlx5_1` have one netdev, `rail0`, which moves once; ask for one of them, or for mode shared";
+      "`mlx5_0` and `mlx5_1` share the netdev `rail0`, which can move only once; request one of them, or mode shared";
   expect_refused(
       {{"children in exclusive mode", scene(Mode::kShared),
         [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
@@ -242,9 +243,11 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
         "of which its netdevs are children; `options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode "
         "exclusive"},
        {"macvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "macvlan"; },
-        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; \"child\": \"ipoib\" in network `n`"},
+        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; set \"child\": \"ipoib\" in network "
+        "`n`"},
        {"ipvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "ipvlan"; },
-        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no ipvlan children; \"child\": \"ipoib\" in network `n`"},
+        "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no ipvlan children; set \"child\": \"ipoib\" in network "
+        "`n`"},
        {"ipoib of Ethernet", scene(Mode::kShared), [](Scene& one) { one.network().child = "ipoib"; },
         "`mlx5_0`: its netdev `rail0` is Ethernet, which takes no ipoib children; \"child\": \"macvlan\" in network "
         "`n`"},
@@ -253,7 +256,8 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
         "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of `rail0`, whose children it is for; ip link set "
         "rail0 mtu 9001, or a lower \"mtu\""},
        {"ranges of other rails only", scene(Mode::kShared), of_rail_0,
-        "`mlx5_1`: network `n` has addresses, and none for rail 1; a range with \"rail\": 1, or one without \"rail\""},
+        "`mlx5_1`: network `n` has address ranges, but none for rail 1; add a range with \"rail\": 1, or one without "
+        "\"rail\""},
        {"a range of every rail as well", scene(Mode::kShared),
         [&](Scene& one) {
           of_rail_0(one);
@@ -261,7 +265,7 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
         },
         ""},
        {"a table that the kernel has", scene(Mode::kShared), [](Scene& one) { one.network().first_table = 252; },
-        "network `n`: rail 1 of the container would have table 253, which is not to be had; \"first_table\": 100"},
+        "network `n`: rail 1 of the container cannot use table 253: reserved, or too large; set \"first_table\": 100"},
        {"a table beyond all", scene(Mode::kShared), [](Scene& one) { one.network().first_table = UINT32_MAX; },
         "network `n`: rail 1 of the container would have table 4294967296, which is not to be had; \"first_table\": "
         "100"},
@@ -286,7 +290,7 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
         "which needs none"},
        {"an HCA that is gone", scene(Mode::kShared),
         [](Scene& one) { one.inventory.hcas.erase(one.inventory.hcas.begin()); }, "`mlx5_0` is gone; "},
-       {"nothing is asked", scene(Mode::kShared),
+       {"no HCA is requested", scene(Mode::kShared),
         [](Scene& one) {
           one.inventory.hcas.clear();
           one.plan.netdevs.clear();
@@ -297,11 +301,11 @@ TEST(PlanRails, RefusesWhatItsNetworkCannotGive) {
   EXPECT_EQ(planned(moved)[0].mtu, 9001U) << "the driver decides";
 }
 
-TEST(PlanRails, AttributesOfFunctions) {
+TEST(PlanRails, ChecksAttributesOfVirtualFunctions) {
   Scene one = scene(Mode::kExclusive);
   one.network().vf.vlan = 7;
   EXPECT_EQ(refused(one),
-            "`mlx5_0` is no virtual function, and \"vf\" of network `n` is for such; a pool of virtual functions only, "
+            "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one; use a pool of virtual functions, "
             "or a network without it");
   one.inventory.hcas[0].physfn = one.inventory.hcas[1].physfn = "0000:10:00.0";
   EXPECT_EQ(planned(one)[0].vf.vlan, 7U);
@@ -312,14 +316,15 @@ TEST(PlanRails, AttributesOfFunctions) {
   one.network().vf = {};
   one.network().vf.mac = MacAddress{2, 0, 0, 0, 0, 1};
   EXPECT_EQ(refused(one),
-            "`mlx5_0` and `mlx5_1` would have one MAC address or GUID; \"vf\" names one for a network of a single "
-            "function only");
+            "`mlx5_0` and `mlx5_1` would have the same MAC address or GUID; set it in \"vf\" only if the network has a "
+            "single function");
   one.plan.netdevs.pop_back();
   EXPECT_EQ(planned(one)[0].vf.mac, one.network().vf.mac);
   one.plan.netdevs[0].mode = Mode::kShared;
-  EXPECT_EQ(refused(one),
-            "`mlx5_0`: \"vf\" of network `n` is for functions that a container holds alone, and this is mode shared; "
-            "mode exclusive, or a network without it");
+  EXPECT_EQ(
+      refused(one),
+      "`mlx5_0`: \"vf\" of network `n` requires mode exclusive, and this is mode shared; use mode exclusive, or a "
+      "network without it");
   Scene ib = infiniband(Mode::kExclusive);
   ib.plan.netdevs.pop_back();
   ib.inventory.hcas[0].physfn = "0000:10:00.0";
@@ -328,11 +333,11 @@ TEST(PlanRails, AttributesOfFunctions) {
   EXPECT_EQ(refused(ib), "");
   ib.network().vf.trust = false;
   EXPECT_EQ(refused(ib),
-            "`mlx5_0`: \"vf\" of network `n` has attributes that InfiniBand functions do not have; only guids, "
+            "`mlx5_0`: \"vf\" of network `n` has attributes that InfiniBand functions do not have; use only guids, "
             "node_guid, port_guid and link_state");
 }
 
-TEST(RailNames, KindsMacsAndGuids) {
+TEST(RailNames, ParsesKindsMacsAndGuids) {
   for (const char* name : {"move", "macvlan", "ipvlan", "ipoib"})
     EXPECT_EQ(to_string(from_word(kRailKinds, name).value()), name);
   EXPECT_FALSE(from_word(kRailKinds, "veth"));
@@ -366,7 +371,7 @@ Rail rail_with(std::vector<RailAddress> addresses, std::optional<unsigned> table
   return rail;
 }
 
-TEST(RailConfig, Table) {
+TEST(RailConfig, HasAddressesRoutesAndRules) {
   const RailAddress ipv4{address("10.1.7.77"), 20, address("10.1.0.1")};
   const RailAddress ipv6{address("fd00:7::77"), 61, address("fd00:7::1")};
   const struct {
@@ -415,7 +420,7 @@ TEST(RailConfig, Table) {
   }
 }
 
-TEST(RailConfig, IsOfItsNetdevAndLeavesTheMainTableAloneForATableOfItsOwn) {
+TEST(RailConfig, UsesIndexOfItsNetdevAndItsOwnTable) {
   const auto config =
       configure_rail(rail_with({{address("10.1.7.77"), 24, address("10.1.7.1")}}, 100), 5, kPriority, {});
   ASSERT_EQ(config.routes.size(), 3U);
@@ -431,7 +436,7 @@ TEST(RailConfig, IsOfItsNetdevAndLeavesTheMainTableAloneForATableOfItsOwn) {
   EXPECT_EQ(flags(100), std::uint32_t{IFA_F_NODAD | IFA_F_NOPREFIXROUTE});
 }
 
-TEST(RailConfig, WhatItsNetdevHadOnTheNode) {
+TEST(RailConfig, KeepsRecordsOfTheMovedNetdev) {
   RouteSpec route;
   route.ifindex = 3;
   route.gateway = address("10.1.7.1");
@@ -443,20 +448,20 @@ TEST(RailConfig, WhatItsNetdevHadOnTheNode) {
   EXPECT_EQ(texts(config.routes), (Strings{"default via 10.1.7.1", "from 10.1.7.2 lookup 70"}));
   EXPECT_EQ(number_of<rtmsg>(config.routes.at(0), RTA_OIF), 9U);
   EXPECT_EQ(number_of<fib_rule_hdr>(config.routes.at(1), FRA_PRIORITY), 5U);
-  // A table of its own comes on top.
+  // A table of its own adds routes and rules.
   const auto tabled = configure_rail(rail_with({}, 101), 9, kPriority, carried);
   EXPECT_EQ(texts(tabled.addresses), (Strings{"10.1.7.2/24", "fd00::2/64"}));
   EXPECT_EQ(texts(tabled.routes),
             (Strings{"default via 10.1.7.1", "from 10.1.7.2 lookup 70", "10.1.7.0/24 table 101 scope link src 10.1.7.2",
                      "from 10.1.7.2 lookup 101", "fd00::/64 table 101 src fd00::2", "from fd00::2 lookup 101"}));
-  // Addresses of config.json are instead of it.
+  // Addresses of config.json replace the records of the netdev.
   const auto own =
       configure_rail(rail_with({{address("10.2.0.2"), 16, std::nullopt}}, std::nullopt), 9, kPriority, carried);
   EXPECT_EQ(texts(own.addresses), Strings{"10.2.0.2/16"});
   EXPECT_EQ(texts(own.routes), Strings());
 }
 
-TEST(GidAddress, Table) {
+TEST(GidAddress, PrefersIpv4AndIgnoresLinkLocal) {
   const std::pair<Strings, const char*> rows[] = {{{}, "none"},
                                                   {{"10.1.0.2"}, "10.1.0.2"},
                                                   {{"fd00::2", "10.1.0.2"}, "10.1.0.2"},
@@ -476,7 +481,7 @@ TEST(GidAddress, Table) {
   EXPECT_EQ(gid_address(odd), std::nullopt);
 }
 
-TEST(NameRails, Table) {
+TEST(NameRails, UsesTheNextFreeNumber) {
   const struct {
     const char* pattern;
     Strings taken;
@@ -514,8 +519,8 @@ std::string line(const std::string& local, const std::string& remote, const std:
          " 00000000:00000000 00:00000000 00000000     0        0 17 1 0000000000000000 100 0 0 10 0\n";
 }
 
-// Numbers of a little-endian host, as all that run this are.
-TEST(ServiceAddresses, Ipv4) {
+// Numbers as a little-endian host prints them: the tests run on such hosts only.
+TEST(ServiceAddresses, FindsServicesOfIpv4) {
   const std::string ten = "0501000A";  // 10.0.1.5
   const Services sshd = {{address("10.0.1.5"), "sshd"}};
   const Services kubelet = {{address("10.0.1.5"), "kubelet"}};
@@ -525,10 +530,10 @@ TEST(ServiceAddresses, Ipv4) {
            {"sshd listens on all", line("00000000:0016", "00000000:0000", "0A"), {}},
            {"loopback", line("0100007F:0016", "0100007F:C350", "01"), {}},
            {"a session that is over", line(ten + ":0016", "0902000A:C350", "06"), {}},
-           {"somebody on the node uses ssh", line(ten + ":C350", "0902000A:0016", "01"), {}},
+           {"a client of ssh on the node", line(ten + ":C350", "0902000A:0016", "01"), {}},
            {"kubelet answers", line(ten + ":280A", "0902000A:C350", "01"), kubelet},
            {"kubelet and the API server", line(ten + ":C350", "0902000A:192B", "01"), kubelet},
-           {"an API server here, asked by others", line(ten + ":192B", "0902000A:C350", "01"), {}},
+           {"a connection to an API server on the node", line(ten + ":192B", "0902000A:C350", "01"), {}},
            {"another port", line(ten + ":0050", "0902000A:C350", "01"), {}},
            {"both", line(ten + ":280A", "0902000A:C350", "01") + line(ten + ":0016", "0902000A:C351", "01"), sshd},
            {"both, the other way", line(ten + ":0016", "0902000A:C351", "01") + line(ten + ":280A", "0:0", "01"), sshd},
@@ -538,7 +543,7 @@ TEST(ServiceAddresses, Ipv4) {
   }
 }
 
-TEST(ServiceAddresses, Ipv6AndLinesThatAreNone) {
+TEST(ServiceAddresses, FindsServicesOfIpv6AndIgnoresMalformedLines) {
   const std::string any(32, '0');
   const std::string fd00 = "000000FD000000000000000005000000";    // fd00::5
   const std::string mapped = "0000000000000000FFFF00000501000A";  // ::ffff:10.0.1.5
@@ -555,13 +560,13 @@ TEST(ServiceAddresses, Ipv6AndLinesThatAreNone) {
                            "   0: 050100-1:0016 0902000A:C350 01 ", "   0: 0501000A:0016 0902000A:C350 101 "})
     EXPECT_TRUE(service_addresses(none, none).empty()) << none;
   EXPECT_EQ(service_addresses("garbage\n" + line("0501000A:0016", "0902000A:C350", "01") + "   1: 06", "").size(), 1U)
-      << "a last line that is cut off does not hide the others";
+      << "a last line that is cut off does not hide earlier lines";
 }
 
 class NodeNetworkTest : public NetnsTest {};
 
 // Veth pairs as uplinks, a default route over two of them.
-TEST_F(NodeNetworkTest, HasDefaultRoutesOverSeveralNetdevs) {
+TEST_F(NodeNetworkTest, ReadsMultipathDefaultRoutes) {
   // NOLINTBEGIN(bugprone-command-processor,concurrency-mt-unsafe): fixed texts
   if (std::system("ip link add up0 type veth peer name far0 2>&1 && ip link add up1 type veth peer name far1") != 0)
     GTEST_SKIP() << "no veth here (root, ip)";

@@ -73,7 +73,7 @@ FrameBytes advertisement(const Address& target = address("fd00::1"), const Addre
   return frame;
 }
 
-TEST(ArpFrame, AsksAsRfc826SaysAndProbesWithoutASender) {
+TEST(ArpFrame, MakesRequestOfRfc826AndProbeWithoutSender) {
   const FrameBytes expected{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x06,  //
                             0,    1,    0x08, 0,    6,    4,    0,    1,                             //
                             0x02, 0,    0,    0,    0,    0x01, 10,   0, 0, 2,                       //
@@ -85,7 +85,7 @@ TEST(ArpFrame, AsksAsRfc826SaysAndProbesWithoutASender) {
   EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), probe);
 }
 
-// With the length and the checksum that belong to it.
+// Applies a change and sets the matching length and checksum.
 FrameChange sealed(const FrameChange& change) {
   return [change](FrameBytes& frame) {
     change(frame);
@@ -101,20 +101,21 @@ FrameChange inserted(std::size_t at, FrameBytes bytes) {
 
 using FrameRow = std::tuple<const char*, FrameChange, std::optional<AddressClaim>>;
 
-TEST(ArpFrame, Reads) {
+TEST(ArpFrame, ParsesValidFramesOnly) {
   const AddressClaim has{address("10.0.0.1"), kTheirs, false};
   const FrameRow rows[] = {
       {"reply", [](FrameBytes&) {}, has},
       {"padded to the shortest frame", [](FrameBytes& f) { f.resize(60, 0xaa); }, has},
       {"request of the same sender", [](FrameBytes& f) { f[21] = 1; }, has},
       {"IEEE 802 hardware", [](FrameBytes& f) { f[15] = 6; }, has},
-      {"probe by somebody else",
+      {"probe by another host",
        [](FrameBytes& f) {
          f[21] = 1;
          std::fill_n(f.begin() + 28, 4, std::uint8_t{0});
        },
        AddressClaim{address("10.0.0.2"), kTheirs, true}},
-      {"reply of nobody", [](FrameBytes& f) { std::fill_n(f.begin() + 28, 4, std::uint8_t{0}); }, std::nullopt},
+      {"reply without a sender address", [](FrameBytes& f) { std::fill_n(f.begin() + 28, 4, std::uint8_t{0}); },
+       std::nullopt},
       {"one byte short", [](FrameBytes& f) { f.pop_back(); }, std::nullopt},
       {"header only", [](FrameBytes& f) { f.resize(14); }, std::nullopt},
       {"empty", [](FrameBytes& f) { f.clear(); }, std::nullopt},
@@ -135,7 +136,7 @@ TEST(ArpFrame, Reads) {
   }
 }
 
-TEST(NeighbourFrame, GroupsAndChecksum) {
+TEST(NeighbourFrame, ComputesGroupAndChecksum) {
   EXPECT_EQ(to_string(solicited_node(address("fd00::aa:1234:5678"))), "ff02::1:ff34:5678");
   EXPECT_EQ(multicast_mac(address("ff02::1:ff34:5678")), (MacAddress{0x33, 0x33, 0xff, 0x34, 0x56, 0x78}));
   const FrameBytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
@@ -143,7 +144,7 @@ TEST(NeighbourFrame, GroupsAndChecksum) {
   EXPECT_EQ(icmpv6_checksum(address("fe80::1"), address("fe80::2"), odd), 0x81bb);
 }
 
-TEST(NeighbourFrame, AsksAsRfc4861SaysAndProbesWithoutASender) {
+TEST(NeighbourFrame, MakesSolicitationOfRfc4861AndProbeWithoutSender) {
   const FrameBytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
   FrameBytes expected{0x33, 0x33, 0xff, 0, 0, 0x01, 0x02, 0,   0, 0, 0, 0x01, 0x86, 0xdd,        //
                       0x60, 0,    0,    0, 0, 32,   58,   255,                                   //
@@ -163,7 +164,7 @@ TEST(NeighbourFrame, AsksAsRfc4861SaysAndProbesWithoutASender) {
   EXPECT_EQ(parse_neighbour(probe), (AddressClaim{address("fd00::1"), kOurs, true}));
 }
 
-TEST(NeighbourFrame, Reads) {
+TEST(NeighbourFrame, ParsesValidFramesOnly) {
   const MacAddress third{0x02, 0, 0, 0, 0, 0x03};
   const AddressClaim has{address("fd00::1"), third, false};
   const FrameRow rows[] = {
@@ -218,7 +219,7 @@ TEST(NeighbourFrame, Reads) {
 // Two namespaces and veths between them, rN here and pN at the peer. This process is in the peer's.
 class ProbeScene {
  public:
-  // False: the machine does not let us.
+  // Returns false if the machine does not permit it.
   bool make(unsigned rails) {
     if (unshare(CLONE_NEWNET) != 0) return false;
     here_ = UniqueFd(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
@@ -303,7 +304,7 @@ class RunEightProbes : public RunProbes {
   RunEightProbes() : RunProbes(8) {}
 };
 
-// Sends a frame by a netdev of the peer every 5 ms until it goes.
+// Sends a frame by a netdev of the peer every 5 ms during its life.
 class Sender {
  public:
   Sender(const char* netdev, const FrameBytes& frame) : pid_(fork()) {
@@ -329,9 +330,9 @@ class Sender {
 };
 
 constexpr ProbeOptions kQuick{.retries = 3, .interval = std::chrono::milliseconds(40)};
-// Long enough for a machine that is busy; who is there answers within microseconds.
+// Long enough for a busy machine; a host answers within microseconds.
 constexpr ProbeOptions kPatient{.retries = 2, .interval = std::chrono::milliseconds(2000)};
-// Whoever waited for the interval though the answer is there would never end.
+// A probe that waits for the whole interval after the answer never ends.
 constexpr ProbeOptions kEndless{.retries = 2, .interval = std::chrono::hours(1)};
 
 struct Outcome {
@@ -352,7 +353,7 @@ Outcome run(const ProbeScene& scene, const std::vector<Probe>& probes, const Pro
 constexpr auto kGateway = Probe::Kind::kGateway;
 constexpr auto kDuplicate = Probe::Kind::kDuplicate;
 
-TEST_F(RunProbes, GatewayAnswersAtOnce) {
+TEST_F(RunProbes, EndsWhenTheGatewayAnswers) {
   ASSERT_TRUE(scene_.run("link set p0 address 02:00:00:00:01:00"));
   ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 0) && scene_.add_address("fd00::1/64", 0));
   for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
@@ -363,14 +364,14 @@ TEST_F(RunProbes, GatewayAnswersAtOnce) {
   }
 }
 
-TEST_F(RunProbes, GatewayAnswersWhoHasNoAddress) {
+TEST_F(RunProbes, GatewayAnswersProbeWithoutAddress) {
   ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 0) && scene_.add_address("fd00::1/64", 0));
   const auto got =
       run(scene_, {scene_.probe(kGateway, 0, "::", "10.0.0.1"), scene_.probe(kGateway, 0, "::", "fd00::1")}, kPatient);
   EXPECT_TRUE(got.answers[0].answered && got.answers[1].answered);
 }
 
-TEST_F(RunProbes, SilentGatewayTakesAllTries) {
+TEST_F(RunProbes, UsesAllTriesIfTheGatewayIsSilent) {
   for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
     const auto got = run(scene_, {scene_.probe(kGateway, 0, source, target)}, kQuick);
     EXPECT_FALSE(got.answers[0].answered) << target;
@@ -379,7 +380,7 @@ TEST_F(RunProbes, SilentGatewayTakesAllTries) {
   }
 }
 
-TEST_F(RunProbes, FindsDuplicates) {
+TEST_F(RunProbes, DetectsDuplicateAddress) {
   ASSERT_TRUE(scene_.run("link set p0 address 02:00:00:00:01:00"));
   ASSERT_TRUE(scene_.add_address("10.0.0.2/24", 0) && scene_.add_address("fd00::2/64", 0));
   for (const char* target : {"10.0.0.2", "fd00::2"}) {
@@ -389,9 +390,9 @@ TEST_F(RunProbes, FindsDuplicates) {
   }
 }
 
-TEST_F(RunProbes, FindsNoDuplicates) {
+TEST_F(RunProbes, DetectsNoDuplicateIfTheAddressIsFree) {
   ASSERT_TRUE(scene_.add_address("10.0.0.3/24", 0) && scene_.add_address("fd00::3/64", 0));
-  // Nor is our own address one, be it there already.
+  // An address of the probing netdev itself is no duplicate.
   ASSERT_TRUE(scene_.run_here("addr add 10.0.0.2/24 dev r0") && scene_.run_here("addr add fd00::2/64 dev r0 nodad"));
   const auto got = run(
       scene_, {scene_.probe(kDuplicate, 0, "::", "10.0.0.2"), scene_.probe(kDuplicate, 0, "::", "fd00::2")}, kQuick);
@@ -402,7 +403,7 @@ TEST_F(RunProbes, FindsNoDuplicates) {
   EXPECT_GE(got.took, kQuick.interval * 3);
 }
 
-TEST_F(RunProbes, FindsWhoWantsTheSameAddressNow) {
+TEST_F(RunProbes, DetectsHostThatTestsTheSameAddress) {
   for (const auto& [target, frame] :
        {std::pair("10.0.0.2", arp_request(kTheirs, std::nullopt, address("10.0.0.2"))),
         std::pair("fd00::2", neighbour_solicitation(kTheirs, std::nullopt, address("fd00::2")))}) {
@@ -410,12 +411,12 @@ TEST_F(RunProbes, FindsWhoWantsTheSameAddressNow) {
     const auto got = run(scene_, {scene_.probe(kDuplicate, 0, "::", target)}, kPatient);
     EXPECT_TRUE(got.answers[0].answered) << target;
     EXPECT_EQ(got.answers[0].mac, kTheirs) << target;
-    // Of a gateway it says that it is not there.
+    // The same frame is no answer of a gateway.
     EXPECT_FALSE(run(scene_, {scene_.probe(kGateway, 0, "::", target)}, kQuick).answers[0].answered) << target;
   }
 }
 
-TEST_F(RunProbes, HearsWhatIsNoAnswer) {
+TEST_F(RunProbes, IgnoresFramesThatAreNoAnswer) {
   FrameBytes tagged = arp_reply();
   tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 5});
   FrameBytes to_another = arp_reply();
@@ -435,11 +436,11 @@ TEST_F(RunProbes, HearsWhatIsNoAnswer) {
   }
 }
 
-TEST_F(RunProbes, TakesAPriorityTagForNone) {
+TEST_F(RunProbes, AcceptsPriorityTag) {
   FrameBytes frame = arp_reply();
   frame.insert(frame.begin() + 12, {0x81, 0, 0x60, 0});
   const Sender sender("p0", frame);
-  // With both families the socket hears frames before the kernel forgets such a tag.
+  // With both families the socket receives frames before the kernel removes such a tag.
   const std::vector<Probe> probes{scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
                                   scene_.probe(kGateway, 0, "fd00::2", "fd00::1")};
   const auto got = run(scene_, probes, {.retries = 3, .interval = std::chrono::milliseconds(200)});
@@ -447,7 +448,7 @@ TEST_F(RunProbes, TakesAPriorityTagForNone) {
   EXPECT_FALSE(got.answers[1].answered);
 }
 
-TEST_F(RunProbes, AnswersOnAnotherRailDoNotCount) {
+TEST_F(RunProbes, IgnoresAnswerOnAnotherRail) {
   const Sender sender("p1", [] {
     FrameBytes frame = arp_reply();
     frame[5] = 0x02;
@@ -458,11 +459,11 @@ TEST_F(RunProbes, AnswersOnAnotherRailDoNotCount) {
   EXPECT_TRUE(run(scene_, {scene_.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")}, kPatient).answers[0].answered);
 }
 
-TEST_F(RunEightProbes, AreAnsweredTogether) {
+TEST_F(RunEightProbes, WaitsForAllAnswersTogether) {
   std::vector<Probe> probes;
   for (unsigned i = 0; i < 8; ++i) {
     const std::string net = i % 2 == 0 ? "10.0." + std::to_string(i) + "." : "fd00:" + std::to_string(i) + "::";
-    // One of each family stays silent.
+    // The last gateway of each family stays silent.
     if (i < 6) {
       ASSERT_TRUE(scene_.add_address(net + (i % 2 == 0 ? "1/24" : "1/64"), i));
     }
@@ -479,18 +480,18 @@ TEST_F(RunEightProbes, AreAnsweredTogether) {
     EXPECT_EQ(got.answers[std::size_t{2} * i + 1].tries, 3U) << i;
   }
   EXPECT_GE(got.took, options.interval * 3);
-  std::set<std::string> first;  // who asks for an address of its own by ARP
+  std::set<std::string> first;  // addresses that an ARP probe tests
   FrameBytes frame(2048);
   while (first.size() < 4) {
     const ssize_t length = recv(listening.get(), frame.data(), frame.size(), 0);
-    ASSERT_GT(length, 0) << "fewer than four ask";
+    ASSERT_GT(length, 0) << "fewer than four probes";
     const auto claim = parse_arp(std::span(frame).first(static_cast<std::size_t>(length)));
     if (!claim || !claim->tentative) continue;
-    EXPECT_TRUE(first.insert(to_string(claim->address)).second) << "asks again before all have asked once";
+    EXPECT_TRUE(first.insert(to_string(claim->address)).second) << "a second try before all first tries";
   }
 }
 
-TEST_F(RunProbes, NetdevThatIsDownIsSilent) {
+TEST_F(RunProbes, CountsNetdevThatIsDownAsSilent) {
   ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 1) && scene_.run_here("link set r0 down"));
   const auto got = run(
       scene_, {scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"), scene_.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")},
@@ -499,7 +500,7 @@ TEST_F(RunProbes, NetdevThatIsDownIsSilent) {
   EXPECT_TRUE(got.answers[1].answered);
 }
 
-TEST_F(RunProbes, SaysWhatItCannotProbeBy) {
+TEST_F(RunProbes, NamesNetdevThatCannotProbe) {
   Probe probe = scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1");
   probe.ifindex = 4711;
   auto got = run_probes(scene_.packet(), {probe}, kQuick);
@@ -513,7 +514,7 @@ TEST_F(RunProbes, SaysWhatItCannotProbeBy) {
   EXPECT_FALSE(got.error().hint.empty());
 }
 
-TEST_F(RunProbes, NothingToDo) {
+TEST_F(RunProbes, ReturnsAtOnceWithoutProbesOrTries) {
   const auto none = run_probes(-1, {}, {});
   ASSERT_TRUE(none.has_value());
   EXPECT_TRUE(none->empty());

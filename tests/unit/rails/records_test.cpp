@@ -31,7 +31,7 @@ Strings record_texts(const std::vector<NetRecord>& records) {
   return all;
 }
 
-// As the kernel would send it, attributes and all.
+// Makes a record of a message as the kernel sends it, with attributes.
 NetRecord record_of(std::uint16_t type, RequestBuilder request) {
   const NetlinkMessage made = request.take();
   const Bytes payload = to_message(nlmsg_hdr(made.get())).payload;
@@ -81,7 +81,7 @@ TEST(Records, ReadAsIpWritesThem) {
   EXPECT_EQ(address_of(address_record(3, address("fd00::2"), 24)), address("fd00::2"));
 }
 
-TEST(Records, AddressFlags) {
+TEST(Records, SetAddressFlags) {
   const auto flags_of = [](const char* text, AddressFlags flags) {
     return attributes_of<ifaddrmsg>(address_record(3, address(text), 24, flags)).u32(IFA_FLAGS).value_or(99);
   };
@@ -93,7 +93,7 @@ TEST(Records, AddressFlags) {
   EXPECT_EQ(header_of<ifaddrmsg>(scoped).ifa_scope, RT_SCOPE_HOST);
 }
 
-// A dumped IPv4 address of `eth0` with what only a dump has and what nobody knows yet.
+// A dumped IPv4 address of `eth0` with attributes that only dumps have, and an unknown attribute.
 NetRecord dumped_address(const char* label, std::uint32_t flags = IFA_F_PERMANENT | IFA_F_NOPREFIXROUTE) {
   ifaddrmsg header{};
   header.ifa_family = AF_INET;
@@ -114,7 +114,7 @@ NetRecord dumped_address(const char* label, std::uint32_t flags = IFA_F_PERMANEN
   return record_of(RTM_NEWADDR, std::move(request));
 }
 
-TEST(ForNetdev, RetargetsAddresses) {
+TEST(ForNetdev, ChangesIndexOfAddresses) {
   const NetRecord made = for_netdev(dumped_address("eth0:1"), 9, "net1");
   EXPECT_EQ(to_string(made), "10.1.0.2/24");
   EXPECT_EQ(header_of<ifaddrmsg>(made).ifa_index, 9U);
@@ -122,7 +122,7 @@ TEST(ForNetdev, RetargetsAddresses) {
   EXPECT_EQ(attributes.text(IFA_LABEL), "net1:1");
   EXPECT_EQ(attributes.u32(IFA_FLAGS), std::uint32_t{IFA_F_PERMANENT | IFA_F_NOPREFIXROUTE});
   EXPECT_FALSE(attributes.has(IFA_CACHEINFO));
-  EXPECT_EQ(attributes.get(1000).size(), 2U) << "what is unknown stays";
+  EXPECT_EQ(attributes.get(1000).size(), 2U) << "an unknown attribute stays";
   EXPECT_EQ(Attributes(attributes.get(1001)).u8(1), 5);
   EXPECT_EQ(for_netdev(made, 9, "net1"), made);
   const auto label_of = [](const NetRecord& record) { return attributes_of<ifaddrmsg>(record).text(IFA_LABEL); };
@@ -135,7 +135,7 @@ TEST(ForNetdev, RetargetsAddresses) {
   EXPECT_EQ(std::vector<std::uint8_t>(cache.begin(), cache.end()), wanted);
 }
 
-TEST(ForNetdev, MakesIpv6AddressesValidAtOnce) {
+TEST(ForNetdev, SetsNodadOnIpv6Addresses) {
   AddressFlags flags;
   flags.no_dad = false;
   const NetRecord made = for_netdev(address_record(3, address("fd00::2"), 64, flags), 9, "net1");
@@ -143,7 +143,7 @@ TEST(ForNetdev, MakesIpv6AddressesValidAtOnce) {
   EXPECT_EQ(header_of<ifaddrmsg>(made).ifa_flags, IFA_F_NODAD);
 }
 
-TEST(ForNetdev, RetargetsRoutes) {
+TEST(ForNetdev, ChangesIndexOfRoutes) {
   rtmsg header{};
   header.rtm_family = AF_INET;
   header.rtm_dst_len = 8;
@@ -165,7 +165,7 @@ TEST(ForNetdev, RetargetsRoutes) {
   EXPECT_EQ(attributes_of<rtmsg>(made).u32(500), 77U);
 }
 
-TEST(ForNetdev, RenamesInRulesButNotTheLoopback) {
+TEST(ForNetdev, ChangesNameInRulesExceptTheLoopback) {
   fib_rule_hdr header{};
   header.family = AF_INET;
   header.table = 101;
@@ -179,7 +179,7 @@ TEST(ForNetdev, RenamesInRulesButNotTheLoopback) {
   EXPECT_EQ(header_of<fib_rule_hdr>(made).flags, std::uint32_t{FIB_RULE_INVERT});
 }
 
-TEST(ForNetdev, RetargetsNeighbours) {
+TEST(ForNetdev, ChangesIndexOfNeighbours) {
   ndmsg header{};
   header.ndm_family = AF_INET;
   header.ndm_ifindex = 3;
@@ -198,7 +198,7 @@ TEST(ForNetdev, RetargetsNeighbours) {
   EXPECT_FALSE(attributes_of<ndmsg>(made).has(NDA_CACHEINFO));
 }
 
-TEST(RecordHex, ReadsBack) {
+TEST(RecordHex, ParsesItsOwnText) {
   for (const NetRecord& record :
        {address_record(3, address("10.1.0.2"), 24), address_record(3, address("fd00::2"), 64),
         route_record(route_spec(3, nullptr, 0, "10.1.0.1")), rule_record(address("fd00::2"), 101, 7)}) {
@@ -209,16 +209,16 @@ TEST(RecordHex, ReadsBack) {
   EXPECT_EQ(to_hex(NetRecord{RTM_NEWADDR, {0x00, 0xff, 0xa5}}), "00ffa5");
 }
 
-TEST(RecordHex, RefusesWhatIsNone) {
+TEST(RecordHex, RefusesMalformedText) {
   const std::string hex = to_hex(address_record(3, address("10.1.0.2"), 24));
-  EXPECT_TRUE(record_from_hex(RTM_NEWADDR, hex.substr(0, 16))) << "a header alone is one";
+  EXPECT_TRUE(record_from_hex(RTM_NEWADDR, hex.substr(0, 16))) << "a header without attributes is valid";
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, ""));
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex + "0")) << "half a byte";
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex + "00")) << "half an attribute";
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex.substr(0, 15) + "g" + hex.substr(16)));
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, "0A" + hex.substr(2))) << "upper case";
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, std::string("0\0", 2) + hex.substr(2)));
-  EXPECT_FALSE(record_from_hex(RTM_NEWADDR, "07" + hex.substr(2))) << "no family of ours";
+  EXPECT_FALSE(record_from_hex(RTM_NEWADDR, "07" + hex.substr(2))) << "an unknown family";
   EXPECT_FALSE(record_from_hex(RTM_DELADDR, hex));
   EXPECT_FALSE(record_from_hex(RTM_NEWLINK, hex));
   EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex + std::string(1 << 17, '0')));
@@ -226,8 +226,8 @@ TEST(RecordHex, RefusesWhatIsNone) {
     EXPECT_FALSE(record_from_hex(RTM_NEWADDR, hex.substr(0, 16) + length + hex.substr(18))) << length;
 }
 
-// Nothing reads beyond the end, whatever the bytes are: for the sanitizers.
-TEST(RecordHex, AnyBytesCanBeLookedAt) {
+// For the sanitizers: no function reads beyond the end of any bytes.
+TEST(RecordHex, ReadsAnyBytesWithoutOverrun) {
   unsigned state = 1;
   const auto next = [&] { return state = state * 1103515245 + 12345, static_cast<std::uint8_t>(state >> 16); };
   unsigned accepted = 0;
@@ -296,7 +296,7 @@ NetdevRecords read_all(Netlink& route, int ifindex, const char* name) {
   return must(read_records(route, ifindex, name));
 }
 
-TEST_F(ReadRecords, OfANewNetdevIsNothingAndOfAMissingOneAnError) {
+TEST_F(ReadRecords, FindsNothingOnNewNetdevAndFailsWithoutNetdev) {
   const NetdevRecords found = read_all(route_, v0_, "v0");
   EXPECT_EQ(record_texts(found.records), Strings{}) << "link-local addresses and kernel routes are not configuration";
   EXPECT_EQ(found.skipped, Strings{});
@@ -352,7 +352,7 @@ const Strings kOfV0 = {"10.1.0.2/24",
                        "10.1.0.9 lladdr 02:00:00:00:00:01 PERMANENT",
                        "fd00::9 lladdr 02:00:00:00:00:01 PERMANENT"};
 
-TEST_F(ReadRecords, TakesWhatCanBePutElsewhere) {
+TEST_F(ReadRecords, ReadsRecordsThatCanMove) {
   configure_v0();
   const NetdevRecords found = read_all(route_, v0_, "v0");
   EXPECT_EQ(record_texts(found.records), kOfV0);
@@ -369,7 +369,7 @@ TEST_F(ReadRecords, WorksWithoutStrictChecking) {
   EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), kOfV0);
 }
 
-TEST_F(ReadRecords, SeesNexthopObjectsThatShowNoNetdev) {
+TEST_F(ReadRecords, SkipsNexthopObjectsWithoutNetdev) {
   ip("addr add 10.1.0.2/24 dev v0");
   ip("nexthop add id 5 via 10.1.0.7 dev v0");
   ip("route add 10.4.0.0/16 nhid 5");
@@ -378,7 +378,7 @@ TEST_F(ReadRecords, SeesNexthopObjectsThatShowNoNetdev) {
   EXPECT_EQ(read_all(route_, must(must(find_link(route_, "v1"))).ifindex, "v1").skipped, Strings{});
 }
 
-TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
+TEST_F(ReadRecords, MovesRecordsToAnotherNetdev) {
   configure_v0();
   const NetdevRecords found = read_all(route_, v0_, "v0");
   ASSERT_OK(remove_records(route_, found.records));
@@ -391,26 +391,26 @@ TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
   std::vector<NetRecord> records;
   for (const NetRecord& record : found.records)
     records.push_back(for_netdev(record, eth7, "eth7"));
-  for (int time = 0; time < 2; ++time)  // again: all of it is there already
+  for (int time = 0; time < 2; ++time)  // the second time all records are there
     ASSERT_OK(add_records(route_, records));
   NetdevRecords again = read_all(route_, eth7, "eth7");
   Strings wanted = kOfV0;
   *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
       "from all fwmark 0x5 iif eth7 lookup 104";
-  EXPECT_EQ(record_texts(again.records), wanted) << "in the same order too";
+  EXPECT_EQ(record_texts(again.records), wanted) << "in the same order";
   EXPECT_TRUE(has_text(ip_says("addr show dev eth7"), "eth7:1"));
   EXPECT_TRUE(has_text(ip_says("route show table 101"), "mtu 1400"));
   for (NetRecord& record : again.records)
     record = for_netdev(record, eth7, "eth7");
   EXPECT_EQ(again.records.size(), records.size());
-  for (int time = 0; time < 2; ++time)  // again: none of it is there
+  for (int time = 0; time < 2; ++time)  // the second time no record is there
     ASSERT_OK(remove_records(route_, records));
   EXPECT_EQ(record_texts(read_all(route_, eth7, "eth7").records), Strings{});
   ip("link del x");
-  EXPECT_TRUE(remove_records(route_, records)) << "nor is the netdev";
+  EXPECT_TRUE(remove_records(route_, records)) << "the netdev is gone too";
 }
 
-TEST_F(AddRecords, MadeByHandAreTaken) {
+TEST_F(AddRecords, AddsAndRemovesMadeRecords) {
   RouteSpec gateway = route_spec(v0_, nullptr, 0, "10.1.0.1");
   gateway.table = 1001;
   gateway.source = address("10.1.0.2");
@@ -439,7 +439,7 @@ TEST_F(AddRecords, MadeByHandAreTaken) {
   EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), Strings{});
 }
 
-TEST_F(AddRecords, LeaveOthersRoutesAlone) {
+TEST_F(AddRecords, KeepsExistingRoutes) {
   ip("addr add 10.1.0.2/24 dev v0");
   ip("addr add 10.2.0.2/24 dev v1");
   ip("-6 addr add fd00::2/64 dev v0 nodad");
@@ -460,7 +460,7 @@ TEST_F(AddRecords, LeaveOthersRoutesAlone) {
   EXPECT_EQ(ip_says("route") + ip_says("-6 route"), before);
 }
 
-TEST_F(AddRecords, PermanentNeighboursReplaceLearnedOnes) {
+TEST_F(AddRecords, ReplacesLearnedNeighbours) {
   ip("addr add 10.1.0.2/24 dev v0");
   ip("neigh add 10.1.0.9 lladdr 02:00:00:00:00:01 dev v0 nud permanent");
   const NetdevRecords found = read_all(route_, v0_, "v0");
@@ -469,7 +469,7 @@ TEST_F(AddRecords, PermanentNeighboursReplaceLearnedOnes) {
   EXPECT_EQ(ip_says("neigh show 10.1.0.9"), "10.1.0.9 dev v0 lladdr 02:00:00:00:00:01 PERMANENT \n");
 }
 
-TEST_F(AddRecords, SayWhichOneTheKernelRefuses) {
+TEST_F(AddRecords, NamesRecordThatTheKernelRefuses) {
   const auto unreachable = add_records(
       route_, {address_record(v0_, address("10.1.0.2"), 24), route_record(route_spec(v0_, nullptr, 0, "10.77.0.1"))});
   EXPECT_EQ(error_code(unreachable), ENETUNREACH);

@@ -1,5 +1,4 @@
-// Trees in the layout of sysfs: a port's GID table, and how little of it is read; settings of a netdev; which VF of its
-// physical function a device is.
+// Trees in the layout of sysfs: reading the GID table of a port, settings of a netdev, the number of a VF.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -32,7 +31,7 @@ const std::string kPort = "class/infiniband/mlx5_0/ports/1/";
 
 class GidTableTree : public testing::Test {
  protected:
-  // A table of empty slots, as the kernel shows one.
+  // Makes a table of empty slots as the kernel shows it.
   void make_table(unsigned length) {
     for (unsigned index = 0; index < length; ++index)
       write_gid(index, Address{});
@@ -45,7 +44,7 @@ class GidTableTree : public testing::Test {
     write_gid(index, gid);
     write_file(root_ / fmt::format("{}gid_attrs/types/{}", kPort, index), fmt::format("{}\n", type));
   }
-  // Link-local and own address in both types, at 0 and 4.
+  // Makes a table with a link-local and an own address in both types, at 0 and 4.
   void make_usual(unsigned length) {
     make_table(length);
     set(0, address("fe80::1"), "IB/RoCE v1");
@@ -88,7 +87,7 @@ TEST_F(GidTableTree, ReadsAtLeast) {
   EXPECT_EQ(read({address("10.1.0.77")})->read, 16U) << "to the end";
 }
 
-TEST_F(GidTableTree, LengthWithoutReadingOn) {
+TEST_F(GidTableTree, FindsLengthWithoutReadingAllSlots) {
   for (const unsigned length : {6U, 7U, 8U, 16U, 17U, 128U, 255U, 1024U}) {
     fs::remove_all(root_ / "class");
     make_table(length);
@@ -103,18 +102,18 @@ TEST_F(GidTableTree, LengthWithoutReadingOn) {
   EXPECT_EQ(read({kOwn})->length, 0U);
 }
 
-TEST_F(GidTableTree, ReadsWhatHasNoTypeOrIsBehindALink) {
+TEST_F(GidTableTree, ReadsGidWithoutTypeAndBehindALink) {
   make_usual(16);
   write_gid(7, address("10.1.0.8"));
-  EXPECT_EQ(must(read({}, 8)).slots.back(), (GidSlot{7, address("10.1.0.8"), true})) << "of some type";
-  // As below /sys/class: the HCA is a link, which stays within a detached mount because it is relative.
+  EXPECT_EQ(must(read({}, 8)).slots.back(), (GidSlot{7, address("10.1.0.8"), true})) << "counts as v2";
+  // /sys/class has links to HCAs. They work in a detached mount because they are relative.
   fs::create_directories(root_ / "devices/pci0/infiniband");
   fs::rename(root_ / "class/infiniband/mlx5_0", root_ / "devices/pci0/infiniband/mlx5_0");
   ASSERT_EQ(symlink("../../devices/pci0/infiniband/mlx5_0", (root_ / "class/infiniband/mlx5_0").c_str()), 0);
   EXPECT_EQ(read({kOwn})->read, 6U);
 }
 
-TEST_F(GidTableTree, SaysWhatItCannotRead) {
+TEST_F(GidTableTree, NamesFileThatCannotBeRead) {
   EXPECT_EQ(error(), "cannot open `class/infiniband/mlx5_0/ports/1`: No such file or directory");
   EXPECT_EQ(error_code(read({kOwn})), ENOENT);
   for (const char* name : {"", ".", "..", "../../kernel", "a/b", "mlx5 0", "mlx5\n0"})
@@ -127,7 +126,8 @@ TEST_F(GidTableTree, SaysWhatItCannotRead) {
   EXPECT_EQ(error(), "cannot use `class/infiniband/mlx5_0/ports/1/gids/2`: it holds no GID");
   fs::remove(gid);
   ASSERT_EQ(mkfifo(gid.c_str(), 0600), 0);
-  EXPECT_EQ(error(), "cannot use `class/infiniband/mlx5_0/ports/1/gids/2`: it holds no GID") << "nobody waits for it";
+  EXPECT_EQ(error(), "cannot use `class/infiniband/mlx5_0/ports/1/gids/2`: it holds no GID")
+      << "does not wait for a writer";
   fs::remove(gid);
   fs::create_directory(gid);
   EXPECT_EQ(error(), "cannot read `class/infiniband/mlx5_0/ports/1/gids/2`: Is a directory");
@@ -166,7 +166,7 @@ TEST_F(SysfsSettingsTest, ReadsEveryQueue) {
   EXPECT_EQ(warnings_, Strings());
 }
 
-TEST_F(SysfsSettingsTest, LeavesOutSettingsThatTheKernelDoesNotHave) {
+TEST_F(SysfsSettingsTest, SkipsSettingsThatTheKernelDoesNotHave) {
   fs::remove_all(directory_ / "queues");
   fs::remove(directory_ / "napi_defer_hard_irqs");
   EXPECT_EQ(read(), (SysfsSettings{{{"0"}, {"20000"}, {}, {}, {}, {}}}));
@@ -180,33 +180,33 @@ TEST_F(SysfsSettingsTest, WarnsAboutASettingThatCannotBeRead) {
   EXPECT_EQ(read()[3], Strings());
   EXPECT_EQ(read()[4].size(), 3U);
   ASSERT_FALSE(warnings_.empty());
-  EXPECT_EQ(warnings_[0],
-            "cannot read `queues/rx-1/rps_cpus` of `eth0`: Is a directory: what a container changes of it stays");
+  EXPECT_EQ(warnings_[0], "cannot read `queues/rx-1/rps_cpus` of `eth0`: Is a directory: it will not be restored");
 }
 
-TEST_F(SysfsSettingsTest, RestoresWhatDiffers) {
+TEST_F(SysfsSettingsTest, RestoresValuesThatDiffer) {
   write("threaded", "1");
   write("queues/rx-2/rps_cpus", "00000000,00000000");
   write("queues/tx-0/xps_cpus", "00000000,00000001");
   EXPECT_EQ(restore(kAsWritten), Strings());
   EXPECT_EQ(read(), kAsWritten);
-  EXPECT_EQ(text("queues/rx-0/rps_cpus"), "00000000,0000000c\n") << "was right already";
+  EXPECT_EQ(text("queues/rx-0/rps_cpus"), "00000000,0000000c\n") << "not written, because the value is the same";
   write("queues/rx-3/rps_cpus", "00000000,0000000f");
   EXPECT_EQ(restore(kAsWritten), Strings());
-  EXPECT_EQ(read()[3], (Strings{"c", "c", "c", "0"})) << "a container may have changed the number of channels";
+  EXPECT_EQ(read()[3], (Strings{"c", "c", "c", "0"})) << "a container can change the number of channels";
 }
 
 TEST_F(SysfsSettingsTest, ReportsAQueueThatIsGoneOncePerSetting) {
   fs::remove_all(directory_ / "queues/rx-1");
   fs::remove_all(directory_ / "queues/rx-2");
-  EXPECT_EQ(restore(kAsWritten),
-            (Strings{"cannot restore `queues/rx-1/rps_cpus` of `eth0`: No such file or directory; `echo c > "
-                     "/sys/class/net/eth0/queues/rx-1/rps_cpus`",
-                     "cannot restore `queues/rx-1/rps_flow_cnt` of `eth0`: No such file or directory; `echo 256 > "
-                     "/sys/class/net/eth0/queues/rx-1/rps_flow_cnt`"}));
+  EXPECT_EQ(
+      restore(kAsWritten),
+      (Strings{"cannot restore `queues/rx-1/rps_cpus` of `eth0`: No such file or directory; remedy: run `echo c > "
+               "/sys/class/net/eth0/queues/rx-1/rps_cpus`",
+               "cannot restore `queues/rx-1/rps_flow_cnt` of `eth0`: No such file or directory; remedy: run "
+               "`echo 256 > /sys/class/net/eth0/queues/rx-1/rps_flow_cnt`"}));
 }
 
-TEST(SysfsSettings, ValuesOfARecordAreChecked) {
+TEST(SysfsSettings, RefuseInvalidValuesOfARecord) {
   for (const char* good : {"0", "20000", "ffffffff,00000000"})
     EXPECT_TRUE(is_sysfs_value(good)) << good;
   for (const char* bad : {"", "../x", "1\n", "-1", "x"})
@@ -222,7 +222,7 @@ class FindVfPlace : public testing::Test {
   void link(const std::string& name, const std::string& target) {
     fs::create_symlink(target, devices_ + "/" + kPf + "/" + name);
   }
-  // "NETDEV N".
+  // Returns "NETDEV N" or "none".
   std::string place(const std::string& vf, const std::string& pf = kPf) const {
     const auto found = find_vf_slot(temp_.path(), vf, pf);
     return found ? found->pf + " " + std::to_string(found->vf) : "none";
@@ -231,7 +231,7 @@ class FindVfPlace : public testing::Test {
   std::string devices_ = temp_ / "bus/pci/devices";
 };
 
-TEST_F(FindVfPlace, ByTheLinksOfItsFunction) {
+TEST_F(FindVfPlace, FindsVfByTheLinksOfItsFunction) {
   netdev("eth0");
   link("virtfn0", "../0000:1a:00.1");
   link("virtfn2", "../0000:1a:00.3");
@@ -239,7 +239,7 @@ TEST_F(FindVfPlace, ByTheLinksOfItsFunction) {
   EXPECT_EQ(place("0000:1a:00.1"), "eth0 0");
   EXPECT_EQ(place("0000:1a:00.3"), "eth0 2");
   EXPECT_EQ(place("0000:1a:01.4"), "eth0 11");
-  EXPECT_EQ(place("0000:1a:00.2"), "none") << "another function's";
+  EXPECT_EQ(place("0000:1a:00.2"), "none") << "a VF of another function";
   EXPECT_EQ(place("1a:00.1"), "none") << "the end of an address is no address";
   EXPECT_EQ(place(""), "none");
   EXPECT_EQ(place("0000:1a:00.1", "0000:1b:00.0"), "none") << "no such function";
@@ -255,8 +255,8 @@ TEST_F(FindVfPlace, IgnoresOtherLinks) {
   EXPECT_EQ(place("0000:1a:00.1"), "eth0 4");
 }
 
-// Whichever the directory names first.
-TEST_F(FindVfPlace, InSwitchdevModeNotANetdevThatStandsForAnother) {
+// In switchdev mode, whatever the order of names in the directory.
+TEST_F(FindVfPlace, IgnoresRepresentors) {
   link("virtfn0", "../0000:1a:00.1");
   for (const auto& [name, port] : {std::pair("eth1", "pf0vf0\n"), {"eth2", "pf0vf1\n"}, {"eth3", "pf0sf88\n"}}) {
     netdev(name);
@@ -268,9 +268,9 @@ TEST_F(FindVfPlace, InSwitchdevModeNotANetdevThatStandsForAnother) {
   EXPECT_EQ(place("0000:1a:00.1"), "eth0 0");
 }
 
-TEST_F(FindVfPlace, AFunctionWithoutNetdev) {
+TEST_F(FindVfPlace, FindsNothingWithoutNetdev) {
   link("virtfn0", "../0000:1a:00.1");
-  EXPECT_EQ(place("0000:1a:00.1"), "none") << "its netdev is elsewhere";
+  EXPECT_EQ(place("0000:1a:00.1"), "none") << "its netdev is in another namespace";
   fs::remove(devices_ + "/" + kPf + "/net");
   EXPECT_EQ(place("0000:1a:00.1"), "none") << "its driver has none";
 }
