@@ -60,9 +60,9 @@ Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
 // The GIDs of a container's rails: waits for the kernel to make them, and aligns them to one index.
 
-// Reads the GID table of a port from slot 0 on, until the v2 GID of each wanted address was read and at least
-// `at_least` slots were read, or the table ends. Without wanted addresses: exactly at_least slots. Not atomic: the
-// kernel can change the table between two reads.
+// Reads the GID table of a port from slot 0 on. Stops when it has the v2 GID of each wanted address and at least
+// `at_least` slots, or at the end of the table. Without wanted addresses it reads exactly at_least slots. Not atomic:
+// the kernel can change the table between two reads.
 // sysfs: a descriptor of /sys, or of a detached mount of it.
 // Errors name the file below sysfs: an invalid name of an HCA, no such HCA or port (ENOENT), an attribute that cannot
 // be read (ENODEV while the device is unplugged) or holds no GID.

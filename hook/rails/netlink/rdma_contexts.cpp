@@ -23,8 +23,8 @@ constexpr const char* kCount = "cannot count the contexts of RDMA devices";
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongestMessage = 1024;  // an answer has less than 500 bytes
 
-// Buffers for recvmmsg(2). The kernel puts one device into each message (_nldev_res_get_dumpit() returns the length),
-// so that one call for each would cost as many system calls as the node has devices.
+// Buffers for recvmmsg(2), which receives many messages with one system call. The kernel puts one device into each
+// message (_nldev_res_get_dumpit() returns the length).
 struct Batch {
   struct alignas(nlmsghdr) Buffer {
     std::array<std::uint8_t, kLongestMessage> bytes;

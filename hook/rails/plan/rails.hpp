@@ -36,8 +36,8 @@ Result<NodeNetwork> read_node_network(bool for_moves);
 // Addresses, routes and rules of a rail inside.
 struct RailConfig {
   std::vector<NetRecord> addresses;
-  // In the order in which the kernel accepts them. A rail with a table of its own has no routes in the main table: its
-  // table has the connected route and the default route by the gateway, and a rule `from ADDRESS lookup TABLE`.
+  // In the order in which the kernel accepts them. A rail with a table of its own has no routes in the main table. Its
+  // table has the connected route and the default route by the gateway. A rule `from ADDRESS lookup TABLE` selects it.
   std::vector<NetRecord> routes;
 };
 

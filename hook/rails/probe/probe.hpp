@@ -1,5 +1,5 @@
-// Tests whether gateways answer, and whether another host has an address of a rail: by ARP (RFC 826, 5227) and
-// neighbour discovery (RFC 4861) on a packet socket of the container's namespace, for all rails at the same time.
+// Tests whether gateways answer, and whether another host has an address of a rail, for all rails at the same time.
+// Uses ARP (RFC 826, 5227) and neighbour discovery (RFC 4861) on a packet socket of the container's namespace.
 #pragma once
 
 #include <chrono>
