@@ -564,7 +564,7 @@ TEST_F(PassedDescriptor, HoldsTheHcaOfAnExclusiveGrantUntilItIsClosed) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const auto refused = give("web-2", asking_for("mlx5_0", Mode::kExclusive));
     EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy);
-    for (const char* part : {"mlx5_0", "process 4711 (`python3`) has it open", "end it, or its container"})
+    for (const char* part : {"mlx5_0", "process 4711 (`python3`) has it open", "end that process or its container"})
       EXPECT_TRUE(has_text(error_message(refused), part));
   }
   fs::remove_all(process_);
