@@ -51,9 +51,9 @@ TEST(NodeSlice, EachWayToTellIt) {
   ::setenv("NODE_NAME", "gpu-node-017", 1);
   EXPECT_EQ(slice_here(config_with("\"NODE_NAME\"")), "10.100.17.0-10.100.17.255");
   ::setenv("NODE_NAME", "gpu-node", 1);
-  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("ends with no number"), std::string::npos);
+  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("does not end with a number"), std::string::npos);
   ::unsetenv("NODE_NAME");
-  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("is not set here"), std::string::npos);
+  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("the variable is not set"), std::string::npos);
 }
 
 TEST(NodeSlice, AFileThatHasIt) {
@@ -67,11 +67,11 @@ TEST(NodeSlice, AFileThatHasIt) {
     EXPECT_EQ(slice_here(config), "10.100.12.0-10.100.12.255");
   }
   ::chmod(file.c_str(), 0666);
-  EXPECT_NE(slice_here(config).find("can be written by others than root"), std::string::npos);
+  EXPECT_NE(slice_here(config).find("users other than root can write it"), std::string::npos);
   ::chmod(file.c_str(), 0644);
   test_support::write_file(file, "twelve\n");
   if (::geteuid() == 0) {
-    EXPECT_NE(slice_here(config).find("has no number in it"), std::string::npos);
+    EXPECT_NE(slice_here(config).find("it has no number"), std::string::npos);
   }
 }
 
