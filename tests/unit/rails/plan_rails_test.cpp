@@ -239,9 +239,8 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
   expect_refused(
       {{"children in exclusive mode", scene(Mode::kShared),
         [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
-        "`mlx5_0`: the RDMA subsystem is in exclusive mode, where a container sees HCAs of its own only, and not those "
-        "of which its netdevs are children; `options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode "
-        "exclusive"},
+        "`mlx5_0`: the RDMA subsystem is in exclusive mode, in which a container cannot use the HCA of a child netdev; "
+        "set `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or use mode exclusive"},
        {"macvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "macvlan"; },
         "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; set \"child\": \"ipoib\" in network "
         "`n`"},
@@ -249,12 +248,13 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
         "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no ipvlan children; set \"child\": \"ipoib\" in network "
         "`n`"},
        {"ipoib of Ethernet", scene(Mode::kShared), [](Scene& one) { one.network().child = "ipoib"; },
-        "`mlx5_0`: its netdev `rail0` is Ethernet, which takes no ipoib children; \"child\": \"macvlan\" in network "
+        "`mlx5_0`: its netdev `rail0` is Ethernet, which takes no ipoib children; set \"child\": \"macvlan\" in "
+        "network "
         "`n`"},
        {"an MTU as its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9000; }, ""},
        {"an MTU above its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9001; },
-        "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of `rail0`, whose children it is for; ip link set "
-        "rail0 mtu 9001, or a lower \"mtu\""},
+        "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of the parent `rail0`; run `ip link set rail0 mtu "
+        "9001`, or set a lower \"mtu\""},
        {"ranges of other rails only", scene(Mode::kShared), of_rail_0,
         "`mlx5_1`: network `n` has address ranges, but none for rail 1; add a range with \"rail\": 1, or one without "
         "\"rail\""},
@@ -267,16 +267,17 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
        {"a table that the kernel has", scene(Mode::kShared), [](Scene& one) { one.network().first_table = 252; },
         "network `n`: rail 1 of the container cannot use table 253: reserved, or too large; set \"first_table\": 100"},
        {"a table beyond all", scene(Mode::kShared), [](Scene& one) { one.network().first_table = UINT32_MAX; },
-        "network `n`: rail 1 of the container would have table 4294967296, which is not to be had; \"first_table\": "
-        "100"},
+        "network `n`: rail 1 of the container cannot use table 4294967296: reserved, or too large; set "
+        "\"first_table\": 100"},
        {"one table for two networks", scene(Mode::kShared),
         [](Scene& one) {
           one.network().first_table = 101;
           one.config.networks["m"] = Network{};
           one.plan.netdevs[1].network = "m";
         },
-        "`mlx5_0` and `mlx5_1`: their networks give both table 101; the same \"first_table\" in both networks, or "
-        "numbers far apart"},
+        "`mlx5_0` and `mlx5_1`: both would use table 101; set the same \"first_table\" in both networks, or numbers "
+        "far "
+        "apart"},
        {"one netdev that moves twice", scene(Mode::kExclusive), one_netdev, moves_once},
        {"one netdev that moves and has children", scene(Mode::kExclusive),
         [&](Scene& one) {
@@ -286,8 +287,8 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
         moves_once},
        {"two children of one netdev", scene(Mode::kShared), one_netdev, ""},
        {"a netdev that is gone", scene(Mode::kShared), [](Scene& one) { one.plan.netdevs[0].host = "rail7\x1b"; },
-        "`mlx5_0`: its netdev `rail7?` is not in the node's network namespace; give it back to the node, or mode hca, "
-        "which needs none"},
+        "`mlx5_0`: its netdev `rail7?` is not in the node's network namespace; move it to the node, or use mode hca, "
+        "which needs no netdev"},
        {"an HCA that is gone", scene(Mode::kShared),
         [](Scene& one) { one.inventory.hcas.erase(one.inventory.hcas.begin()); }, "`mlx5_0` is gone; "},
        {"no HCA is requested", scene(Mode::kShared),
