@@ -84,7 +84,7 @@ unsigned table_length(const GidSlots& slots, unsigned known) {
 constexpr int kLockTimeoutMs = 60000;  // the process that has the lock waits for the kernel while it aligns
 constexpr int kPauseUs = 1000;
 
-// Returns the port of the rail's netdev; if no port has it, as after a move, the first active one.
+// Returns the port of the rail's netdev; if no port has it, the first active port, else port 1.
 unsigned port_of(const GidRail& rail) {
   const auto& ports = rail.hca->ports;
   const auto own = std::ranges::find_if(
