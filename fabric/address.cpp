@@ -13,13 +13,14 @@ namespace {
 constexpr std::array<std::uint8_t, 12> kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr unsigned kIpv4PrefixBits = 96;
 
+// Returns the text of an address. A buffer of INET6_ADDRSTRLEN fits both families, so inet_ntop() cannot fail.
 std::string text_of(int family, const std::uint8_t* bytes) {
   char buffer[INET6_ADDRSTRLEN] = "";
   inet_ntop(family, bytes, buffer, sizeof buffer);
   return buffer;
 }
 
-// The address with all but that many bits of the 16-byte form cleared.
+// Returns the address with all bits cleared except the first `count` of the 16-byte form.
 Address first_bits(Address address, unsigned count) {
   for (unsigned bit = count; bit < 128; ++bit)
     address.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
@@ -47,11 +48,13 @@ bool Address::is_loopback() const {
 
 std::optional<Address> parse_address(std::string_view text) {
   char buffer[INET6_ADDRSTRLEN];
+  // inet_pton() reads to the first zero byte: it would accept "10.0.0.1" followed by a zero byte and any text.
   if (text.empty() || text.size() >= sizeof buffer || text.find('\0') != std::string_view::npos) return std::nullopt;
   text.copy(buffer, text.size());
   buffer[text.size()] = '\0';
   Address address;
   if (inet_pton(AF_INET6, buffer, address.bytes.data()) == 1) return address;
+  // The IPv6 parser accepts no bare dotted decimal, so an IPv4 address reaches this call.
   if (inet_pton(AF_INET, buffer, address.bytes.data() + kIpv4Prefix.size()) != 1) return std::nullopt;
   std::copy(kIpv4Prefix.begin(), kIpv4Prefix.end(), address.bytes.begin());
   return address;
@@ -81,7 +84,7 @@ std::optional<Cidr> parse_cidr(std::string_view text) {
   const std::size_t slash = text.find('/');
   const auto base = parse_address(text.substr(0, slash));
   if (!base) return std::nullopt;
-  // "::ffff:10.0.0.0/104" is written in IPv6 form, so its prefix counts 128 bits.
+  // "::ffff:10.0.0.0/104" has IPv6 form, therefore its prefix counts all 128 bits.
   const bool dotted = base->is_ipv4() && text.substr(0, slash).find(':') == std::string_view::npos;
   const unsigned offset = dotted ? kIpv4PrefixBits : 0;
   if (slash == std::string_view::npos) return Cidr{*base, 128};
@@ -91,7 +94,7 @@ std::optional<Cidr> parse_cidr(std::string_view text) {
 }
 
 std::string to_string(const Cidr& cidr) {
-  // Shorter than the IPv4 part: only the IPv6 form says so.
+  // A prefix shorter than 96 bits has no IPv4 form: it also covers IPv6 addresses.
   if (cidr.base.is_ipv4() && cidr.prefix < kIpv4PrefixBits) {
     return fmt::format("{}/{}", text_of(AF_INET6, cidr.base.bytes.data()), cidr.prefix);
   }
@@ -104,6 +107,7 @@ std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
   Cidr cidr{addresses.front(), 128};
   for (const Address& address : addresses) {
     if (address.family() != cidr.base.family()) return std::nullopt;
+    // The prefix only shrinks, so the loop takes at most 128 steps for the complete list.
     while (!cidr.contains(address))
       --cidr.prefix;
   }

@@ -1,6 +1,7 @@
-// Addresses, GIDs and CIDRs. A RoCE v2 GID *is* the address of a netdev in IPv6 form (IPv4 as ::ffff:a.b.c.d), so one
-// type serves both, and "is this GID ours" is one comparison.
-// Source: InfiniBand spec 1.5 annex A17 (RoCE v2); kernel drivers/infiniband/core/roce_gid_mgmt.c (6.12).
+// Addresses, GIDs and CIDR prefixes. A RoCE v2 GID is the address of a netdev in IPv6 form (IPv4 as ::ffff:a.b.c.d).
+// One type serves both, and one comparison decides whether a GID belongs to this network namespace.
+// Source: InfiniBand specification 1.5, annex A17 (RoCE v2); kernel drivers/infiniband/core/roce_gid_mgmt.c, Linux
+// 6.12.
 #pragma once
 
 #include <array>
@@ -27,28 +28,29 @@ struct Address {
   friend auto operator<=>(const Address&, const Address&) = default;
 };
 
-// "10.0.0.2", "fe80::1" or sysfs' "fe80:0000:...:0001". nullopt when it is none of them.
+// Parses "10.0.0.2", "fe80::1" or the form of sysfs, "fe80:0000:...:0001". Returns nullopt for any other text.
 std::optional<Address> parse_address(std::string_view text);
-// Dotted for IPv4-mapped, RFC 5952 otherwise.
+// Returns dotted decimal for an IPv4-mapped address, and RFC 5952 text for IPv6.
 std::string to_string(const Address& address);
-// As /sys/class/infiniband/*/ports/*/gids/* prints it: eight groups of four digits.
+// Returns the form of /sys/class/infiniband/*/ports/*/gids/*: eight groups of four hexadecimal digits.
 std::string to_gid_string(const Address& address);
 
-// The address with its host bits cleared. prefix: in bits of the address's own family.
+// Returns the address with its host bits cleared. prefix: length in bits of the address's own family.
 Address masked(Address address, unsigned prefix);
 
 struct Cidr {
   Address base;
-  unsigned prefix = 0;  // bits of the 16-byte form: an IPv4 /24 is 120 here
+  unsigned prefix = 0;  // bits of the 16-byte form: an IPv4 /24 is 120
 
   bool contains(const Address& address) const;
   friend bool operator==(const Cidr&, const Cidr&) = default;
 };
 
-// "10.0.0.0/8", "fd00::/8", or a bare address for itself alone. Host bits may be set, as NCCL allows.
+// Parses "10.0.0.0/8", "fd00::/8" or an address without a prefix, which matches that address only. Host bits may be
+// set, as NCCL allows. Returns nullopt for any other text.
 std::optional<Cidr> parse_cidr(std::string_view text);
 std::string to_string(const Cidr& cidr);
-// The longest prefix that holds every address; nullopt for an empty list or mixed families.
+// Returns the longest prefix that contains every address. Returns nullopt for an empty list or mixed families.
 std::optional<Cidr> common_prefix(const std::vector<Address>& addresses);
 
 }  // namespace fabric

@@ -19,10 +19,12 @@ Result<std::string_view> take_value(std::span<char* const> arguments, std::size_
   }
   if (given.value) return *given.value;
   if (at + 1 >= arguments.size()) return make_error("`--{}` needs a value: {}", printable(given.name), value_name);
+  // The next argument is the value even if it starts with "--", as with getopt_long(3).
   return std::string_view(arguments[++at]);
 }
 
 Error unknown_option(std::string_view name) {
+  // printable(): the name may come from an image or a job file, and the message may end up in a log.
   return make_error("unknown option `--{}`", printable(name));
 }
 
@@ -35,6 +37,7 @@ bool is_for(std::string_view commands, std::string_view command) {
 std::string help_lines(std::string_view left, std::string_view text, std::size_t column) {
   std::string lines;
   std::string line(left);
+  // A wide left part gets its own line, so that all texts start in the same column.
   if (!line.empty() && line.size() >= column) lines += std::exchange(line, {}) + '\n';
   bool begins = true;
   for (const std::string_view word : split(text, ' ')) {
@@ -42,6 +45,7 @@ std::string help_lines(std::string_view left, std::string_view text, std::size_t
       lines += std::exchange(line, {}) + '\n';
       begins = true;
     }
+    // resize() pads a short left part with blanks and never cuts a long one.
     if (begins) line.resize(std::max(line.size(), column), ' ');
     if (!std::exchange(begins, false)) line += ' ';
     line += word;

@@ -1,4 +1,4 @@
-// Options of a program: one table is its parser, its --help and, made of that, its shell completions.
+// Options of a program. One table drives the parser, --help and the shell completions that are generated from --help.
 #pragma once
 
 #include <algorithm>
@@ -16,33 +16,35 @@ namespace fabric {
 template <typename Options>
 struct Option {
   std::string_view name;   // without "--"
-  std::string_view value;  // what --help calls it; empty: a switch
-  std::string_view help;   // in brackets the default
-  // Gets "1" for a switch. Errors: what is wrong with the value.
+  std::string_view value;  // placeholder in --help; empty: a switch
+  std::string_view help;   // the default is in brackets
+  // Stores the value, "1" for a switch. Errors: the value is not valid.
   Result<void> (*apply)(Options& options, std::string_view value);
-  std::string_view commands = {};  // that it is for, as words; empty: all
+  std::string_view commands = {};  // commands that accept the option, separated by spaces; empty: all
 };
 
-// "--name" or "--name=value".
+// An argument of the form "--name" or "--name=value", split at the first "=".
 struct Argument {
-  std::string_view name;  // without "--"; what is behind "=" may be a secret and is no part of it
+  std::string_view name;  // without "--" and without the value, which may be a secret
   std::optional<std::string_view> value;
 };
 Argument split_argument(std::string_view argument);
 
-// The option of that name; nullptr: there is none.
+// Returns the option with that name, nullptr if the table has none.
 template <typename Options>
 const Option<Options>* find_option(std::span<const Option<Options>> table, std::string_view name) {
   const auto found = std::ranges::find(table, name, &Option<Options>::name);
   return found == table.end() ? nullptr : &*found;
 }
 
-// The value of an option at arguments[at], given as "--name=value" or in the next argument, to which `at` moves then;
-// "1" of a switch. value_name: empty for a switch. Errors: the value is missing, or a switch has one.
+// Returns the value of the option at arguments[at]: from "--name=value", or from the next argument. In the second case,
+// `at` moves to that argument. A switch yields "1".
+// value_name: placeholder of the value, empty for a switch. Errors: a missing value, or a switch with a value.
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name);
 Error unknown_option(std::string_view name);
 
-// Applies the option at arguments[at], as take_value(). Errors: no option, none of the table, its value.
+// Applies the option at arguments[at] to `options`, and moves `at` as take_value() does.
+// Errors: the argument is no option, the table has no such option, or the value is not valid.
 template <typename Options>
 Result<void> apply_option(std::span<const Option<Options>> table, std::span<char* const> arguments, std::size_t& at,
                           Options& options) {
@@ -54,17 +56,18 @@ Result<void> apply_option(std::span<const Option<Options>> table, std::span<char
   return option->apply(options, TRY(take_value(arguments, at, option->value)));
 }
 
-// True if `commands` is empty or has the word.
+// Returns true if `commands` is empty or contains the word `command`.
 bool is_for(std::string_view commands, std::string_view command);
 
-// Terminals have 80 columns.
+// Columns of --help: the usual width of a terminal.
 inline constexpr std::size_t kHelpWidth = 80;
-// Lines of help: `left`, and from `column` on the text, wrapped. A left part that is too long has a line of its own.
+// Returns lines of help: `left`, then `text`, which starts at `column` and is wrapped at kHelpWidth. If `left` reaches
+// `column`, it gets a line of its own.
 std::string help_lines(std::string_view left, std::string_view text, std::size_t column);
-// The same text without a left part.
+// Returns `text` wrapped at kHelpWidth, without a left part.
 std::string wrapped(std::string_view text);
 
-// The options of a command, one below the other; empty: of all commands.
+// Returns the help of the options that `command` accepts, one per line. An empty command selects all options.
 template <typename Options>
 std::string option_help(std::span<const Option<Options>> table, std::string_view command = {}) {
   const auto left_of = [](const Option<Options>& option) {

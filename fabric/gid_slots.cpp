@@ -10,18 +10,20 @@ std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_n
   auto gids = port.open_at("gids");
   if (!gids) return std::nullopt;
   GidSlots slots(std::move(*gids));
+  // Views and file trees may lack `gid_attrs`. The GIDs are useful without their types.
   slots.types_ = port.open_at("gid_attrs/types");
   slots.types_error_ = slots.types_ ? 0 : errno;
   if (with_ndevs) slots.ndevs_ = port.open_at("gid_attrs/ndevs");
   return slots;
 }
 
-// std::to_string() of an index allocates nothing.
+// std::to_string() of an index does not allocate: the digits fit into the string itself.
 bool GidSlots::has(unsigned index) const {
   return gids_.contains(std::to_string(index).c_str());
 }
 
 Attr<Address> GidSlots::gid(unsigned index) const {
+  // sysfs prints a GID with 39 characters.
   char buffer[64];
   const auto text = gids_.read_into(std::to_string(index).c_str(), buffer);
   if (const int code = error_of(text); code != 0) return Unreadable{code};
@@ -38,11 +40,13 @@ Attr<std::string> GidSlots::type(unsigned index) const {
 std::optional<Attr<std::string>> GidSlots::ndev(unsigned index) const {
   if (!ndevs_) return std::nullopt;
   auto ndev = ndevs_->read(std::to_string(index).c_str());
+  // A file tree may have no file for the slot.
   if (error_of(ndev) == ENOENT) return std::nullopt;
   return ndev;
 }
 
 unsigned GidSlots::listed() const {
+  // sysfs has no attribute for the length of the table, so the listing is the only source.
   unsigned length = 0;
   for (const std::string& name : gids_.list())
     length = std::max(length, parse_number<unsigned>(name).value_or(0) + 1);

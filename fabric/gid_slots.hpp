@@ -1,5 +1,5 @@
-// A port's GID table as sysfs shows it (Documentation/ABI/stable/sysfs-class-infiniband;
-// drivers/infiniband/core/sysfs.c, Linux 6.12): an empty slot is a GID of zeros without a type.
+// The GID table of a port in sysfs. The kernel prints an empty slot as a GID of zeros, and its type cannot be read.
+// Source: Documentation/ABI/stable/sysfs-class-infiniband; drivers/infiniband/core/sysfs.c, Linux 6.12.
 #pragma once
 
 #include <optional>
@@ -15,19 +15,23 @@ class GidSlots {
  public:
   static constexpr unsigned kMost = 65536;  // port_attr.gid_tbl_len is at most 16 bits in every driver
 
-  // port: the port's directory in sysfs. nullopt, with errno set, when its `gids` cannot be opened.
+  // Opens the table of the port. port: the port's directory in sysfs. with_ndevs: also open the names of the netdevs.
+  // Returns nullopt, and sets errno, if `gids` cannot be opened.
   static std::optional<GidSlots> open(const sysfs::Directory& port, bool with_ndevs = false);
-  // The errno of `gid_attrs/types`; 0: it is open.
+  // Returns the errno of opening `gid_attrs/types`, 0 if it is open.
   int types_error() const { return types_error_; }
 
+  // Returns true if the table has a slot with that index, empty or not.
   bool has(unsigned index) const;
-  // The slot's GID, zeros when it is empty. Unreadable with ENOENT: there is no such slot; with EBADMSG: its text is no
-  // GID; else with the errno of the read.
+  // Returns the GID of the slot, zeros if the slot is empty. Unreadable codes: ENOENT if the table has no such slot,
+  // EBADMSG if the text is not a GID, otherwise the errno of the read.
   Attr<Address> gid(unsigned index) const;
-  Attr<std::string> type(unsigned index) const;  // "RoCE v2"
-  // The netdev's name in its own network namespace. nullopt: with_ndevs was not set, or the slot has none.
+  // Returns the type of the GID, such as "RoCE v2".
+  Attr<std::string> type(unsigned index) const;
+  // Returns the name of the netdev in the netdev's own network namespace. Returns nullopt if with_ndevs was false or
+  // the slot has no such file.
   std::optional<Attr<std::string>> ndev(unsigned index) const;
-  // How many slots the table has, by the highest number in the listing of `gids`.
+  // Returns the number of slots: one more than the highest number in the listing of `gids`.
   unsigned listed() const;
 
  private:

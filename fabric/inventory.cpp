@@ -10,7 +10,7 @@ namespace fabric {
 
 bool GidEntry::is_v2() const {
   const auto* text = type ? std::get_if<std::string>(&*type) : nullptr;
-  return text && *text == "RoCE v2";  // kernel drivers/infiniband/core/cache.c, gid_type_str
+  return text && *text == "RoCE v2";  // drivers/infiniband/core/cache.c, gid_type_str
 }
 
 bool GidEntry::is_v1() const {
@@ -18,7 +18,8 @@ bool GidEntry::is_v1() const {
 }
 
 bool Port::is_active() const {
-  return value_or(state, std::string()).starts_with("4:");  // "4: ACTIVE": the number is verbs', the word only text
+  // "4: ACTIVE": the number is the ABI of verbs, the word is only text.
+  return value_or(state, std::string()).starts_with("4:");
 }
 
 bool Port::is_infiniband() const {
@@ -31,6 +32,7 @@ bool Port::is_ethernet() const {
 
 double Port::rate_gbps() const {
   const auto* text = std::get_if<std::string>(&rate);
+  // A port without a readable rate must not win a comparison of rates.
   if (!text) return 0;
   return parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
 }
@@ -44,6 +46,7 @@ LinkLayers link_layers_of(const std::vector<const Port*>& ports) {
   LinkLayers layers;
   std::size_t infiniband = 0;
   for (const Port* port : ports) {
+    // The ports have no obstacle, so a port that is not InfiniBand is Ethernet.
     (port->is_infiniband() ? layers.infiniband : layers.ethernet) += port->rate_gbps();
     infiniband += port->is_infiniband() ? 1 : 0;
   }
@@ -52,15 +55,17 @@ LinkLayers link_layers_of(const std::vector<const Port*>& ports) {
 }
 
 bool Hca::is_efa() const {
-  return driver == "efa" || (vendor == "0x1d0f" && !driver);  // Amazon's; a snapshot need not name the driver
+  // Vendor 0x1d0f is Amazon. The vendor decides if a snapshot does not name the driver.
+  return driver == "efa" || (vendor == "0x1d0f" && !driver);
 }
 
 bool Hca::is_software() const {
+  // A device without a PCI function is software, even if the snapshot does not name its driver.
   return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci);
 }
 
 bool Hca::is_iwarp() const {
-  return node_type.starts_with("4:");  // "4: RNIC"
+  return node_type.starts_with("4:");  // "4: RNIC"; the number is an ABI
 }
 
 std::optional<InterfaceAddress> parse_interface_address(std::string_view text) {
@@ -73,13 +78,14 @@ std::optional<InterfaceAddress> parse_interface_address(std::string_view text) {
 
 bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
-  // Reading carrier answers EINVAL while the interface is administratively down (net/core/net-sysfs.c, 6.12).
+  // Reading carrier returns EINVAL while the netdev is administratively down (net/core/net-sysfs.c, Linux 6.12).
   return std::get<Unreadable>(carrier).code != EINVAL;
 }
 
 std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
   constexpr std::string_view kDirectory = "/dev/infiniband/";
   constexpr std::string_view kPrefix = "uverbs";
+  // Nine digits always fit into 32 bits.
   constexpr std::size_t kMostDigits = 9;
   if (path_or_name.starts_with(kDirectory)) path_or_name.remove_prefix(kDirectory.size());
   if (!path_or_name.starts_with(kPrefix) || path_or_name.size() > kPrefix.size() + kMostDigits) return std::nullopt;
@@ -95,6 +101,7 @@ std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor)
 
 bool Route::is_default() const {
   constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
+  // The kernel dumps prefix length 0 ("0.0.0.0/0"), and ip-route(8) prints "default".
   return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
 }
 
@@ -104,6 +111,7 @@ Hca* find_hca(Inventory& inventory, std::string_view name) {
 }
 
 const Hca* find_hca(const Inventory& inventory, std::string_view name) {
+  // The cast shares the search; the result is const again.
   return find_hca(const_cast<Inventory&>(inventory), name);
 }
 
@@ -118,6 +126,7 @@ const Netdev* default_route_netdev(const Inventory& inventory) {
   if (!inventory.routes) return nullptr;
   const Route* chosen = nullptr;
   for (const Route& route : *inventory.routes) {
+    // The first IPv4 default route wins. An IPv6 one counts only until an IPv4 one follows.
     const bool is_better = !chosen || (chosen->dst == "::/0" && route.dst != "::/0");
     if (route.is_default() && is_better) chosen = &route;
   }
@@ -137,6 +146,7 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
 }
 
 std::string_view device_in_link(std::string_view link) {
+  // The last two components are the class and the entry: "infiniband/mlx5_0".
   for (int part = 0; part < 2; ++part)
     link = link.substr(0, std::min(link.rfind('/'), link.size()));
   link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));

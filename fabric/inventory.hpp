@@ -1,7 +1,7 @@
-// The RDMA hardware of a node, or what a container sees of it, as plain values: everything a decision needs, so that
-// nothing after read_inventory() or read_snapshot() has to look at the machine.
+// The RDMA hardware of a node, or the part of it that is visible in a container, as plain values. read_inventory() and
+// read_snapshot() fill it; all later decisions use these values only and never read the machine.
 //
-// Optional members are optional in the snapshot format too: "not known", as opposed to a value.
+// An optional member is optional in the snapshot format too. nullopt means "not known".
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,21 @@ struct GidEntry {
   unsigned index = 0;
   Address gid;
   std::optional<Attr<std::string>> type;  // "RoCE v2", "IB/RoCE v1"; nullopt: not read
-  std::optional<Attr<std::string>> ndev;  // name in the netns of that netdev, maybe not ours; nullopt: not read or none
+  std::optional<Attr<std::string>> ndev;  // name in the netdev's own netns; nullopt: not read, or none
 
   bool is_v2() const;
-  bool is_v1() const;  // or iWARP's: the type was read, and is not RoCE v2
+  bool is_v1() const;  // or iWARP: the type was read and is not RoCE v2
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
-// kLinkLayer: neither InfiniBand nor Ethernet (EFA, OPA, unknown), which no NCCL_IB_* drives. kNoOwnGid: RoCE without a
-// GID of this netns, of RoCE v2 type and an up netdev; OwnAddresses (port_use.hpp) says so.
+// Why a port cannot be used.
+// kLinkLayer: the link layer is neither InfiniBand nor Ethernet (EFA, OPA, unknown). No NCCL_IB_* variable drives it.
+// kNoOwnGid: a RoCE port without a GID of this network namespace that has type RoCE v2 and an up netdev. OwnAddresses
+// (port_use.hpp) detects it.
 enum class PortObstacle : std::uint8_t { kNone, kNotActive, kLinkLayer, kNoOwnGid };
 
 struct Port {
-  unsigned number = 1;  // counts from 1
+  unsigned number = 1;  // the kernel numbers ports from 1
   Attr<std::string> state;
   Attr<std::string> phys_state;
   Attr<std::string> link_layer;
@@ -40,17 +42,18 @@ struct Port {
   std::optional<std::string> lid;
   std::optional<std::string> sm_lid;
   std::optional<unsigned> gid_tbl_len;
-  std::vector<GidEntry> gids;  // ascending index; empty slots are left out
-  bool gids_complete = true;   // false: reading stopped when every GID of this netns had been found, or was not begun
-  std::optional<int> gids_error;      // errno that kept the whole table from being read
-  std::optional<std::string> netdev;  // the port's own netdev, only when it is in this netns; not in snapshots
+  std::vector<GidEntry> gids;         // ascending index, without empty slots
+  bool gids_complete = true;          // false: reading stopped early, or did not start
+  std::optional<int> gids_error;      // errno that ended the reading of the table
+  std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
 
   bool is_active() const;
   bool is_infiniband() const;
   bool is_ethernet() const;
-  // Gb/s; 0 when the attribute is unreadable or not a number. Decimal: "2.5 Gb/sec (1X SDR)".
+  // Returns the rate in Gb/s, 0 if the attribute is unreadable or not a number. The kernel prints decimals: "2.5 Gb/sec
+  // (1X SDR)".
   double rate_gbps() const;
-  // What keeps it from being used wherever it is: never kNoOwnGid.
+  // Returns the obstacle that applies in every network namespace, therefore never kNoOwnGid.
   PortObstacle obstacle() const;
   friend bool operator==(const Port&, const Port&) = default;
 };
@@ -65,7 +68,7 @@ struct MadNode {
 };
 
 struct Hca {
-  std::string name;  // verbs name, e.g. mlx5_0
+  std::string name;  // verbs name, such as mlx5_0
   std::string node_guid;
   std::string node_type;
   std::optional<std::string> pci;  // "0000:0c:00.0"; nullopt for software devices
@@ -76,41 +79,42 @@ struct Hca {
   std::optional<std::string> pci_class;
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
-  std::optional<std::string> parent;      // of rxe: its netdev, as that is called in its own netns
+  std::optional<std::string> parent;      // rxe only: its netdev, by the name in the netdev's netns
   std::optional<unsigned> uverbs;         // N of uverbsN
-  bool uverbs_unknown = false;            // a snapshot that does not say: accessible decides
+  bool uverbs_unknown = false;            // the snapshot lacks the key: `accessible` decides
   std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
   std::optional<bool> accessible;         // /dev/infiniband/uverbsN opened
-  std::optional<int> access_error;        // errno of that open
+  std::optional<int> access_error;        // errno of that open()
   std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
   std::vector<Port> ports;
 
-  // Known for a live node only (read_node()), never in snapshots: targets of the links in the class directories.
+  // Only read_node() sets these members; snapshots lack them. A link is the target of the entry in the class directory.
   std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
   std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
-  bool is_pf = false;                    // it can have virtual functions
-  std::vector<std::string> vfs;          // names of their HCAs
-  std::optional<std::string> unseen_vf;  // one that somebody may use unseen: "virtfn3, whose HCA is in ..."
-  std::vector<std::string> pfs;          // names of the HCAs of its physical function
-  bool is_pf_hidden = false;             // one of these is in another network namespace
+  bool is_pf = false;                    // it can have VFs
+  std::vector<std::string> vfs;          // names of the HCAs of its VFs
+  std::optional<std::string> unseen_vf;  // a VF that may be in use without a visible HCA, with the reason
+  std::vector<std::string> pfs;          // names of the HCAs of its PF
+  bool is_pf_hidden = false;             // an HCA of its PF is in another network namespace
 
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
-  bool is_iwarp() const;     // its GIDs are no IP addresses; false where the node type was not read
+  bool is_iwarp() const;     // its GIDs are not IP addresses; false if the node type was not read
   friend bool operator==(const Hca&, const Hca&) = default;
 };
 
 struct InterfaceAddress {
   Address address;
-  std::optional<unsigned> prefix;  // length in bits of its own family; nullopt: none was given
-  std::string text;                // as it was written, for snapshots
+  std::optional<unsigned> prefix;  // bits of its own family; nullopt: no prefix length
+  std::string text;                // original text, for snapshots
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 
-// "10.0.0.1/24". A length that is missing, or no number, is left out. nullopt: there is no address in it.
+// Parses an address with an optional prefix length, such as "10.0.0.1/24". A prefix length that is not a number becomes
+// nullopt. Returns nullopt if the text does not start with an address.
 std::optional<InterfaceAddress> parse_interface_address(std::string_view text);
 
 struct Netdev {
@@ -119,7 +123,7 @@ struct Netdev {
   Attr<int> carrier;
   std::optional<std::string> operstate;
   std::optional<std::string> dev_id;
-  bool dev_id_null = false;  // snapshot says "dev_id": null
+  bool dev_id_null = false;  // the snapshot has "dev_id": null
   std::optional<int> dev_port;
   std::optional<int> mtu;
   std::optional<int> type;  // ARPHRD_*: 1 Ethernet, 32 InfiniBand, 772 loopback
@@ -129,15 +133,16 @@ struct Netdev {
   std::optional<std::string> master;
   std::optional<std::vector<std::string>> slaves;
 
-  // Known for live systems only (netlink), never in snapshots.
+  // Only netlink sets these members; snapshots lack them.
   std::optional<std::string> kind;  // IFLA_INFO_KIND: macvlan, ipvlan, vlan, bond, veth, ...
   int ifindex = 0;
   int lower_ifindex = 0;              // IFLA_LINK; 0: none
-  std::optional<int> lower_netns_id;  // IFLA_LINK_NETNSID: the lower device lives in another netns
+  std::optional<int> lower_netns_id;  // IFLA_LINK_NETNSID: the lower device is in another netns
   int master_ifindex = 0;
 
   bool is_here() const { return in_this_netns.value_or(true); }
-  // Up with carrier. Unknown counts as up: an attribute that cannot be read must not cost a rail.
+  // Returns true if the netdev is up and has carrier. An unreadable carrier counts as up, so that a failed read does
+  // not cost a rail.
   bool is_up() const;
   friend bool operator==(const Netdev&, const Netdev&) = default;
 };
@@ -146,14 +151,14 @@ struct Gpu {
   std::string pci;
   std::optional<int> numa_node;
   std::optional<std::vector<std::string>> pci_path;
-  std::optional<std::string> uuid = {};  // as gpu_uuid() has it; nullopt: not known
-  // Its device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Live nodes only.
+  std::optional<std::string> uuid = {};  // form of gpu_uuid(); nullopt: not known
+  // Device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Live nodes only.
   std::vector<std::string> nodes = {};
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
-// "GPU-" and the UUID in small letters, as nvidia-smi prints it; nullopt: it is none. Of a GPU that nobody uses the
-// driver may know none, and says "GPU-" and question marks.
+// Returns "GPU-" and the UUID in lower case, as nvidia-smi prints it. Returns nullopt for any other text: the driver
+// may print question marks as digits for a GPU that is not in use.
 std::optional<std::string> gpu_uuid(std::string_view text);
 
 struct Route {
@@ -161,7 +166,7 @@ struct Route {
   std::string dev;
   unsigned table = 254;  // RT_TABLE_MAIN
 
-  // A default route of the main table.
+  // Returns true for a default route of the main table.
   bool is_default() const;
   friend bool operator==(const Route&, const Route&) = default;
 };
@@ -172,39 +177,40 @@ struct Limits {
   std::optional<std::uint64_t> memlock_hard;
   std::optional<std::uint64_t> cap_eff;  // bit mask
   std::optional<unsigned> uid;
-  std::optional<bool> initial_userns;  // false: capabilities do not count outside of the container's user namespace
+  std::optional<bool> initial_userns;  // false: capabilities count only inside the user namespace of the container
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
-// One of infiniband, infiniband_verbs, infiniband_mad below /sys/class.
+// A class directory below /sys/class: infiniband, infiniband_verbs or infiniband_mad.
 struct ClassDirectory {
   std::string name;
-  // Of those that have device nodes; libibverbs finds no device without it.
+  // Only classes with device nodes have it. libibverbs finds no device if it is missing.
   std::optional<std::string> abi_version = {};
   friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
 };
 
-// What may be there though it could not be read: any failure but those of what is not there. read_node() notes them.
+// A failed read of a file that may exist. Errors that prove the file absent are not recorded (note_unread()).
+// read_node() records them.
 struct Unread {
   enum class Part : std::uint8_t {
-    kHcas,    // which HCAs there are, and which uverbs node is whose
+    kHcas,    // the list of HCAs, and the uverbs node of each
     kNodes,   // the number of a device node
-    kRdmaCm,  // whether there is /dev/infiniband/rdma_cm, and its number
-    kView,    // what a view of sysfs is made of
-    kPool,    // what pools select by: ids, driver, link layer, netdevs
-    kDetail,  // what informs, and orders HCAs that are all allowed
+    kRdmaCm,  // existence and number of /dev/infiniband/rdma_cm
+    kView,    // the contents of a sysfs view
+    kPool,    // the properties that pools select by: ids, driver, link layer, netdevs
+    kDetail,  // information, and the order of allowed HCAs
   };
   Part part = Part::kDetail;
   std::string path;
   int code = 0;          // errno
-  std::string hca = {};  // empty: the node's
+  std::string hca = {};  // empty: the node
   friend bool operator==(const Unread&, const Unread&) = default;
 };
 
 enum class NetnsMode { kShared, kExclusive };
 
 struct Inventory {
-  std::optional<std::string> about;  // JSON text, carried through unread
+  std::optional<std::string> about;  // JSON text, copied without interpretation
   std::optional<bool> rdma_cm;
   std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; live nodes only
   std::vector<ClassDirectory> class_directories;  // live nodes only
@@ -218,47 +224,50 @@ struct Inventory {
   std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
   std::optional<std::map<std::string, std::string>> env;   // variables already set
 
-  // Why hcas is empty, when reading said so: errno of /sys/class/infiniband, ENOENT when no RDMA driver is loaded,
-  // ENODEV when there is no sysfs at all.
+  // Set if hcas is empty because of a failed read: the errno of /sys/class/infiniband. ENOENT: no RDMA driver is
+  // loaded. ENODEV: no sysfs is mounted.
   std::optional<int> rdma_error;
-  // Why netdevs and routes are empty, when netlink could not be asked.
+  // Set if netdevs and routes are empty because the netlink request failed.
   std::optional<std::string> net_error;
 
   friend bool operator==(const Inventory&, const Inventory&) = default;
 };
 
-// NCCL cannot mix link layers: whether these ports are of both, and which of them a trainer takes.
+// The link layers of a set of ports. NCCL cannot mix link layers, so a trainer uses one of them.
 struct LinkLayers {
+  // True if the set has InfiniBand ports and Ethernet ports.
   bool mixed = false;
-  double infiniband = 0;  // Gb/s, total
+  double infiniband = 0;  // total in Gb/s
   double ethernet = 0;
-  // The higher total rate; InfiniBand on a tie.
+  // Returns true for ports of the link layer with the higher total rate. InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
-// ports: each without an obstacle.
+// Sums the rates of the ports by link layer. ports: only ports without an obstacle.
 LinkLayers link_layers_of(const std::vector<const Port*>& ports);
 
-// N of "uverbsN" or "/dev/infiniband/uverbsN", of nine digits at most; nullopt: it is neither.
+// Returns N for "uverbsN" or "/dev/infiniband/uverbsN" with at most nine digits, otherwise nullopt.
 std::optional<unsigned> uverbs_number(std::string_view path_or_name);
 
-// include/rdma/ib_verbs.h and drivers/infiniband/core/uverbs_main.c (Linux 6.1): the first 32 nodes have fixed numbers,
-// further ones get a dynamic major.
+// The first 32 uverbs nodes have fixed device numbers; further nodes get a dynamic major.
+// Source: include/rdma/ib_verbs.h, drivers/infiniband/core/uverbs_main.c, Linux 6.1.
 inline constexpr std::uint32_t kUverbsMajor = 231;
 inline constexpr std::uint32_t kUverbsFirstMinor = 192;
 inline constexpr unsigned kUverbsFixed = 32;
-// N of the uverbsN that has this device number; nullopt: it is not of the fixed ones.
+// Returns N of the uverbsN node with this fixed device number, otherwise nullopt.
 std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor);
 
-// The netdev of that name in this netns; nullptr if there is none.
+// Returns the netdev with that name in this network namespace, nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
+// Returns the HCA with that verbs name, nullptr if there is none.
 const Hca* find_hca(const Inventory& inventory, std::string_view name);
 Hca* find_hca(Inventory& inventory, std::string_view name);
-// The netdev that the main table's first default route leaves by (IPv4 before IPv6); nullptr: unknown or none.
+// Returns the netdev of the first default route in the main table, IPv4 before IPv6. Returns nullptr if it is unknown
+// or there is no such route.
 const Netdev* default_route_netdev(const Inventory& inventory);
 
-// The device below which a link of a class directory leads: "0000:0c:00.0" for
-// "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0", kNoDevice for a software HCA. Empty: the link has too few
-// parts.
+// Returns the device in the target of a class directory link: "0000:0c:00.0" for
+// "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0", kNoDevice for a software HCA. Returns an empty text if the
+// link has too few components.
 std::string_view device_in_link(std::string_view link);
 inline constexpr std::string_view kNoDevice = "virtual";
 

@@ -14,19 +14,21 @@
 namespace fabric::netlink {
 namespace {
 
-// The kernel fills at most 32 kB per dump message once a reader has shown such a buffer (netlink_dump(), 6.12).
+// After a reader has passed a buffer of this size, the kernel fills up to 32 kB per dump message (netlink_dump(), Linux
+// 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
 constexpr int kDumpTries = 5;
-constexpr time_t kTimeoutSeconds = 5;  // a kernel that answers nothing must not keep a trainer from starting
+constexpr time_t kTimeoutSeconds = 5;  // a silent kernel must not block the start of a trainer
 
 constexpr std::size_t kMaxRoutes = 4096;  // a snapshot of a BGP router must stay readable
 
-// IF_OPER_* in the words of /sys/class/net/*/operstate (net/core/net-sysfs.c, 6.12).
+// Returns the word of /sys/class/net/*/operstate for IF_OPER_* (net/core/net-sysfs.c, Linux 6.12).
 const char* operstate_name(unsigned state) {
   constexpr std::array kNames = {"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"};
   return state < kNames.size() ? kNames[state] : "unknown";
 }
 
+// Returns the netdev of an RTM_NEWLINK message, nullopt for other messages.
 std::optional<Netdev> parse_link(const Message& message) {
   const auto* header = message.header<ifinfomsg>();
   if (!header || message.type != RTM_NEWLINK) return std::nullopt;
@@ -41,12 +43,13 @@ std::optional<Netdev> parse_link(const Message& message) {
   if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
   if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
   netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
-  // As reading /sys/class/net/*/carrier does while the netdev is administratively down.
+  // Same result as reading /sys/class/net/*/carrier while the netdev is administratively down.
   if ((header->ifi_flags & IFF_UP) == 0) {
     netdev.carrier = Unreadable{EINVAL};
   } else {
     netdev.carrier = static_cast<int>(attributes.u8(IFLA_CARRIER).value_or(1));
   }
+  // IFLA_LINK is an ifindex of the namespace in IFLA_LINK_NETNSID, if that attribute is present.
   netdev.lower_ifindex = static_cast<int>(attributes.u32(IFLA_LINK).value_or(0));
   if (const auto netns = attributes.u32(IFLA_LINK_NETNSID)) netdev.lower_netns_id = static_cast<int>(*netns);
   netdev.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
@@ -58,10 +61,11 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto* header = message.header<ifaddrmsg>();
   if (!header || message.type != RTM_NEWADDR) return;
   const Attributes attributes = message.attributes(sizeof *header);
-  // On a point-to-point link IFA_ADDRESS is the peer's.
+  // On a point-to-point link, IFA_ADDRESS is the address of the peer.
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
+  // The netdev may have been created after the dump of links.
   if (!address || netdev == netdevs.end()) return;
   const unsigned prefix = header->ifa_prefixlen;
   netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
@@ -72,26 +76,29 @@ std::string name_of(const std::vector<Netdev>& netdevs, int ifindex) {
   return found == netdevs.end() ? std::string() : found->name;
 }
 
-// The netdev a route leaves by: its own, or that of the first hop of several.
+// Returns the ifindex of a route's netdev; a multipath route yields the netdev of its first hop.
 int out_ifindex(const Attributes& attributes) {
   if (const auto out = attributes.u32(RTA_OIF)) return static_cast<int>(*out);
   const Bytes hops = attributes.get(RTA_MULTIPATH);
   return hops.size() < sizeof(rtnexthop) ? 0 : reinterpret_cast<const rtnexthop*>(hops.data())->rtnh_ifindex;
 }
 
-// Appends what the message says; false when the dump may stop. The kernel walks a table in key order, so after the
-// first destination other than zero no default route can follow in it (net/ipv4/fib_trie.c, fib_table_dump()).
+// Appends the route of a message. Returns false if the dump may stop: the kernel walks a table in key order, so no
+// default route follows the first destination other than zero (net/ipv4/fib_trie.c, fib_table_dump()).
 bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>& routes, const Message& message) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
   const Attributes attributes = message.attributes(sizeof *header);
+  // rtm_table has eight bits; RTA_TABLE has tables above 255.
   const unsigned table = attributes.u32(RTA_TABLE).value_or(header->rtm_table);
   const auto dst = to_address(header->rtm_family, attributes.get(RTA_DST));
   const bool is_default = header->rtm_dst_len == 0;
   if (!all) {
     if (table != RT_TABLE_MAIN) return true;
+    // The order holds for IPv4 only. IPv6 dumps are read to the end.
     if (!is_default) return !(header->rtm_family == AF_INET && dst && dst->bytes[12] != 0);
   }
+  // Local and blackhole routes lead to no other node, and cloned routes are cache entries.
   if (header->rtm_type != RTN_UNICAST || (header->rtm_flags & RTM_F_CLONED) != 0) return true;
   const std::string dev = name_of(netdevs, out_ifindex(attributes));
   if (dev.empty() || (!is_default && !dst)) return true;
@@ -101,7 +108,7 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   return routes.size() < kMaxRoutes;
 }
 
-// Slaves by name, from the masters that the links name.
+// Fills the names of masters, and the slaves of each bond.
 void fill_masters(std::vector<Netdev>& netdevs) {
   for (Netdev& netdev : netdevs) {
     if (netdev.master_ifindex == 0) continue;
@@ -113,11 +120,13 @@ void fill_masters(std::vector<Netdev>& netdevs) {
   }
 }
 
+// A netlink attribute with the index of an RDMA device.
 struct DeviceIndex {
   nlattr header{sizeof(DeviceIndex), RDMA_NLDEV_ATTR_DEV_INDEX};
   std::uint32_t index = 0;
 };
 
+// Sends a request to RDMA netlink and passes the attributes of each answer. Returns false on any error.
 bool ask_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
               const std::function<void(const Attributes&)>& handler) {
   const auto pass = [&](const Message& message) {
@@ -133,6 +142,7 @@ std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
   std::optional<NetnsMode> answer;
   ask_rdma(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
     if (const auto mode = attributes.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
+      // 1 is shared (ib_devices_shared_netns, drivers/infiniband/core/device.c).
       answer = *mode != 0 ? NetnsMode::kShared : NetnsMode::kExclusive;
     }
   });
@@ -143,7 +153,9 @@ std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
 
 Attributes::Attributes(Bytes bytes) {
   while (const auto header = value_of<nlattr>(bytes)) {
+    // A wrong length makes the rest of the message unreadable.
     if (header->nla_len < sizeof *header || header->nla_len > bytes.size()) return;
+    // NLA_TYPE_MASK clears the flags for nested and byte-ordered attributes.
     entries_.emplace_back(header->nla_type & NLA_TYPE_MASK, bytes.subspan(NLA_HDRLEN, header->nla_len - NLA_HDRLEN));
     bytes = bytes.subspan(std::min<std::size_t>(NLA_ALIGN(header->nla_len), bytes.size()));
   }
@@ -158,6 +170,7 @@ std::optional<std::string> Attributes::text(unsigned type) const {
   const Bytes bytes = get(type);
   if (bytes.empty()) return std::nullopt;
   const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  // The terminating zero may be missing in a malformed attribute.
   return std::string(begin, strnlen(begin, bytes.size()));
 }
 
@@ -171,6 +184,7 @@ Result<Socket> Socket::open(int protocol) {
 
 Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
                              const std::function<bool(const Message&)>& handler) {
+  // NLM_F_DUMP is two bits, of which one is also NLM_F_ROOT.
   const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
   nlmsghdr header{};
   header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
@@ -192,9 +206,12 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       if (answer->nlmsg_len < sizeof *answer || answer->nlmsg_len > rest.size()) break;
       const Bytes body = rest.subspan(NLMSG_HDRLEN, answer->nlmsg_len - NLMSG_HDRLEN);
       rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
+      // An answer to an earlier request on this socket.
       if (answer->nlmsg_seq != sequence_) continue;
+      // The kernel sets NLM_F_DUMP_INTR on one part of the dump; the error is due at its end.
       interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
+        // NLMSG_ERROR with code 0 is an acknowledgement.
         const int code = value_of<int>(body).value_or(0);
         if (code < 0) return sys_error(errno_of(code), "netlink request {}", type);
         if (interrupted) return sys_error(EINTR, "netlink dump {}", type);
@@ -211,6 +228,7 @@ Result<void> dump(unsigned type, Bytes header, const std::function<void()>& rest
     restart();
     Socket socket = TRY(Socket::open(NETLINK_ROUTE));
     auto done = socket.request(type, NLM_F_DUMP, header, handler);
+    // A busy node may change its table during each dump. The last attempt returns the error.
     if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
   }
 }
@@ -224,9 +242,9 @@ std::optional<Address> to_address(unsigned family, Bytes bytes) {
   return address;
 }
 
-// Links first, because addresses and routes name a netdev by its index only; masters last, because a slave may be
-// listed before its master. The dumps are not one snapshot: what belongs to a netdev that came between two of them is
-// left out.
+// Links are read first, because addresses and routes name a netdev only by its index. Masters are filled last, because
+// a slave may precede its master. The dumps are not one snapshot: addresses of a netdev that appears between two dumps
+// are dropped.
 Result<std::vector<Netdev>> read_netdevs() {
   std::vector<Netdev> netdevs;
   TRY_VOID(dump(
@@ -255,6 +273,7 @@ Result<Network> read_network(bool all_routes) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
+    // A repeated IPv6 dump must not remove the IPv4 routes.
     const std::size_t before = network.routes.size();
     TRY_VOID(dump(
         RTM_GETROUTE, bytes_of(header), [&] { network.routes.resize(before); },
@@ -277,8 +296,8 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   for (const auto& [index, name] : devices) {
     answer.port_netdevs.hcas.insert(name);
     const DeviceIndex device{.index = index};
-    // Device by device, since a dump of ports wants its device named (nldev_port_get_dumpit(), 6.12). A device that
-    // vanishes meanwhile has no netdev; the others still do.
+    // One request per device: a dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12). A device that
+    // is removed meanwhile gets no netdev; the requests for the remaining devices continue.
     ask_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
              [&, &hca = name](const Attributes& attributes) {
                const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);

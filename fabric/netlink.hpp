@@ -1,10 +1,9 @@
-// Netdevs, addresses and routes of this network namespace by rtnetlink, and what only RDMA netlink knows: which netdev
-// is a port's own and in this netns, and whether RDMA devices are shared between network namespaces
-// (include/uapi/rdma/rdma_netlink.h, kernel 6.12).
+// Reads netdevs, addresses and routes of this network namespace with rtnetlink. RDMA netlink adds two facts that no
+// other interface has: the netdev of each port if it is in this namespace, and the RDMA network namespace mode.
+// Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
 //
-// The little of netlink that reading needs is here too: a request, and the messages that answer it.
-// Not libnl-3, which the programs on the node use: linked statically it brings getaddrinfo() and with it NSS, 400 kB
-// that rdma-init would carry into every image, and a constructor that reads /proc/net/psched at each start.
+// This file has its own small netlink client instead of libnl-3. Linked statically, libnl-3 brings getaddrinfo() and
+// NSS, 400 kB in every image with rdma-init, and a constructor that reads /proc/net/psched at each start.
 #pragma once
 
 #include <linux/netlink.h>
@@ -29,7 +28,7 @@ namespace fabric::netlink {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// nullopt: too few bytes.
+// Returns the value at the start of the bytes, nullopt if there are too few.
 template <typename T>
 std::optional<T> value_of(Bytes bytes) {
   T value{};
@@ -38,27 +37,27 @@ std::optional<T> value_of(Bytes bytes) {
   return value;
 }
 
-// The errno of the code at the start of NLMSG_ERROR and NLMSG_DONE; 0: success. The kernel's least code is -MAX_ERRNO
-// (include/linux/err.h); below it is garbage (EPROTO), and INT_MIN has no negation.
+// Returns the errno of the code at the start of NLMSG_ERROR and NLMSG_DONE, 0 for success. The lowest code of the
+// kernel is -MAX_ERRNO (include/linux/err.h). A lower code is garbage and yields EPROTO; INT_MIN has no negation.
 constexpr int errno_of(int code) {
   constexpr int kMaxErrno = 4095;
   if (code >= 0) return 0;
   return code >= -kMaxErrno ? -code : EPROTO;
 }
 
-// The attributes of a message, by type. Malformed ones end the walk: what was read before stays.
+// The attributes of a message, by type. A malformed attribute ends the parsing; the attributes before it stay.
 class Attributes {
  public:
   explicit Attributes(Bytes bytes);
 
-  // Empty when the attribute is missing.
+  // Returns the payload of the attribute, empty if the attribute is missing.
   Bytes get(unsigned type) const;
   bool has(unsigned type) const { return get(type).data() != nullptr; }
-  // The host-order integer of an attribute of at least that size.
+  // Return the integer in host byte order, nullopt if the attribute is missing or too short.
   std::optional<std::uint32_t> u32(unsigned type) const { return value_of<std::uint32_t>(get(type)); }
   std::optional<std::uint64_t> u64(unsigned type) const { return value_of<std::uint64_t>(get(type)); }
   std::optional<std::uint8_t> u8(unsigned type) const { return value_of<std::uint8_t>(get(type)); }
-  // Without the terminating zero.
+  // Returns the text without the terminating zero, nullopt if the attribute is missing or empty.
   std::optional<std::string> text(unsigned type) const;
 
  private:
@@ -69,11 +68,12 @@ struct Message {
   unsigned type = 0;
   Bytes payload;
 
-  // The fixed header in front of the attributes; nullptr if the message is too short for it.
+  // Returns the fixed header before the attributes, nullptr if the message is too short for it.
   template <typename Header>
   const Header* header() const {
     return payload.size() < sizeof(Header) ? nullptr : reinterpret_cast<const Header*>(payload.data());
   }
+  // Returns the attributes after a header of that size, which netlink aligns to four bytes.
   Attributes attributes(std::size_t header_size) const {
     const std::size_t skip = NLMSG_ALIGN(header_size);
     return Attributes(payload.size() < skip ? Bytes() : payload.subspan(skip));
@@ -82,12 +82,14 @@ struct Message {
 
 class Socket {
  public:
-  // protocol: NETLINK_ROUTE, NETLINK_RDMA. Fails with the errno of socket(2): EPROTONOSUPPORT, EPERM under seccomp, ...
+  // Opens a socket with a receive timeout. protocol: NETLINK_ROUTE or NETLINK_RDMA. Errors: the errno of socket(2),
+  // such as EPROTONOSUPPORT, or EPERM under seccomp.
   static Result<Socket> open(int protocol);
 
-  // Sends one request and hands every answer to the handler until the dump or the answer ends, or the handler says
-  // false (what the kernel still sends is then left unread: use the socket no more). flags: NLM_F_DUMP or 0. Error code
-  // EINTR: the table changed during the dump, which has to be made again.
+  // Sends one request and passes each answer to the handler, until the answer or dump ends or the handler returns
+  // false. A handler that returns false leaves messages unread: do not use the socket again. flags: NLM_F_DUMP or 0.
+  // Errors: the errno of the kernel. EINTR means that the table changed during the dump; the caller must repeat the
+  // dump.
   Result<void> request(unsigned type, unsigned flags, Bytes payload,
                        const std::function<bool(const Message&)>& handler);
 
@@ -97,15 +99,16 @@ class Socket {
   std::uint32_t sequence_ = 0;
 };
 
-// One dump of NETLINK_ROUTE on a socket of its own, so that one that was stopped early leaves nothing behind for the
-// next. Made again from the start, after restart(), when the kernel says that the table changed meanwhile.
+// Makes one dump of NETLINK_ROUTE on a new socket, so that an early stop leaves no messages for the next dump. If the
+// kernel reports that the table changed, calls restart() and repeats the dump, at most five times in all. restart() is
+// also called before the first attempt.
 Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
                   const std::function<bool(const Message&)>& handler);
 
-// An address of AF_INET or AF_INET6; nullopt: not as many bytes as the family has.
+// Returns the address of family AF_INET or AF_INET6, nullopt if the number of bytes does not fit the family.
 std::optional<Address> to_address(unsigned family, Bytes bytes);
 
-// The bytes of a plain struct.
+// Returns the bytes of a plain struct, which must outlive the result.
 template <typename T>
 Bytes bytes_of(const T& value) {
   return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
@@ -113,12 +116,12 @@ Bytes bytes_of(const T& value) {
 
 struct Network {
   std::vector<Netdev> netdevs;  // every netdev of this netns, ascending ifindex
-  std::vector<Route> routes;    // default routes of the main table; with all_routes every route of every table
+  std::vector<Route> routes;    // default routes of the main table; with all_routes, every route of every table
 };
 
-// Errors: no netlink socket (seccomp, gVisor), a dump that failed.
+// Reads netdevs, addresses and routes. Errors: no netlink socket (seccomp, gVisor), or a failed dump.
 Result<Network> read_network(bool all_routes);
-// The same without routes.
+// Reads netdevs and addresses without routes. Errors: as read_network().
 Result<std::vector<Netdev>> read_netdevs();
 
 struct RdmaAnswer {
@@ -126,16 +129,17 @@ struct RdmaAnswer {
   std::optional<NetnsMode> netns_mode;
 };
 
-// nullopt when the kernel has no RDMA netlink (none built in, or the socket is refused): sysfs has to do then.
+// Reads the HCAs and the netdevs of their ports from RDMA netlink. Returns nullopt if the kernel has no RDMA netlink or
+// refuses the socket; the caller then uses sysfs.
 std::optional<RdmaAnswer> read_rdma(bool with_netns_mode);
 
-// Only whether RDMA devices are shared between network namespaces; nullopt as above, or before kernel 5.2.
+// Reads the RDMA network namespace mode only. Returns nullopt without RDMA netlink, or before Linux 5.2.
 std::optional<NetnsMode> read_netns_mode();
 
-// Whether processes without CAP_NET_RAW may use controlled QKEYs (`rdma system set privileged-qkey`). nullopt as above,
-// or before kernel 6.7.
+// Reads `rdma system set privileged-qkey`: true if processes without CAP_NET_RAW may use controlled QKEYs. Returns
+// nullopt without RDMA netlink, or before Linux 6.7.
 std::optional<bool> read_privileged_qkey();
-// The same of an answer to RDMA_NLDEV_CMD_SYS_GET.
+// Returns the setting from an answer to RDMA_NLDEV_CMD_SYS_GET.
 std::optional<bool> privileged_qkey_of(const Attributes& answer);
 
 }  // namespace fabric::netlink

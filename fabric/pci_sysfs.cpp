@@ -13,17 +13,18 @@ bool is_hex(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
-// Classes of the PCI Code and ID Assignment Specification 1.15: 03 display, 12 processing accelerators. Board
-// management controllers (ASPEED, Matrox) are display devices too, hence the vendors NVIDIA, AMD and Intel. Intel's
-// GPUs for servers are 0380, its graphics for screens 0300.
+// Base classes that GPUs have: 03 display, 12 processing accelerators (PCI Code and ID Assignment Specification 1.15).
+// Board management controllers (ASPEED, Matrox) are display devices too, therefore is_gpu() checks the vendor.
 bool is_accelerator(std::string_view pci_class) {
   return pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
 }
 
+// NVIDIA, AMD and Intel. Intel's GPUs for servers are 0380, its graphics for screens 0300.
 bool is_gpu(std::string_view accelerator, std::string_view vendor) {
   return vendor == "0x10de" || vendor == "0x1002" || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
 }
 
+// Returns the upstream ports of a function, root first. sysfs encodes them in the target of the link.
 std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices, const std::string& address) {
   const auto link = devices.read_link(address.c_str());
   if (!link) return std::nullopt;
@@ -35,6 +36,7 @@ std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices,
 }  // namespace
 
 bool is_address(std::string_view text) {
+  // BUS:DEVICE.FUNCTION has fixed widths; a domain of Intel VMD has more than four digits.
   const std::size_t bus = text.find(':');
   if (bus == std::string_view::npos || bus < 4 || bus > 8 || text.size() != bus + 8) return false;
   return is_hex(text.substr(0, bus)) && is_hex(text.substr(bus + 1, 2)) && text[bus + 3] == ':' &&
@@ -58,21 +60,22 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return gpus;
   for (const std::string& address : devices->list()) {
-    // One attribute of all, three of accelerators: VFs are PCI functions too, and there may be thousands.
+    // Reads one attribute of every function and three of accelerators only: VFs are PCI functions too, and a node may
+    // have thousands.
     const auto pci_class = devices->read_text((address + "/class").c_str());
     if (!pci_class || !is_accelerator(*pci_class)) continue;
     const auto vendor = devices->read_text((address + "/vendor").c_str());
     if (!vendor || !is_gpu(*pci_class, *vendor)) continue;
     gpus.push_back(Gpu{address, devices->read_int((address + "/numa_node").c_str()), path_of(*devices, address)});
   }
-  // By address, which is hexadecimal: natural order would put 9d before 51.
+  // Plain order, because addresses are hexadecimal: natural order would put 9d before 51.
   std::ranges::sort(gpus, {}, &Gpu::pci);
   return gpus;
 }
 
-// "Device Minor: 3" of /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README,
-// "The /proc Filesystem Interface"); "GPU UUID:" stands before it (open-gpu-kernel-modules 550,
-// kernel-open/nvidia/nv-procfs.c, nv_procfs_read_gpu_info()).
+// "Device Minor: 3" in /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README, "The
+// /proc Filesystem Interface"). "GPU UUID:" precedes it (open-gpu-kernel-modules 550, kernel-open/nvidia/nv-procfs.c,
+// nv_procfs_read_gpu_info()).
 int read_driver_facts(const std::string& root, Gpu& gpu) {
   constexpr std::string_view kMinor = "Device Minor:";
   constexpr std::string_view kUuid = "GPU UUID:";

@@ -1,4 +1,4 @@
-// PCI functions as sysfs shows them: addresses in paths, NUMA nodes, upstream ports, GPUs.
+// Reads PCI functions from sysfs: addresses in paths, NUMA nodes, upstream ports, GPUs.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace fabric::pci {
 
-// "0000:0c:00.0" (domain of four or more hex digits).
+// Returns true for a PCI address such as "0000:0c:00.0". The domain has four to eight hex digits.
 bool is_address(std::string_view text);
-// Domain, bus and device without the function: the slot. "0000:0c:00".
+// Returns the slot of an address: domain, bus and device without the function, such as "0000:0c:00".
 std::string_view slot_of(std::string_view address);
-// The PCI addresses among the components of a sysfs path, root first.
+// Returns the PCI addresses among the components of a sysfs path, root first.
 std::vector<std::string> addresses_in_path(std::string_view path);
 
-// Display controllers (class 0x03) and NVIDIA or AMD 3D/processing accelerators (class 0x12), under root.
-// Empty when /sys/bus/pci cannot be read.
+// Reads the GPUs below root: display controllers (class 0x03) and processing accelerators (class 0x12) of NVIDIA and
+// AMD, and GPUs for servers of Intel (class 0x0380). Returns an empty list if /sys/bus/pci cannot be read.
 std::vector<Gpu> read_gpus(const std::string& root);
 
-// Adds what the driver says of an NVIDIA GPU: its node "nvidiaN", and its UUID. The errno that kept it from being read;
-// 0: none.
+// Adds the facts of the NVIDIA driver to a GPU: its device node "nvidiaN" and its UUID. Returns the errno of a failed
+// read, 0 on success.
 int read_driver_facts(const std::string& root, Gpu& gpu);
-// Upstream ports of a function, root first; nullopt when it is unknown to sysfs.
+// Returns the upstream ports of a function, root first. Returns nullopt if sysfs does not list the function.
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address);
 
 }  // namespace fabric::pci

@@ -6,24 +6,27 @@
 namespace fabric {
 namespace {
 
-constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, 6.12); a loop in hostile input ends here
+constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, Linux 6.12); ends a loop in hostile input
 constexpr int kLoopbackType = 772;
 
+// Returns the netdev with the ifindex, nullptr for 0 (not known) or if there is none.
 const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
   if (ifindex == 0) return nullptr;
   const auto found = std::ranges::find(netdevs, ifindex, &Netdev::ifindex);
   return found == netdevs.end() ? nullptr : &*found;
 }
 
+// Returns true for kinds with exactly one lower netdev, which carries their traffic.
 bool stacks(const Netdev& netdev) {
   return netdev.kind && (*netdev.kind == "macvlan" || *netdev.kind == "macvtap" || *netdev.kind == "ipvlan" ||
                          *netdev.kind == "ipvtap" || *netdev.kind == "vlan");
 }
 
-// The lowest device of a stack: its ifindex, and the netns it lives in if that is not ours.
+// Returns the lowest netdev of a stack: its ifindex, and the id of its network namespace if that is not this one.
 std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
   const Netdev* current = &netdev;
   for (int depth = 0; depth < kMaxStack && stacks(*current); ++depth) {
+    // An ifindex of another namespace must not be looked up here, where it may denote another netdev.
     if (current->lower_netns_id) return {current->lower_netns_id, current->lower_ifindex};
     const Netdev* lower = by_ifindex(netdevs, current->lower_ifindex);
     if (!lower) break;
@@ -33,10 +36,11 @@ std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs,
 }
 
 bool is_master_of(const Netdev& master, const Netdev& slave) {
+  // Live netdevs have ifindexes; snapshots have names only.
   return (master.ifindex != 0 && master.ifindex == slave.master_ifindex) || slave.master == master.name;
 }
 
-// Walks down from upper: a stacked netdev to its lower one, a bond or bridge to its slaves.
+// Walks down from `upper`: from a stacked netdev to its lower netdev, from a bond or bridge to its slaves.
 bool is_over(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower, int depth) {
   if (upper.name == lower.name) return true;
   if (depth == 0) return false;
@@ -62,14 +66,15 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
 
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev) {
-  // lo is on no port, unless a software device was made over it.
+  // lo is on no port, unless it is the netdev of a software device.
   if (netdev.type == kLoopbackType && netdev.name != port_netdev) return Carries::kNo;
   const auto own = std::ranges::find_if(netdevs, [&](const Netdev& candidate) {
     return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
   });
   const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
   if (stacked) return Carries::kYes;
-  // A kind that is not stacked (veth, bridge, tunnel) reaches no port; a netdev without one is hardware, or not known.
+  // A kind that is not stacked (veth, bridge, tunnel) reaches no port. A netdev without a kind is hardware, or not
+  // known.
   return netdev.kind ? Carries::kNo : Carries::kMaybe;
 }
 
@@ -85,7 +90,8 @@ GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std
     if (port_netdev) {
       if (verdict == Carries::kYes) add(netdev, 0);
     } else if (verdict != Carries::kNo) {
-      // The port's own netdev is elsewhere. What nothing is known of counts as one group, so that nothing is missed.
+      // The port's own netdev is in another namespace, so the group of the port is not known yet. Netdevs without a
+      // kind form one group, so that no GID is missed.
       const auto key = netdev.kind ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
       add(netdev, groups.try_emplace(key, groups.size()).first->second);
     }
@@ -99,10 +105,12 @@ void GidSearch::found_v2(const Address& gid) {
   for (Candidate& candidate : candidates_) {
     if (candidate.address != gid) continue;
     candidate.found = true;
+    // The same address may be on netdevs over two ports; it then identifies neither.
     ambiguous |= group && *group != candidate.group;
     group = candidate.group;
   }
-  // A macvlan has one lower device, so the first GID that is surely of one group tells which group is on this port.
+  // A macvlan has one lower device. Therefore the first GID that belongs to exactly one group identifies the group of
+  // this port.
   if (!group_ && group && !ambiguous) group_ = group;
 }
 
@@ -111,7 +119,7 @@ bool GidSearch::any() const {
 }
 
 bool GidSearch::complete() const {
-  // No group is decided while nothing was found: any of them may still turn up, unless there is no candidate at all.
+  // Without a found GID no group is excluded. The search can end only if there is no candidate.
   if (!group_) return candidates_.empty();
   return std::ranges::all_of(
       candidates_, [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });
@@ -125,8 +133,9 @@ OwnAddresses::OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
   }
 }
 
-// The netdev that the GID is of, one that is up if there is a choice; nullptr if it is another netns'. The same address
-// may be there by chance, on a bridge for one, which no GID of this port can be of.
+// Returns the netdev with the address of the GID, an up netdev if there is a choice. Returns nullptr if the GID belongs
+// to another network namespace. A netdev that cannot carry GIDs of this port, such as a bridge, may have the same
+// address by chance and is skipped.
 const Netdev* OwnAddresses::find_owner(const Port& port, const Address& gid) const {
   const Netdev* owner = nullptr;
   for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {
@@ -143,7 +152,7 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
     if (entry.gid.is_zero()) continue;
     const Netdev* owner = find_owner(port, entry.gid);
     if (!owner) {
-      // A link-local GID says least about whose table it is.
+      // A global GID is the better example: a link-local GID does not show its network namespace.
       if (!use.foreign || use.foreign->gid.is_link_local()) use.foreign = &entry;
     } else if (!owner->is_up()) {
       use.on_down_netdev = {&entry, owner};
@@ -160,6 +169,7 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
 PortUse OwnAddresses::use_of(const Port& port) const {
   PortUse use;
   use.obstacle = port.obstacle();
+  // InfiniBand GIDs are not tied to a network namespace.
   if (!use.usable() || !port.is_ethernet()) return use;
   survey_gids(port, use);
   if (use.gids.empty()) use.obstacle = PortObstacle::kNoOwnGid;
@@ -169,6 +179,7 @@ PortUse OwnAddresses::use_of(const Port& port) const {
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port) {
   if (const PortObstacle obstacle = port.obstacle(); obstacle != PortObstacle::kNone) return obstacle;
   if (!port.is_ethernet()) return PortObstacle::kNone;
+  // An HCA with v1 GIDs only creates v1 GIDs for new addresses, too.
   const bool is_v1 =
       std::ranges::any_of(port.gids, &GidEntry::is_v1) && std::ranges::none_of(port.gids, &GidEntry::is_v2);
   return is_v1 || hca.is_iwarp() ? PortObstacle::kNoOwnGid : PortObstacle::kNone;

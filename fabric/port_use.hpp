@@ -1,5 +1,6 @@
-// Which ports a container in a network namespace can use, its device nodes aside. Pure, from that namespace's
-// inventory. rdma-init counts these for --require, and rdma-hook what rdma-init will count.
+// Decides which ports a container in a network namespace can use, apart from its device nodes. The functions are pure;
+// their input is the inventory of that namespace. rdma-init counts these ports for --require, and rdma-hook predicts
+// that count.
 #pragma once
 
 #include <cstddef>
@@ -12,48 +13,51 @@
 
 namespace fabric {
 
-// Which netdevs of this network namespace can own GIDs on a port, from what netlink said about stacking.
+// Which netdevs of this network namespace can own GIDs on a port, from the stacking that netlink reports.
 //
-// The kernel adds a GID to a port for every address of the port's netdev and of everything stacked on it: vlan,
-// macvlan, ipvlan, the bond or bridge it is a slave of, and what is stacked on those
-// (drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), 6.12).
+// The kernel adds a GID to a port for every address of the port's netdev and of every netdev stacked on it: a VLAN, a
+// macvlan, an ipvlan, its bond or bridge, and the netdevs stacked on those.
+// Source: drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), Linux 6.12.
 
-// True if traffic of upper leaves by lower: the same netdev, or stacked on it (directly, through others or a bond).
+// Returns true if traffic of `upper` leaves through `lower`: both are the same netdev, or `upper` is stacked on
+// `lower`, directly or through other netdevs or a bond.
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
 
-// True for a netdev whose stack leaves this netns (a macvlan in a pod), so that only its GIDs tell on which port it is.
-// Never for veth, bridges and tunnels: those carry GIDs only when they are a port's own netdev.
+// Returns true for a netdev with a lower device in another network namespace, such as a macvlan in a pod. Only its GIDs
+// identify the port. Returns false for veth, bridges and tunnels: they carry GIDs only as the port's own netdev.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
-// Whether a port can have GIDs for the addresses of a netdev of this netns. kMaybe: nothing is known of its stacking (a
-// physical netdev, a file tree, a snapshot). port_netdev: the port's own netdev if it is in this netns.
+// Returns whether a port can have GIDs for the addresses of a netdev of this network namespace. kMaybe: the stacking is
+// not known (a physical netdev, a file tree, a snapshot). port_netdev: the port's own netdev if it is in this
+// namespace.
 enum class Carries { kNo, kMaybe, kYes };
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev);
 
-// Follows the scan of one port's GID table and says when every GID that this netns can own there has been seen, so that
-// the remaining slots need not be read. Not OwnAddresses, which has all GIDs that were read and tells whose each is:
-// this one knows no slot ahead, and leaves out netdevs that are down, which bring no more GIDs.
+// Follows the scan of the GID table of one port. It reports when the scan has found every GID that this network
+// namespace can own there, so that the remaining slots need not be read. OwnAddresses differs: it has all GIDs that
+// were read and finds the owner of each. GidSearch sees one slot at a time and ignores down netdevs, which add no GIDs.
 class GidSearch {
  public:
   // port_netdev: the port's own netdev if it is in this netns.
   GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev);
 
-  // A slot with this GID and RoCE v2 type was read.
+  // Records that the scan read a slot with this GID and type RoCE v2.
   void found_v2(const Address& gid);
+  // Returns true if no further slot can have a GID of this network namespace.
   bool complete() const;
-  // Whether one was: the port can be used here.
+  // Returns true if the scan found a GID of this network namespace: the port can be used.
   bool any() const;
 
  private:
   struct Candidate {
     Address address;
-    std::size_t group = 0;  // netdevs over one lower device
+    std::size_t group = 0;  // netdevs over the same lower device
     bool found = false;
   };
 
   std::vector<Candidate> candidates_;
-  std::optional<std::size_t> group_;  // the group that turned out to be on this port
+  std::optional<std::size_t> group_;  // the group of this port, once it is known
 };
 
 struct OwnGid {
@@ -61,12 +65,13 @@ struct OwnGid {
   const Netdev* owner = nullptr;
 };
 
-// What may be done with a port in this netns.
+// Whether a port can be used in this network namespace, and with which GIDs.
 struct PortUse {
   PortObstacle obstacle = PortObstacle::kNone;
-  // RoCE only. Of RoCE v2 type, each with the up netdev of this netns that has its address; ascending index.
+  // RoCE only: GIDs of type RoCE v2, each with the up netdev of this network namespace that has its address. Ascending
+  // index.
   std::vector<OwnGid> gids;
-  // One example of each thing that keeps others from being used.
+  // One example of each kind of GID that cannot be used.
   const GidEntry* foreign = nullptr;
   OwnGid on_down_netdev;
   const GidEntry* unreadable = nullptr;
@@ -75,13 +80,14 @@ struct PortUse {
   bool usable() const { return obstacle == PortObstacle::kNone; }
 };
 
-// The addresses of this netns, for looking up GIDs. Not GidSearch, which only says when a table need not be read
-// further: this one also answers for tables that came whole (a snapshot), and knows the netdevs that are down, which
-// explain why a port is not used.
+// The addresses of this network namespace, to find the owner of a GID. GidSearch differs: it only reports when a scan
+// can stop. OwnAddresses also works for complete tables from a snapshot, and knows down netdevs, which explain why a
+// port is not used.
 class OwnAddresses {
  public:
   // The inventory must outlive it and its answers.
   explicit OwnAddresses(const Inventory& inventory);
+  // Returns how the port can be used.
   PortUse use_of(const Port& port) const;
 
  private:
@@ -92,8 +98,9 @@ class OwnAddresses {
   std::multimap<Address, const Netdev*> owners_;
 };
 
-// Of a port in a network namespace that gets a netdev of it with an address, whose GIDs are yet to come: they are of
-// the types that its table has by now, of whichever namespace. What is not known of them stands in nobody's way.
+// Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs do
+// not exist yet. They will have the types that the table has now, in any network namespace. An unknown type is no
+// obstacle.
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
 
 }  // namespace fabric

@@ -23,30 +23,32 @@ constexpr const char* kInfinibandClass = "/class/infiniband";
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
 constexpr const char* kMadClass = "/class/infiniband_mad";
 
-// The entries of a class directory by the HCA that each is of. The kernel numbers them on its own: uverbs3 need not
+// The entries of a class directory by HCA. The kernel numbers the entries of each class independently: uverbs3 need not
 // belong to mlx5_3.
 using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
-// What has been read of all HCAs at once, because all are wanted; nullopt: each is looked for.
+// The class entries of all HCAs, read in one pass if all HCAs are wanted. nullopt: the entries of each HCA are searched
+// separately.
 struct AllEntries {
   std::optional<ClassEntries> verbs;
   std::optional<ClassEntries> mad;
 };
 
-// A directory of sysfs; what of it cannot be read is noted.
+// A directory of sysfs that records failed reads in scan.unread.
 struct NotedDirectory {
   const Scan& scan;
   const Directory& directory;
-  std::string path;      // below the mount
-  std::string hca = {};  // empty: it is about all
+  std::string path;      // below the mount of sysfs
+  std::string hca = {};  // empty: the reads concern all HCAs
 
-  // name: empty for the directory itself.
+  // Records a failed read. name: empty for the directory itself.
   void note(Part part, std::string_view name, int code) const {
     if (!scan.unread || code == 0) return;
     const char* const slash = name.empty() ? "" : "/";
     note_unread(scan.unread, {part, fmt::format("{}{}{}{}", scan.classes.sys, path, slash, name), code, hca});
   }
 
+  // Returns a non-empty attribute. Records a failed read under `part`.
   std::optional<std::string> text(Part part, const std::string& name) const {
     auto value = directory.read(name.c_str());
     note(part, name, error_of(value));
@@ -55,7 +57,8 @@ struct NotedDirectory {
     return std::move(*text);
   }
 
-  // In a file tree a class may hold no links, but what they lead to.
+  // Returns the target of a link. EINVAL is not recorded: in a file tree, a class may have directories in place of
+  // links.
   std::optional<std::string> link(const std::string& entry) const {
     auto target = directory.read_link(entry.c_str());
     if (const int code = errno; !target && code != EINVAL) note(Part::kView, entry, code);
@@ -63,11 +66,13 @@ struct NotedDirectory {
   }
 };
 
-// The entries of a class that `listed` has. part: what depends on which there are.
+// Returns the entries of the class `all` that are listed in `listed`. part: the part that depends on the completeness
+// of the list.
 ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& listed, Part part) {
   ClassEntries by_hca;
   int error = 0;
   for (const std::string& entry : listed.directory.list(&error)) {
+    // The class also has the file abi_version.
     if (all.path == kVerbsClass && !uverbs_number(entry)) continue;
     if (const auto of = all.text(part, entry + "/ibdev")) by_hca[*of].push_back(entry);
   }
@@ -75,6 +80,7 @@ ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& liste
   return by_hca;
 }
 
+// Reads the class entries of all HCAs, unless only named HCAs are wanted.
 AllEntries read_all_entries(const Scan& scan) {
   AllEntries entries;
   if (scan.wanted) return entries;
@@ -87,8 +93,8 @@ AllEntries read_all_entries(const Scan& scan) {
   return entries;
 }
 
-// Those of hardware are below its PCI function too, so that a node's 2,048 VFs need not be looked through; software
-// devices have no parent, and there are few of them.
+// Returns the entries of one HCA. Entries of hardware are also below its PCI function, so that the lookup does not read
+// the entries of 2,048 VFs. Software devices have no such directory, and there are few of them.
 std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
   if (known) {
@@ -102,6 +108,7 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
                       part)[all.hca];
 }
 
+// Reads the uverbs, umad and issm nodes of an HCA that can be allocated.
 void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
   if (scan.classes.verbs) {
     const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
@@ -116,19 +123,20 @@ void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
   for (const std::string& entry : entries_of(entries.mad, mad, Part::kNodes, dir)) {
     const auto dev = mad.text(Part::kNodes, entry + "/dev");
     const int port = parse_number<int>(mad.text(Part::kNodes, entry + "/port").value_or("")).value_or(1);
+    // A management node without a number cannot be created in a container.
     if (!dev || port < 1) continue;
     hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad.link(entry).value_or("")});
   }
 }
 
-// The errno of opening the node as libibverbs does, 0 if it opens.
+// Opens the node with the flags of libibverbs. Returns the errno, 0 if it opens.
 int probe_node(const std::string& root, unsigned number) {
   const std::string path = fmt::format("{}/dev/infiniband/uverbs{}", root, number);
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   return fd.ok() ? 0 : errno;
 }
 
-// For who uses the HCA rather than hands it out.
+// Finds and opens the uverbs node of an HCA for a process that uses it, as opposed to read_hand_out_nodes().
 void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   hca.accessible = false;
   if (!entries.verbs || !entries.verbs->contains(hca.name)) return;
@@ -140,35 +148,39 @@ void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   if (error != 0) hca.access_error = error;
 }
 
-// rxe has no device link but names its netdev in "parent" (drivers/infiniband/sw/rxe/rxe_verbs.c); siw has neither and
-// is an iWARP node.
+// Returns the driver of a software device. rxe has no device link; its "parent" names the netdev
+// (drivers/infiniband/sw/rxe/rxe_verbs.c). siw has neither and reports an iWARP node type.
 std::optional<std::string> software_driver(const Directory& hca, std::string_view node_type) {
   if (hca.contains("parent")) return "rdma_rxe";
   if (node_type.starts_with("4:")) return "siw";
   return std::nullopt;
 }
 
-// The netdev below HCA/device/net that belongs to the port: dev_port counts from 0 (mlx4 has both ports on one
-// function). In switchdev mode the representors of VFs are there too, told apart by phys_port_name.
+// Returns the netdev in HCA/device/net that belongs to the port. dev_port counts from 0; mlx4 has both ports on one
+// function. In switchdev mode the directory also has representors of VFs, which is_representor() detects by
+// phys_port_name.
 std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned port) {
   constexpr const char* kNet = "device/net";
   const auto net = hca.directory.open_at(kNet);
   int error = net ? 0 : errno;
   const auto names = net ? net->list(&error) : std::vector<std::string>();
   hca.note(Part::kPool, kNet, error);
-  // bnxt_en counts dev_port per card, though each port is a function with an HCA of its own.
+  // One netdev is the port's, whatever its dev_port: bnxt_en counts dev_port per card, though each port is a function
+  // with its own HCA.
   if (names.size() == 1 && port == 1) return names.front();
   std::optional<std::string> representor;
   for (const std::string& name : names) {
     const auto netdev = Directory::open(fmt::format("{}/class/net/{}", hca.scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
+    // A function with representors only still has its port. The first representor is the best guess.
     if (!representor) representor = name;
   }
   return representor;
 }
 
-// The attributes of one port, from the directory of all: one that is opened for itself costs two more system calls.
+// Reads the attributes of one port relative to the `ports` directory: a separate directory per port costs two more
+// system calls.
 struct PortReader {
   const Directory& ports;
   std::string name;
@@ -179,17 +191,18 @@ struct PortReader {
   }
 };
 
+// Returns the netdev of a port. Without hand_out, returns it only if it is in this network namespace.
 std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortReader& reader, const Hca& values,
                                        const Port& port) {
   const Scan& scan = hca.scan;
-  // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
-  // IPoIB netdev of an InfiniBand port.
+  // RDMA netlink names the netdev only if it is in this namespace; a name in sysfs does not show that. RDMA netlink
+  // does not know the IPoIB netdev of an InfiniBand port.
   if (!scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
     const auto& netdevs = scan.port_netdevs->netdevs;
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
-  // rxe names its netdev in "parent"; of siw only the GIDs know it.
+  // rxe names its netdev in "parent". For siw, only the GID table names it.
   auto name = values.pci ? hardware_netdev(hca, port.number) : hca.directory.read_text("parent");
   if (!name && !values.pci) name = reader.text("gid_attrs/ndevs/0");
   const auto is_it = [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; };
@@ -197,9 +210,11 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
   return is_told ? name : std::nullopt;
 }
 
-// Of a slot that cannot be read. A real table has the slots 0..n-1; in a file tree or a prepared view some may be
-// missing, so a missing slot ends nothing until the listing says so.
+// Returns true if an unreadable slot ends the table, and records the reason in the port. A real table has the slots 0
+// to n-1. A file tree or a prepared view may lack some, so a missing slot ends the table only if the listing has no
+// higher one.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
+  // A slot with malformed text is one slot of the table.
   if (code == EBADMSG) return false;
   if (code == ENOENT) {
     if (!listed) listed = slots.listed();
@@ -213,8 +228,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot, with the type of every GID and in whole tables for a container its ndev, until the
-// search is complete or the table ends.
+// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID, and its
+// ndev if a container reads complete tables.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
@@ -238,6 +253,7 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
       continue;
     }
     GidEntry entry{index, std::get<Address>(gid), std::nullopt, std::nullopt};
+    // The kernel prints zeros for an empty slot.
     if (entry.gid.is_zero()) continue;
     if (slots->types_error() == 0) entry.type = slots->type(index);
     entry.ndev = slots->ndev(index);
@@ -246,7 +262,7 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   }
 }
 
-// nullopt: no directory is there.
+// Reads one port. Returns nullopt if the entry in `ports` is not a directory.
 std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, const Hca& hca,
                               const PortReader& reader, unsigned number) {
   const Scan& scan = dir.scan;
@@ -262,7 +278,7 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
              error_of(port.link_layer));
   }
   if (facts.rate) port.rate = reader.read("rate");
-  // Only explains why a port is not active.
+  // phys_state only explains why a port is not active.
   if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = reader.read("phys_state");
   if (scan.full) {
     port.lid = reader.text("lid");
@@ -272,6 +288,7 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
+  // An HCA that cannot be opened needs no GIDs, and an InfiniBand port only for complete tables.
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -281,6 +298,8 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   return port;
 }
 
+// Reads the NUMA node and the upstream ports. path: PCI addresses in the class link; the last one is the function
+// itself.
 void read_place(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
   hca.numa_node = hca.pci ? dir.read_int("device/numa_node") : std::optional(-1);
   if (!hca.pci) return;
@@ -288,8 +307,9 @@ void read_place(const std::string& root, const Directory& dir, Hca& hca, std::ve
   hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
 }
 
-// A function whose driver has made no HCA has no such directory. Of one whose HCA is in another network namespace it is
-// empty (Linux 6.12 drivers/base/core.c, class_dir_child_ns_type()).
+// Returns the HCAs of a PCI function. nullopt: the directory does not exist because the driver created no HCA, or
+// cannot be read. If the HCA is in another network namespace, the directory is empty (drivers/base/core.c,
+// class_dir_child_ns_type(), Linux 6.12).
 std::optional<std::vector<std::string>> read_hcas_of(const NotedDirectory& dir, const std::string& path) {
   const auto hcas = dir.directory.open_at(path.c_str());
   int error = hcas ? 0 : errno;
@@ -299,7 +319,8 @@ std::optional<std::vector<std::string>> read_hcas_of(const NotedDirectory& dir, 
   return std::nullopt;
 }
 
-// A VF may be a virtual machine's (vfio-pci), or its netdev a container's.
+// Reads the HCAs of all VFs. A VF without a visible HCA may be in use: by a virtual machine through vfio-pci, or by a
+// container that has its HCA.
 void read_vfs(const NotedDirectory& dir, Hca& hca) {
   constexpr const char* kCount = "device/sriov_numvfs";
   const auto text = dir.directory.read(kCount);
@@ -311,16 +332,18 @@ void read_vfs(const NotedDirectory& dir, Hca& hca) {
     const std::string function = fmt::format("device/virtfn{}", i);
     if (const auto names = read_hcas_of(dir, function + "/infiniband")) {
       hca.vfs.insert(hca.vfs.end(), names->begin(), names->end());
-      if (names->empty()) hca.unseen_vf = fmt::format("virtfn{}, whose HCA is in another network namespace", i);
+      if (names->empty()) hca.unseen_vf = fmt::format("virtfn{} with its HCA in another network namespace", i);
       continue;
     }
     const std::string link = function + "/driver";
     const auto driver = dir.directory.read_link_name(link.c_str());
     if (const int code = errno; !driver) dir.note(Part::kHcas, link, code);
-    if (driver) hca.unseen_vf = fmt::format("virtfn{}, of which `{}` has made no HCA", i, printable(*driver));
+    // A VF without a driver is not in use.
+    if (driver) hca.unseen_vf = fmt::format("virtfn{}, for which `{}` created no HCA", i, printable(*driver));
   }
 }
 
+// Reads the HCAs of the PF, if the function is a VF.
 void read_pfs(const NotedDirectory& dir, Hca& hca) {
   auto names = read_hcas_of(dir, "device/physfn/infiniband");
   if (!names) return;
@@ -336,9 +359,10 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   if (facts.vendor) hca.vendor = dir.text(Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = dir.text(Part::kPool, "device/device");
   if (!facts.driver) return;
-  // To whom it is handed out it says what a software device is.
+  // With hand_out, the node type only identifies the driver of a software device.
   if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
   hca.driver = dir.directory.read_link_name("device/driver");
+  // EINVAL: the entry is not a link, as in a file tree.
   if (const int code = errno; !hca.driver && code != EINVAL) dir.note(Part::kPool, "device/driver", code);
   if (!hca.driver && !hca.pci) hca.driver = software_driver(dir.directory, hca.node_type);
   hca.physfn = dir.directory.read_link_name("device/physfn");
@@ -356,15 +380,17 @@ void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   dir.note(Part::kPool, "ports", error);
 }
 
-// A container can rename HCAs while they are read, and their uverbs nodes are found by name.
+// Returns true if the HCA was renamed during the read. A container can rename HCAs in a shared RDMA subsystem, and
+// uverbs nodes are found by the name of their HCA.
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
   const std::string_view device = device_in_link(*hca.class_link);
   if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;
-  // Links do not tell software HCAs apart.
+  // The links of all software HCAs look alike, so the GUID decides.
   if (device != kNoDevice || hca.node_guid.empty()) return false;
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
+// Reads one HCA. Returns nullopt if it no longer exists, or was renamed during the read.
 std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string& name, const AllEntries& entries) {
   const Directory& infiniband = *scan.classes.infiniband;
   const NotedDirectory all{scan, infiniband, kInfinibandClass, name};
@@ -381,7 +407,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   }
   auto link = all.link(name);
   auto path = pci::addresses_in_path(link.value_or(""));
-  // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is.
+  // The last address is the HCA's own function, or the parent function of a subfunction, which has the HCA on its
+  // auxiliary bus.
   if (!path.empty()) {
     hca.pci = path.back();
   } else if (const auto device = infiniband.read_link_name((name + "/device").c_str());
@@ -391,7 +418,7 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   if (!opened) return hca;
   const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
   const bool hands_out = scan.hand_out && facts.node;
-  // The ledger knows software HCAs by their node GUIDs.
+  // The ledger identifies software HCAs by node GUID.
   facts.guid |= hands_out && link && device_in_link(*link) == kNoDevice;
   read_ids(dir, facts, hca);
   if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *opened, hca, std::move(path));
@@ -417,6 +444,7 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
 
 Classes::Classes(std::string sys_path)
     : sys(std::move(sys_path)), infiniband(Directory::open(sys + kInfinibandClass)), error(infiniband ? 0 : errno) {
+  // ENODEV separates a missing sysfs from a kernel without an RDMA driver.
   if (error == ENOENT && !Directory::open(sys + "/class")) error = ENODEV;
 }
 

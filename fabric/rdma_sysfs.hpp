@@ -1,4 +1,5 @@
-// HCAs and their ports from /sys/class/infiniband (kernel Documentation/ABI/stable/sysfs-class-infiniband, 6.12).
+// Reads HCAs and their ports from /sys/class/infiniband.
+// Source: Documentation/ABI/stable/sysfs-class-infiniband, Linux 6.12.
 #pragma once
 
 #include <map>
@@ -14,29 +15,30 @@
 
 namespace fabric {
 
-// What is read of an HCA. A node may have thousands (VFs), each fact costs one to five system calls of each HCA, and a
-// request depends on few. The name is always known.
+// Selects the facts to read about an HCA. A node may have thousands of HCAs (VFs), each fact costs one to five system
+// calls per HCA, and a request depends on few facts. The name is always read.
 struct HcaFacts {
-  bool pci = true;         // its address, and the link in the class directory
-  bool node = true;        // device nodes and their links, the states of the ports
+  bool pci = true;         // PCI address, and the link in the class directory
+  bool node = true;        // device nodes and their links, port states
   bool guid = false;       // node GUID
-  bool vendor = false;     // PCI ids
-  bool device_id = false;  //
-  bool driver = false;     // driver, physical function, of software devices the node type
+  bool vendor = false;     // PCI vendor
+  bool device_id = false;  // PCI device
+  bool driver = false;     // driver, PF; for software devices, the node type
   bool link_layer = false;
-  bool netdevs = false;  // of the ports, and their masters
+  bool netdevs = false;  // netdevs of the ports, and their masters
   bool place = false;    // NUMA node, upstream PCI ports
   bool rate = false;
-  bool gids = false;  // whole GID tables
-  bool vfs = false;   // the HCAs of its virtual functions
-  bool pfs = false;   // the HCAs of its physical function
-  // Of ACTIVE ports the link layer; where the HCAs' differ, the rates too. For what a trainer could use.
+  bool gids = false;  // complete GID tables
+  bool vfs = false;   // the HCAs of its VFs
+  bool pfs = false;   // the HCAs of its PF
+  // The link layers of ACTIVE ports, and their rates if the link layers differ: the facts that a trainer's choice
+  // needs.
   bool use = false;
-  // With `use`, of ACTIVE RoCE ports: the netdev, and whether a GID is of an address of this netns. Where there is such
-  // a port, the inventory has all netdevs of this netns with their addresses.
+  // With `use`: the netdev of each ACTIVE RoCE port, and whether a GID has an address of this network namespace. If
+  // there is such a port, the inventory has all netdevs of this namespace with their addresses.
   bool own_gids = false;
-  bool gid_types = false;  // else, with `use`, of ACTIVE RoCE ports: their GIDs until one is of RoCE v2
-  bool addresses = false;  // of the ports' netdevs, where there is an ACTIVE RoCE port
+  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports up to the first RoCE v2
+  bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }
@@ -44,7 +46,7 @@ struct HcaFacts {
 };
 
 inline constexpr HcaFacts kNameOnly{.pci = false, .node = false};
-// But GID tables.
+// Every fact that a request usually needs. GID tables cost one read per slot and are not among them.
 inline constexpr HcaFacts kUsualFacts{.guid = true,
                                       .vendor = true,
                                       .device_id = true,
@@ -56,61 +58,68 @@ inline constexpr HcaFacts kUsualFacts{.guid = true,
 
 namespace rdma_sysfs {
 
-// What RDMA netlink says of the HCAs that it lists.
+// Facts of RDMA netlink about the HCAs that it lists.
 struct PortNetdevs {
   std::set<std::string> hcas;
-  std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port, only netdevs of this netns
+  std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port; only netdevs of this netns
 };
 
-// Appends it, unless code says that it is not there: ENOENT; ENODEV, which an attribute gives whose device went away
-// (kernfs, and ibdev of uverbs_main.c; Linux 6.12); ENOTDIR, below a file that stands among the devices, as
-// /sys/class/infiniband_verbs/abi_version does. Nowhere to note it, or 0: nothing.
+// Appends the entry, except if `unread` is nullptr, the code is 0, or the code proves that the file does not exist.
+// ENOENT, and ENODEV, which an attribute returns after its device was removed (kernfs; ibdev in uverbs_main.c, Linux
+// 6.12), are such codes. ENOTDIR is one too: the path runs below a plain file among the devices, such as
+// /sys/class/infiniband_verbs/abi_version.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 
-// The class directories of one sysfs, each opened once; nullopt: there is no such class, or it was not asked for.
+// The class directories of one sysfs, each opened once. nullopt: the class does not exist, or the caller did not
+// request it.
 struct Classes {
-  // Opens infiniband alone: without it nothing else is looked at. sys: "/sys", or what another network namespace has.
+  // Opens only `infiniband`: without it, no other directory is needed. sys: "/sys", or a mount of sysfs of another
+  // network namespace.
   explicit Classes(std::string sys);
-  // mad: what depends on it; nullopt: it is not opened.
+  // Opens infiniband_verbs, and infiniband_mad if mad_part is set. mad_part: the part that a failure to open
+  // infiniband_mad affects. Failures are added to `unread`.
   void open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread = nullptr);
-  // The HCAs' names, in natural order.
+  // Returns the names of the HCAs in natural order. A failure is added to `unread`.
   std::vector<std::string> names(std::vector<Unread>* unread = nullptr) const;
 
   std::string sys;
   std::optional<sysfs::Directory> infiniband;
   std::optional<sysfs::Directory> verbs;
   std::optional<sysfs::Directory> mad;
-  int error = 0;  // as Inventory::rdma_error; 0: infiniband is open
+  int error = 0;  // value of Inventory::rdma_error; 0: infiniband is open
 };
 
+// Parameters of read_hcas() and read_some_gids().
 struct Scan {
   const Classes& classes;
   std::string root;
   bool full = false;
-  bool whole_tables = false;  // of GIDs; false: until those of this netns were met, with hand_out one of them
-  bool first_v2 = false;      // of GIDs, until one is of RoCE v2, whosever
+  bool whole_tables = false;  // complete GID tables; false: stop after the GIDs of this netns, with hand_out after one
+  bool first_v2 = false;      // stop after the first GID of type RoCE v2, in any netns
   const std::vector<Netdev>* netdevs = nullptr;
-  // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
+  // Facts of RDMA netlink. nullptr: netlink is not available, sysfs replaces it.
   const PortNetdevs* port_netdevs = nullptr;
-  HcaFacts facts = kUsualFacts;  // of netdevs and GIDs only with hand_out
-  // For handing HCAs out (read_node()): device numbers and links, each port's netdev as sysfs names it. No device node
-  // is opened.
+  HcaFacts facts = kUsualFacts;  // netdevs and gids apply only with hand_out
+  // Reads for the allocation of HCAs (read_node()): device numbers and links, and the netdev of each port by its name
+  // in sysfs. Opens no device node.
   bool hand_out = false;
-  const std::vector<std::string>* wanted = nullptr;  // with hand_out: of all other names only other_facts are read
+  // With hand_out: the HCAs to read with `facts`; all other HCAs are read with `other_facts`. nullptr: all HCAs.
+  const std::vector<std::string>* wanted = nullptr;
   HcaFacts other_facts = {};
-  bool mad_nodes = false;                 // with hand_out: umad and issm
+  bool mad_nodes = false;                 // with hand_out: umad and issm nodes
   std::vector<Unread>* unread = nullptr;  // with hand_out
 };
 
-// Whether a netdev stands for a VF or subfunction: in switchdev mode phys_port_name is "pf0vf3" or "pf0sf88", and "p0"
-// for a function's own (devlink, Linux 6.12); unreadable, so "", outside of that mode.
+// Returns true if the netdev represents a VF or subfunction. In switchdev mode, phys_port_name is "pf0vf3" or "pf0sf88"
+// for a representor and "p0" for the function itself. In other modes it is unreadable, therefore "".
+// Source: devlink, Linux 6.12.
 bool is_representor(std::string_view phys_port_name);
 
-// The GIDs of a port of the HCA, until one is met that makes it usable in the netns of scan.netdevs, or none can be; or
-// as scan.first_v2 has it.
+// Reads GIDs of a port of the HCA until one makes the port usable in the network namespace of scan.netdevs, or no GID
+// can. With scan.first_v2, reads until the first GID of type RoCE v2.
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
-// The named HCAs, as far as they are still there.
+// Reads the named HCAs. Names that no longer exist are left out.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);
 
 }  // namespace rdma_sysfs

@@ -27,7 +27,7 @@ Attr<int> read_carrier(const sysfs::Directory& netdev) {
   const auto text = netdev.read("carrier");
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   const auto value = parse_number<int>(std::get<std::string>(text));
-  // A file cannot answer EINVAL as the kernel does for a netdev that is down; an empty one stands for it.
+  // A file in a tree cannot return EINVAL as the kernel does for a down netdev. An empty file stands for it.
   if (!value) return Unreadable{EINVAL};
   return *value;
 }
@@ -38,6 +38,7 @@ void read_details(const sysfs::Directory& dir, Netdev& netdev) {
   if (const auto device = dir.read_link_name("device"); device && pci::is_address(*device)) netdev.pci = device;
 }
 
+// Reads a netdev of a file tree from its directory in /sys/class/net.
 Netdev read_netdev(const sysfs::Directory& dir, const std::string& name) {
   Netdev netdev;
   netdev.name = name;
@@ -58,6 +59,7 @@ Netdev read_netdev(const sysfs::Directory& dir, const std::string& name) {
   return netdev;
 }
 
+// Adds the addresses of addrs.txt. Malformed lines and unknown netdevs are ignored.
 void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
   for (const std::string_view line : split(text, '\n')) {
     const auto fields = split(trim(line), ' ');
@@ -68,7 +70,7 @@ void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
   }
 }
 
-// What only sysfs knows of netdevs that netlink has listed: PCI address, dev_id, dev_port.
+// Adds the facts that netlink does not report: PCI address, dev_id, dev_port.
 void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
   const auto net = sysfs::Directory::open(root + "/sys/class/net");
   if (!net) return;
@@ -80,6 +82,7 @@ void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
 void read_live_network(const ReadOptions& options, Inventory& inventory) {
   auto network = netlink::read_network(options.full);
   if (!network) {
+    // A start without netlink (gVisor, seccomp) must still report the HCAs.
     inventory.net_error = network.error().message;
     return;
   }
@@ -105,7 +108,7 @@ std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) 
   return {};
 }
 
-// The ports' own netdevs, by what sysfs says of them where netlink was not asked, which lists every netdev of the node.
+// Adds the netdevs of the ports from sysfs. Netlink would list every netdev of the node, thousands with VFs and pods.
 void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < inventory.netdevs.size(); ++i)
@@ -125,7 +128,7 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
       const auto dir = sysfs::Directory::open(path);
       if (const int code = errno; !dir) {
         note(path, code);
-        port.netdev.reset();  // moved to another network namespace
+        port.netdev.reset();  // it moved to another network namespace meanwhile
         continue;
       }
       Netdev netdev;
@@ -140,8 +143,9 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// Of the netdevs that are known, and of bonds that have one of them.
+// Adds the addresses of the known netdevs, and their masters with addresses.
 void read_addresses(const std::string& root, Inventory& inventory) {
+  // Netdevs that are appended below are masters themselves and are not searched for masters.
   const std::size_t count = inventory.netdevs.size();
   for (Netdev& netdev : read_netdevs(root, inventory)) {
     bool is_master = false;
@@ -155,6 +159,7 @@ void read_addresses(const std::string& root, Inventory& inventory) {
   }
 }
 
+// Reads the GIDs that decide whether each RoCE port is usable.
 void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   scan.whole_tables = false;
   for (Hca& hca : inventory.hcas) {
@@ -164,7 +169,8 @@ void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   }
 }
 
-// The rates decide between link layers, and only between them.
+// Reads the rates of usable ports if the link layers differ. Rates have no other use here, and each costs five system
+// calls.
 void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   std::vector<std::pair<const Hca*, Port*>> usable;
   std::vector<const Port*> ports;
@@ -184,7 +190,8 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// DRM devices are named below the PCI function.
+// Reads the device nodes of a GPU: those of the NVIDIA driver, and DRM devices, which are directories below the PCI
+// function.
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
   const std::string information = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
   rdma_sysfs::note_unread(&unread, {Part::kDetail, information, pci::read_driver_facts(root, gpu)});
@@ -194,7 +201,7 @@ void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unre
   }
 }
 
-// rdma_cm is a misc device, whose minor is dynamic. A file tree may have no more than the node.
+// Returns the device number of rdma_cm, a misc device with a dynamic minor. A file tree may have only the node.
 std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
   const auto unknown = [&](const std::string& path, int code) {
     rdma_sysfs::note_unread(&unread, {Part::kRdmaCm, path, code});
@@ -233,10 +240,10 @@ Inventory read_inventory(const ReadOptions& options) {
   const auto names = classes.names();
   if (classes.error != 0) inventory.rdma_error = classes.error;
   const bool live = options.root.empty();
-  // Without an HCA nothing of the network matters to the choice, and a start without RDMA costs one failed open.
+  // Without an HCA, the network does not affect the decision. A start without RDMA then costs one failed open().
   if (names.empty() && !options.full) return inventory;
 
-  // The network before the HCAs: the scan of a GID table ends when it has met the addresses of this netns.
+  // The network is read before the HCAs: the scan of a GID table ends after the addresses of this namespace.
   if (live) {
     read_live_network(options, inventory);
   } else {
@@ -279,6 +286,7 @@ Inventory read_node(const NodeReadOptions& options) {
                               .other_facts = options.others.value_or(HcaFacts{}),
                               .mad_nodes = options.mad_nodes,
                               .unread = &unread};
+  // Without `others`, no directory listing is needed: the cost depends on the named HCAs only.
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
   const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);
@@ -289,6 +297,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
+  // A view of sysfs copies the class directories, which exist only if their module is loaded.
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;
     auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
@@ -302,6 +311,7 @@ Inventory read_node(const NodeReadOptions& options) {
   add_class("infiniband_mad", classes.mad);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
+  // A node without HCAs saves the netlink request.
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (!options.gpus) return inventory;
   inventory.gpus = pci::read_gpus(options.root);
@@ -332,13 +342,15 @@ std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned numbe
 
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor) {
-  // Linux 6.12, include/linux/fs.h: CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START.
+  // Dynamic majors: CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START (include/linux/fs.h, Linux
+  // 6.12).
   const bool is_dynamic = (major >= 234 && major <= 254) || (major >= 384 && major <= 511);
   if (!is_dynamic) return std::optional<unsigned>();
   const std::string path = fmt::format("{}/sys/dev/char/{}:{}", root, major, minor);
   char target[PATH_MAX];
   const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
   if (length < 0) {
+    // No device has this number.
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<unsigned>();
     return sys_error(errno, "read the link `{}`", path);
   }

@@ -1,4 +1,4 @@
-// Reads the live machine: /sys/class/infiniband, /sys/class/infiniband_verbs, /dev/infiniband, netlink.
+// Reads the live machine: /sys/class/infiniband, /sys/class/infiniband_verbs, /dev/infiniband and netlink.
 #pragma once
 
 #include <cstdint>
@@ -13,50 +13,54 @@
 namespace fabric {
 
 struct ReadOptions {
-  // Prefix of /sys, /dev and /proc. Anything else than "" is a file tree: addresses then come from addrs.txt and
-  // /sys/class/net below it, and netlink is not asked.
+  // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree: addresses come from its addrs.txt and
+  // /sys/class/net, and netlink is not used.
   std::string root;
-  // false: only what choosing ports needs; GID slots are read until every GID that this netns can own on a port has
-  // been found, and not at all on ports that cannot be used anyway. true: everything the snapshot format knows.
+  // false: read only the facts that the choice of ports needs. GID slots are read until every GID that this network
+  // namespace can own on a port is found. The tables of unusable ports are not read. true: read every fact of the
+  // snapshot format.
   bool full = false;
-  // Every slot of the tables of the ports that could be used, without the rest of full.
+  // Read complete GID tables of usable ports, without the other facts of `full`.
   bool whole_tables = false;
 };
 
-// Never fails: what cannot be read is a value in the inventory (rdma_error, net_error, Attr, gids_error).
-// No fork, no thread. Each uverbs node is opened O_RDWR once and closed, which is what libibverbs will do.
+// Reads the RDMA hardware that this process can use. Never fails: a failed read is a value in the inventory
+// (rdma_error, net_error, Attr, gids_error). Does not fork or start threads. Opens each uverbs node once with O_RDWR
+// and closes it; libibverbs will open it the same way.
 Inventory read_inventory(const ReadOptions& options);
 
-// Netdevs and addresses of a file tree: /sys/class/net below root (empty without it), and addrs.txt with one "NETDEV
-// inet|inet6 ADDRESS/PREFIX" a line.
+// Reads the netdevs and addresses of a file tree: /sys/class/net below root (an empty list without it), and addrs.txt
+// with one "NETDEV inet|inet6 ADDRESS/PREFIX" per line.
 std::vector<Netdev> read_tree_netdevs(const std::string& root);
 
-// What handing out a node's HCAs needs: names, device numbers, PCI place, netdevs, GPUs, and the links of the class
-// directories. Opens no device.
+// Options for the allocation of a node's HCAs: names, device numbers, PCI location, netdevs, GPUs, and the links of the
+// class directories. No device node is opened.
 struct NodeReadOptions {
   std::string root;  // prefix of /sys, /dev and /proc, as in ReadOptions
-  // Only these HCAs: the cost is then theirs and not that of the node's 2,048 VFs. nullopt: all.
+  // Read only these HCAs. The cost then does not grow with the node's VFs, 2,048 on large nodes. nullopt: all.
   std::optional<std::vector<std::string>> hcas;
   HcaFacts facts;
-  // With hcas: the node's other HCAs are in the inventory as well, of which no more is read than this.
+  // With hcas: add the node's other HCAs to the inventory, with these facts only.
   std::optional<HcaFacts> others;
   bool gpus = false;
-  bool mad_nodes = false;  // umad and issm
+  bool mad_nodes = false;  // umad and issm nodes
 };
 
-// The HCAs of these names that are in another network namespace, and their netdevs, for an exclusive RDMA subsystem: as
-// read_node() of kUsualFacts. sys: a mount of sysfs of that namespace. root: the node's own, for PCI.
-// Names that are not there are left out; what cannot be read is in Inventory::unread.
+// Reads the named HCAs and their netdevs in another network namespace, for an exclusive RDMA subsystem. The facts are
+// those of read_node() with kUsualFacts. root: prefix of the node, for PCI. sys: a mount of sysfs of that namespace.
+// names: names that do not exist there are left out.
+// Never fails: failed reads are in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 
-// Never fails: what cannot be read is a value in the inventory (unread, rdma_error, net_error).
+// Reads the node's HCAs for allocation. Never fails: a failed read is a value in the inventory (unread, rdma_error,
+// net_error).
 Inventory read_node(const NodeReadOptions& options);
 
-// The HCA of /dev/infiniband/uverbsN; nullopt: there is none. One attribute is read.
+// Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 
-// N of the uverbsN that has a device number of those that the kernel hands out as they come; nullopt: it is another
-// device's. One link is read, and none for any other number. Errors: it could not be looked at.
+// Returns N of the uverbsN node with a dynamic device number, nullopt if the number belongs to another device. Reads
+// one link if the major is dynamic, otherwise none. Errors: the link cannot be read.
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor);
 

@@ -5,11 +5,12 @@
 namespace fabric {
 
 std::string remedy_of(const Error& error, const char* otherwise) {
-  // Of a name that is taken the kernel says ENFILE too, and the message then says that.
+  // The kernel also returns ENFILE for the name of an RDMA device that exists already (assign_name(),
+  // drivers/infiniband/core/device.c). The message then has that cause and not the text of ENFILE.
   const bool is_limit = (error.code == EMFILE || error.code == ENFILE) &&
                         error.message.find(std::strerror(error.code)) != std::string::npos;
   if (!is_limit) return error.hint.empty() ? std::string(otherwise) : error.hint;
-  // inotify_init1(2) says EMFILE of its own limit.
+  // inotify_init1(2) returns EMFILE for its own limit of instances.
   if (error.code == EMFILE)
     return "raise the process's limit of open files: LimitNOFILE= of its systemd unit, or `ulimit -n`; for a watch, "
            "sysctl fs.inotify.max_user_instances";

@@ -1,8 +1,8 @@
-// Result<T>: a value, or an Error that carries a sentence and an errno. It is named after std::expected, which Debian
-// 12's C++20 library lacks, so that it can become it later.
+// Result<T>: a value, or an Error with a message and an errno. The interface follows std::expected, which Debian 12's
+// C++20 library lacks, so that std::expected can replace it.
 //
-// The project returns errors instead of throwing them: much of it runs between fork, setns and exec, where unwinding
-// has no place to go. What throws (nlohmann/json, bad_alloc) is caught where it is called.
+// The project returns errors and does not throw them: much of it runs between fork, setns and exec, where unwinding has
+// no caller to reach. Exceptions of libraries (nlohmann/json, bad_alloc) are caught at the call.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,11 +17,11 @@
 
 namespace fabric {
 
-// What an error is about, for a program that counts its errors by it: hook/base/failure.hpp has rdma-hook's words.
+// Subject of an error, for a program that counts errors by subject. hook/base/failure.hpp has the values of rdma-hook.
 enum class Reason : std::uint8_t;
 
-// message: verb, quoted object, cause; context is added in front by wrap(). hint: the remedy, where one is known.
-// code: the errno behind it, 0 if there is none. reason: Reason{} when it is not known.
+// message: verb, quoted object, cause; wrap() adds context in front. code: the errno behind it, 0 if there is none.
+// hint: the remedy, empty if none is known. reason: Reason{} if it is not known.
 struct Error {
   std::string message;
   int code = 0;
@@ -36,7 +36,7 @@ class [[nodiscard]] Result {
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
-  // Not of a Result<bool>, which would be taken for its value.
+  // Result<bool> has no such conversion: it would be mistaken for the value.
   explicit operator bool() const requires(!std::is_same_v<T, bool>) { return has_value(); }
 
   T& value() & { return std::get<0>(state_); }
@@ -71,37 +71,37 @@ class [[nodiscard]] Result<void> {
   std::optional<Error> error_;
 };
 
+// Returns an error without an errno.
 template <typename... Args>
 Error make_error(fmt::format_string<Args...> format, Args&&... args) {
   return Error{fmt::format(format, std::forward<Args>(args)...), 0};
 }
 
-// The error of a system call: "<sentence>: <text of code>".
+// Returns the error of a system call: "<sentence>: <text of code>".
 template <typename... Args>
 Error sys_error(int code, fmt::format_string<Args...> format, Args&&... args) {
   return Error{fmt::format("{}: {}", fmt::format(format, std::forward<Args>(args)...), std::strerror(code)), code};
 }
 
-// Adds what the caller was doing in front of what went wrong.
+// Adds context in front of the message: the action of the caller.
 inline Error wrap(Error error, std::string_view context) {
   error.message = fmt::format("{}: {}", context, error.message);
   return error;
 }
 
-// For work that goes on after an error: the first one stays.
+// Keeps the first error, for work that continues after an error.
 inline void keep_first(Result<void>& first, Result<void> next) {
   if (first && !next) first = std::move(next);
 }
 
-// The remedy to print with an error; empty: none is known. If the message has the text of EMFILE or ENFILE, a limit
-// of open files is the cause whatever the error's own hint suggests, so that its remedy replaces the hint.
-// otherwise: the remedy if none is known. Callers pass it rather than write `own.empty() ? otherwise : own` in a braced
-// initializer, whose result GCC 12 destroys twice.
+// Returns the remedy to print with an error, empty if none is known. If the message has the text of EMFILE or ENFILE,
+// the cause is a limit of open files, and the remedy of that limit replaces the hint.
+// otherwise: the remedy if none is known. Callers pass it instead of `own.empty() ? otherwise : own` in a braced
+// initializer: GCC 12 destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");
 
-// What reading an attribute of the kernel gave: its value, or the errno that the kernel answered with, because an
-// unreadable attribute says something (gid_attrs/types/N answers EINVAL for an empty slot, carrier answers EINVAL while
-// a netdev is down).
+// The result of reading a kernel attribute: its value, or the errno of the kernel. The errno carries information:
+// gid_attrs/types/N returns EINVAL for an empty slot, carrier returns EINVAL while a netdev is down.
 struct Unreadable {
   int code = 0;  // errno
   friend bool operator==(const Unreadable&, const Unreadable&) = default;
@@ -110,14 +110,14 @@ struct Unreadable {
 template <typename T>
 using Attr = std::variant<T, Unreadable>;
 
-// The value, or fallback if the attribute could not be read.
+// Returns the value, or fallback if the attribute was unreadable.
 template <typename T>
 T value_or(const Attr<T>& attr, T fallback) {
   const T* value = std::get_if<T>(&attr);
   return value ? *value : fallback;
 }
 
-// The errno of one that could not be read; else 0.
+// Returns the errno of an unreadable attribute, otherwise 0.
 template <typename T>
 int error_of(const Attr<T>& attr) {
   const auto* failed = std::get_if<Unreadable>(&attr);
@@ -126,8 +126,8 @@ int error_of(const Attr<T>& attr) {
 
 }  // namespace fabric
 
-// Evaluates to the value of a Result, or returns its error from the calling function. In a braced initializer nothing
-// that owns memory or a descriptor may stand before it: GCC and clang run no destructor of that when TRY returns.
+// Evaluates to the value of a Result, or returns its error from the calling function. In a braced initializer, no
+// object that owns memory or a descriptor may precede TRY: GCC and clang do not destroy it if TRY returns.
 #define TRY(expression)                                                  \
   __extension__({                                                        \
     auto try_result_ = (expression);                                     \
@@ -135,7 +135,7 @@ int error_of(const Attr<T>& attr) {
     std::move(try_result_).value();                                      \
   })
 
-// The same for a Result<void>.
+// Returns the error of a Result<void> from the calling function, or continues.
 #define TRY_VOID(expression)                                                                              \
   do {                                                                                                    \
     if (auto try_result_ = (expression); !try_result_.has_value()) return std::move(try_result_).error(); \

@@ -13,7 +13,8 @@ char lower_hex(char c) {
   return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Of a GUID or a pattern for some.
+// Returns the hex digits and '*' of a GUID or pattern in lower case. GUIDs are written with "0x", with colons or with
+// neither.
 std::string guid_digits(std::string_view text) {
   std::string digits;
   for (const char c : text.substr(text.starts_with("0x") ? 2 : 0)) {
@@ -22,14 +23,13 @@ std::string guid_digits(std::string_view text) {
   return digits;
 }
 
-// "index:3", "rail:0", "gpu"; nullopt: something else.
+// Parses "index:3", "rail:0" or "gpu". Returns nullopt for any other entry.
 std::optional<Result<Selector>> parse_node_selector(std::string_view entry, SelectorScope scope) {
   const bool index = entry.starts_with("index:");
   if (!index && !entry.starts_with("rail:") && entry != "gpu") return std::nullopt;
   if (scope != SelectorScope::kNode) {
-    return make_error(
-        "`{}`: a container does not know the node's order of HCAs; name them, or use netdev:, pci: or guid:",
-        printable(entry));
+    return make_error("`{}`: a container does not know the node's order of HCAs; use NAME, netdev:, pci: or guid:",
+                      printable(entry));
   }
   if (entry == "gpu") return Selector{Selector::Kind::kGpu, std::string(entry), std::nullopt, 0};
   const auto number = parse_number<unsigned>(entry.substr(entry.find(':') + 1));
@@ -37,6 +37,7 @@ std::optional<Result<Selector>> parse_node_selector(std::string_view entry, Sele
   return Selector{index ? Selector::Kind::kIndex : Selector::Kind::kRail, std::string(entry), std::nullopt, *number};
 }
 
+// Parses one entry. A prefix that is not known is part of a name, so "foo:1" is port 1 of foo.
 Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
   if (auto node = parse_node_selector(entry, scope)) return std::move(*node);
   const auto after = [&](std::string_view prefix) { return std::string(entry.substr(prefix.size())); };
@@ -46,11 +47,12 @@ Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
   } else if (entry.starts_with("pci:")) {
     selector = {Selector::Kind::kPci, after("pci:"), std::nullopt, 0};
     std::ranges::transform(selector.pattern, selector.pattern.begin(), lower_hex);
-    // lspci leaves the domain out when there is only one.
+    // lspci omits the domain if there is only one.
     if (std::ranges::count(selector.pattern, ':') == 1) selector.pattern.insert(0, "0000:");
   } else if (entry.starts_with("guid:")) {
     selector = {Selector::Kind::kGuid, guid_digits(entry.substr(5)), std::nullopt, 0};
   } else {
+    // The port follows the last colon.
     const std::size_t colon = entry.rfind(':');
     selector.pattern = entry.substr(0, colon);
     if (colon != std::string_view::npos) {
@@ -61,7 +63,7 @@ Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
       }
     }
   }
-  if (selector.pattern.empty()) return make_error("`{}` names nothing", printable(entry));
+  if (selector.pattern.empty()) return make_error("`{}`: empty selector", printable(entry));
   return selector;
 }
 
@@ -74,8 +76,9 @@ Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope)
     list.exclude = true;
     text.remove_prefix(1);
   }
+  // NCCL_IB_HCA uses "=" for exact names, so users may copy it from there.
   if (text.starts_with('=')) {
-    return make_error("`{}`: names are exact here, leave out the `=`", printable(list.text));
+    return make_error("`{}`: names are always exact; remove the `=`", printable(list.text));
   }
   for (const std::string_view entry : split(text, ',')) {
     list.selectors.push_back(TRY(parse_selector(trim(entry), scope)));

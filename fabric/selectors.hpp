@@ -1,10 +1,10 @@
-// How people name HCAs and ports: rdma-init's --hca, and what a container asks of rdma-hook.
+// Selectors of HCAs and ports: the syntax of rdma-init's --hca and of requests to rdma-hook.
 //
-//   LIST     = ["^"] SELECTOR *("," SELECTOR)        "^": all but these
+//   LIST     = ["^"] SELECTOR *("," SELECTOR)        "^": all except these
 //   SELECTOR = NAME [":" PORT] | "netdev:" NAME | "pci:" ADDRESS | "guid:" GUID
-//            | "index:" N | "rail:" N | "gpu"        only where a whole node is known
+//            | "index:" N | "rail:" N | "gpu"        only with SelectorScope::kNode
 //
-// Names are exact; '*' in any of them is a glob.
+// A name matches exactly; '*' in it matches any text.
 #pragma once
 
 #include <optional>
@@ -30,18 +30,19 @@ struct Selector {
 struct SelectorList {
   bool exclude = false;
   std::vector<Selector> selectors;
-  std::string text;  // as given
+  std::string text;  // original text
 };
 
-// kPorts: index:, rail: and gpu are refused, because a container does not know the node's order of HCAs.
+// Where a list is used. kPorts refuses index:, rail: and gpu, because a container does not know the node's order of
+// HCAs.
 enum class SelectorScope { kPorts, kNode };
 
-// Errors: an empty list or entry, an unknown prefix, a port that is not a number from 1.
+// Parses a list of selectors. Errors: an empty list or entry, an unknown prefix, a port that is not a number from 1.
 Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope = SelectorScope::kPorts);
 
-// Whether the list takes this port. kIndex, kRail and kGpu take none here: only a caller that knows the node's order of
-// HCAs can tell. netdevs: every name by which the port's netdev may be meant (its own, its bond's, the one that has its
-// address).
+// Returns true if the list selects this port. kIndex, kRail and kGpu select no port here: only a caller with the node's
+// order of HCAs can resolve them. netdevs: every name that may denote the port's netdev: its own, its bond's, and that
+// of the netdev with its address.
 bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs);
 
 }  // namespace fabric

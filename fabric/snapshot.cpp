@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
-// What is far beyond any machine is refused, since deciding compares GIDs with addresses and HCAs with netdevs.
+// Limits above any real machine: the decision compares every GID with every address and every HCA with every netdev.
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
@@ -29,7 +29,8 @@ constexpr std::size_t kMaxNetdevs = 4096;
 constexpr std::size_t kMaxRoutes = 65536;
 constexpr std::size_t kMaxAddresses = 4096;  // of one netdev
 
-// Destroying and printing a JSON value recurses, so depth is bounded before anything is built.
+// Returns true if the nesting stays within the limit. Destroying and printing a JSON value recurses, so the depth is
+// checked before any value is built.
 bool depth_within(std::string_view text, int limit) {
   int depth = 0;
   bool in_string = false;
@@ -38,6 +39,7 @@ bool depth_within(std::string_view text, int limit) {
     if (c == '"') {
       in_string = !in_string;
     } else if (in_string) {
+      // An escaped quote does not end the string.
       if (c == '\\') ++i;
     } else if (c == '[' || c == '{') {
       if (++depth > limit) return false;
@@ -48,7 +50,7 @@ bool depth_within(std::string_view text, int limit) {
   return true;
 }
 
-// What a JSON value should have been, and the place below it; nothing is expected of a value that is right.
+// A wrong JSON value: the expected form and the place. An empty `expected` means that the value is right.
 struct Wrong {
   std::string expected;
   std::string place = {};  // "[2].rate"
@@ -60,25 +62,26 @@ struct Wrong {
   }
 };
 
-// The form of a member in JSON. Plain is the one that its type has by itself.
+// The form of a member in JSON. Plain is the default form of its type.
 struct Plain {};
 
-// A list of objects.
+// A list of objects with a limit.
 struct AtMost {
   std::size_t entries = 0;
 };
 
-// Tables have 1 to 1,024 slots in today's drivers; the bound keeps hostile input from costing time.
+// A slot number, at most 16 bits as in the kernel. Today's drivers have 1 to 1,024 slots; the limit bounds the cost of
+// hostile input.
 struct Slot {};
 
-// A text that stands for a value.
+// A member that JSON represents as text.
 template <typename T>
 struct Text {
   const char* expected;
   std::optional<T> (*parse)(std::string_view text);
   Json (*print)(const T& value);
-  bool counts = false;              // a number will do, too
-  std::optional<T> minus_one = {};  // what the number -1 means
+  bool counts = false;              // a number is accepted, too
+  std::optional<T> minus_one = {};  // meaning of the number -1
 };
 
 constexpr Text<int> kErrnoName{"the name of an errno", errno_number,
@@ -94,7 +97,7 @@ constexpr Text<NetnsMode> kMode{
     },
     [](const NetnsMode& mode) -> Json { return mode == NetnsMode::kShared ? "shared" : "exclusive"; }};
 
-// As getrlimit() and ulimit say it.
+// Accepts the forms of getrlimit(2), where -1 is unlimited, and of ulimit.
 constexpr Text<std::uint64_t> kBytes{
     "bytes or \"unlimited\"",
     [](std::string_view text) {
@@ -103,13 +106,13 @@ constexpr Text<std::uint64_t> kBytes{
     [](const std::uint64_t& bytes) { return bytes == Limits::kUnlimited ? Json("unlimited") : Json(bytes); }, true,
     Limits::kUnlimited};
 
-// The hexadecimal mask of /proc/PID/status.
+// The hexadecimal mask in /proc/PID/status.
 constexpr Text<std::uint64_t> kMask{
     "a number or a hexadecimal mask",
     [](std::string_view text) { return parse_number<std::uint64_t>(text.substr(text.starts_with("0x") ? 2 : 0), 16); },
     [](const std::uint64_t& mask) -> Json { return fmt::format("{:016x}", mask); }, true};
 
-// A name of ip-route(8).
+// Accepts the table names of ip-route(8).
 constexpr Text<unsigned> kTable{
     "a number, \"main\", \"default\" or \"local\"",
     [](std::string_view text) {
@@ -117,12 +120,12 @@ constexpr Text<unsigned> kTable{
     },
     [](const unsigned& table) -> Json { return table; }, true};
 
-// Reads the members of an object, or writes them: what describes an object serves both.
+// Reads or writes the members of an object. describe() serves both directions, so that they cannot differ.
 class Members {
  public:
-  explicit Members(const Json* source) : source_(source) {}  // nullptr: writes
+  explicit Members(const Json* source) : source_(source) {}  // nullptr: write
 
-  // A key that is missing, or null, leaves the member as it is. What follows the first wrong one is not read.
+  // A missing or null key leaves the member unchanged. Members after the first wrong one are not read.
   template <typename T, typename Form = Plain>
   void operator()(const char* key, T& member, const Form& form = {}) {
     if (!source_) {
@@ -131,13 +134,13 @@ class Members {
       settle(key, take(*json, member, form));
     }
   }
-  // A list that is null is known to be empty.
+  // A null list becomes an empty list: the writer knew that there are no entries.
   template <typename T, typename Form = Plain>
   void operator()(const char* key, std::optional<T>& member, const Form& form = {}) {
     if (source_ && (find(key) || (std::same_as<Form, AtMost> && source_->contains(key)))) member.emplace();
     if (member) (*this)(key, *member, form);
   }
-  // A missing one, or an empty text, is wrong.
+  // A required member must be present and not empty.
   template <typename T, typename Form = Plain>
   void required(const char* key, T& member, const char* expected, const Form& form = {}) {
     (*this)(key, member, form);
@@ -146,13 +149,16 @@ class Members {
     if (!json || (json->is_string() && json->get_ref<const std::string&>().empty())) settle(key, {expected});
   }
   template <typename T>
+  // Writes null if the member has no value.
   void or_null(const char* key, std::optional<T>& member) {
     if (!source_) written[key] = nullptr;
     (*this)(key, member);
   }
+  // Sets the flag if the key is missing.
   void missing(const char* key, bool& flag) const {
     if (source_) flag = !source_->contains(key);
   }
+  // Sets the flag if the key is present and null, and writes null for it.
   void null(const char* key, bool& flag) {
     if (source_) flag = source_->contains(key) && !find(key);
     if (!source_ && flag) written[key] = nullptr;
@@ -173,7 +179,7 @@ class Members {
   const Json* source_;
 };
 
-// Every key of the format, in the order of the file.
+// The describe() functions list every key of the format in the order of the file.
 void describe(Members& members, GidEntry& entry) {
   members("index", entry.index, Slot{});
   members.required("gid", entry.gid, kGid.expected, kGid);
@@ -265,7 +271,7 @@ void describe(Members& members, Inventory& inventory) {
   members("env", inventory.env);
 }
 
-// take() sets the value that the JSON stands for, give() is the way back.
+// take() reads a value from JSON; give() writes it.
 Wrong take(const Json& json, std::string& text, Plain) {
   if (!json.is_string()) return {"a string"};
   text = json.get_ref<const std::string&>();
@@ -313,6 +319,7 @@ Wrong take(const Json& json, T& value, const Text<T>& form) {
 
 template <typename T>
 Wrong take(const Json& json, Attr<T>& attribute, Plain form) {
+  // {"errno": "EINVAL"} stands for an attribute that the kernel refused to read.
   const Json* name = json.is_object() && json.contains("errno") ? &json["errno"] : nullptr;
   const auto code = name && name->is_string() ? errno_number(name->get_ref<const std::string&>()) : std::nullopt;
   if (code) {
@@ -372,7 +379,8 @@ Wrong take(const Json& json, T& object, Plain) {
   return members.wrong;
 }
 
-// A port that a snapshot says little of works. Choosing relies on table order, whatever order the file has.
+// A port without these keys counts as usable, so that a short snapshot works. GIDs are sorted because the choice
+// depends on table order.
 Wrong take(const Json& json, Port& port, Plain form) {
   port.state = "4: ACTIVE";
   port.phys_state = "5: LinkUp";
@@ -383,6 +391,7 @@ Wrong take(const Json& json, Port& port, Plain form) {
 }
 
 Wrong take(const Json& json, Netdev& netdev, Plain form) {
+  // A netdev without this key counts as up.
   netdev.carrier = 1;
   return take<Netdev>(json, netdev, form);
 }
@@ -441,10 +450,11 @@ Result<Inventory> read_snapshot(const std::string& path) {
   const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
   if (path != "-") {
-    // It may be a pipe whose writer is slow, or has not come.
+    // The path may be a pipe with a slow writer, or without one. poll() limits the wait.
     pollfd written{fd.get(), POLLIN, 0};
     if (::poll(&written, 1, kSnapshotTimeoutMs) == 0)
       return sys_error(ETIMEDOUT, "read snapshot `{}`", printable(path));
+    // Reads after the first byte may block until the writer closes the pipe.
     ::fcntl(fd.get(), F_SETFL, 0);
   }
   const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
@@ -458,8 +468,9 @@ std::string write_snapshot(const Inventory& inventory) {
   Members members(nullptr);
   members.written["schema"] = kSchema;
   if (inventory.about) members.written["about"] = Json::parse(*inventory.about, nullptr, false);
-  describe(members, const_cast<Inventory&>(inventory));  // which is changed by reading only
-  // Names come from devices and images: invalid UTF-8 is replaced, not thrown about.
+  // describe() changes the object only when it reads.
+  describe(members, const_cast<Inventory&>(inventory));
+  // Names come from devices and images. Invalid UTF-8 is replaced, because dump() would throw.
   return members.written.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

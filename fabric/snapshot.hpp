@@ -1,5 +1,5 @@
-// The snapshot format, schema 1: an Inventory as JSON, for bug reports and for deciding about another machine.
-// docs: docs/rdma-init.md, "Snapshots".
+// The snapshot format, schema 1: an Inventory as JSON, for bug reports and for decisions about another machine.
+// docs/rdma-init.md, "Snapshots", documents it.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace fabric {
 
-// Unknown keys are ignored, a missing key has its default. Errors name the place ("devices[2].ports[0].rate: expected a
-// string") and change nothing. Hostile input is bounded: nesting by kMaxSnapshotDepth.
+// Parses a snapshot. Unknown keys are ignored, and a missing key has its default. Input is not trusted:
+// kMaxSnapshotDepth limits the nesting, and every list has a limit.
+// Errors name the place, such as "devices[2].ports[0].rate: expected a string".
 Result<Inventory> parse_snapshot(std::string_view json);
 
-// Reads a file of at most 64 MiB ("-": standard input) and parses it.
+// Reads and parses a file of at most 64 MiB. path: "-" is the standard input.
 Result<Inventory> read_snapshot(const std::string& path);
 
-// Indented JSON with a final newline. parse_snapshot() of it gives an equal Inventory, apart from what the format has
-// no key for (ifindex, kinds of netdevs, how far a table was read).
+// Returns indented JSON with a final newline. parse_snapshot() of it returns an equal Inventory, except for members
+// without a key in the format (ifindex, kinds of netdevs, the extent of table reads).
 std::string write_snapshot(const Inventory& inventory);
 
 inline constexpr int kMaxSnapshotDepth = 64;

@@ -13,7 +13,7 @@ namespace fabric::sysfs {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// O_NONBLOCK: a FIFO in place of an attribute must not stop the start of a trainer.
+// O_NONBLOCK: a FIFO in place of an attribute must not block the start of a trainer.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
 }  // namespace
@@ -31,6 +31,7 @@ std::optional<Directory> Directory::open(int at, const char* path) {
 Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
   const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
   if (!fd.ok()) return Unreadable{errno};
+  // One read() returns the complete attribute: the kernel formats it at the first read.
   const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
   if (count < 0) return Unreadable{errno};
   return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
@@ -55,6 +56,7 @@ std::optional<int> Directory::read_int(const char* name) const {
   return text ? parse_number<int>(*text) : std::nullopt;
 }
 
+// A longer target would be cut; targets in sysfs are far below one page.
 std::optional<std::string> Directory::read_link(const char* name) const {
   char buffer[kPage];
   const ssize_t length = ::readlinkat(fd_.get(), name, buffer, sizeof buffer);
@@ -78,6 +80,7 @@ std::vector<std::string> Directory::list(int* error) const {
     names.emplace_back(name);
     return true;
   };
+  // The first listing of an open directory needs no lseek().
   const bool again = std::exchange(listed_, true);
   const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
   if (!whole && error) *error = errno;
@@ -87,6 +90,7 @@ std::vector<std::string> Directory::list(int* error) const {
 
 Attr<std::string> read_all(int fd, std::size_t limit) {
   struct stat info {};
+  // A descriptor from the caller may be a directory, which must not count as an empty file.
   if (::fstat(fd, &info) != 0) return Unreadable{errno};
   if (S_ISDIR(info.st_mode)) return Unreadable{EISDIR};
   std::string text;
@@ -96,6 +100,7 @@ Attr<std::string> read_all(int fd, std::size_t limit) {
     if (count < 0) return Unreadable{errno};
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
+    // The size from fstat() is 0 for procfs, so the limit is checked while reading.
     if (text.size() > limit) return Unreadable{EFBIG};
   }
 }

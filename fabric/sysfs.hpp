@@ -1,5 +1,5 @@
-// Reading attributes from sysfs and procfs, relative to open directories so that a table of 256 GIDs costs no path
-// walk. Every failure is a value (an errno): attributes come and go while a device is unplugged.
+// Reads attributes from sysfs and procfs relative to open directories, so that a table of 256 GIDs needs no path lookup
+// per slot. Every failure is a value (an errno): attributes appear and disappear during hotplug.
 #pragma once
 
 #include <dirent.h>
@@ -17,9 +17,10 @@
 
 namespace fabric::sysfs {
 
-// Calls use(name) with each but "." and "..", from where the descriptor is, until it returns false. Moves its position.
-// False, and errno: the directory cannot be read. Not readdir(3), which wants a description and a stream of its own:
-// five more system calls, for directories of one or two entries of which a start reads dozens.
+// Calls use(name) for each entry except "." and "..", from the current position of the descriptor, until it returns
+// false. Moves the position. Returns false and sets errno if the directory cannot be read.
+// It replaces readdir(3), which needs a separate open file and a stream. That costs five more system calls per
+// directory, and a start reads dozens of directories with one or two entries.
 template <typename Use>
 bool next_names(int directory, Use use) {
   alignas(dirent64) char buffer[8192];
@@ -35,7 +36,7 @@ bool next_names(int directory, Use use) {
   }
 }
 
-// The same from the first.
+// Calls next_names() from the first entry.
 template <typename Use>
 bool each_name(int directory, Use use) {
   return ::lseek(directory, 0, SEEK_SET) == 0 && next_names(directory, use);
@@ -43,26 +44,27 @@ bool each_name(int directory, Use use) {
 
 class Directory {
  public:
-  // nullopt with errno set when path cannot be opened as a directory.
+  // Opens a directory. Returns nullopt and sets errno if path cannot be opened as a directory.
   static std::optional<Directory> open(const std::string& path);
-  // path: below the directory `at`.
+  // Opens a directory below the directory `at`.
   static std::optional<Directory> open(int at, const char* path);
   std::optional<Directory> open_at(const char* name) const { return open(fd_.get(), name); }
 
-  // The attribute without trailing white space; at most a page, as the kernel prints them.
+  // Reads an attribute without surrounding white space, at most one page: the kernel prints no more.
   Attr<std::string> read(const char* name) const;
-  // The same without an allocation, as far as it fits.
+  // Reads an attribute into `buffer` without an allocation; longer text is cut.
   Attr<std::string_view> read_into(const char* name, std::span<char> buffer) const;
-  // read(), with an unreadable or empty attribute as nullopt.
+  // Reads an attribute. Returns nullopt if it is unreadable or empty.
   std::optional<std::string> read_text(const char* name) const;
+  // Reads a decimal integer. Returns nullopt if the attribute is unreadable or not an integer.
   std::optional<int> read_int(const char* name) const;
-  // The target of a symbolic link, as stored; nullopt with errno set.
+  // Returns the target of a symbolic link as stored. Returns nullopt and sets errno on failure.
   std::optional<std::string> read_link(const char* name) const;
-  // The last component of that target: the driver of .../driver, the PCI address of .../device.
+  // Returns the last component of the target: the driver for .../driver, the PCI address for .../device.
   std::optional<std::string> read_link_name(const char* name) const;
   bool contains(const char* name) const;
-  // Entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10").
-  // error: takes the errno where the directory cannot be read whole, and is left alone otherwise.
+  // Returns the entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10"). error: receives the errno
+  // if the list is incomplete, and is not changed otherwise.
   std::vector<std::string> list(int* error = nullptr) const;
   int fd() const { return fd_.get(); }
 
@@ -72,10 +74,10 @@ class Directory {
   mutable bool listed_ = false;
 };
 
-// Everything that can be read from a descriptor, at most limit bytes; EFBIG beyond it.
+// Reads a descriptor to its end. Errors: EFBIG beyond `limit` bytes, EISDIR, the errno of read(2).
 Attr<std::string> read_all(int fd, std::size_t limit);
 
-// The content of a file of at most limit bytes: for files that are longer than an attribute. EFBIG beyond it.
+// Reads a file that may be longer than an attribute. Errors: as read_all(), or the errno of open(2).
 Attr<std::string> read_file(const std::string& path, std::size_t limit);
 
 }  // namespace fabric::sysfs

@@ -16,7 +16,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Takes the digits at the start of text from it; the answer has no leading zeros.
+// Removes the digits at the start of text and returns them without leading zeros.
 std::string_view take_number(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
   const std::string_view number = text.substr(0, text.find_first_not_of("0123456789"));
@@ -24,8 +24,8 @@ std::string_view take_number(std::string_view& text) {
   return number;
 }
 
-// Length of the valid UTF-8 sequence at the start of text, 0 if there is none: no overlong forms, no surrogates,
-// nothing beyond U+10FFFF (Unicode 15, table 3-7).
+// Returns the length of the valid UTF-8 sequence at the start of text, 0 if there is none. Overlong forms, surrogates
+// and values above U+10FFFF are not valid (Unicode 15, table 3-7).
 std::size_t utf8_length(std::string_view text) {
   const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const auto continues = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
@@ -44,8 +44,8 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// What a terminal obeys or reorders, in one valid UTF-8 sequence: C0 and C1 controls, line and paragraph separators,
-// and Unicode's bidirectional controls (Unicode 15, UAX #9, table 1).
+// Returns true if a terminal interprets or reorders the valid UTF-8 sequence: C0 and C1 controls, line and paragraph
+// separators, and bidirectional controls (Unicode 15, UAX #9, table 1).
 bool is_control(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead < 0x20 || lead == 0x7f;
@@ -62,7 +62,7 @@ bool is_control(std::string_view sequence) {
 }  // namespace
 
 std::optional<double> parse_decimal(std::string_view text) {
-  // By hand: from_chars() for double brings 40 kB of tables into a static program.
+  // Parsed without from_chars() for double, which adds 40 kB of tables to a static program.
   const std::size_t point = text.find('.');
   const std::string_view fraction = point == std::string_view::npos ? std::string_view() : text.substr(point + 1);
   const auto whole = parse_number<std::uint32_t>(text.substr(0, point));
@@ -109,7 +109,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
-  std::size_t star = std::string_view::npos;  // last '*' seen, and the text position tried after it
+  // Backtracking to the last '*' is enough: an earlier one cannot match better. The cost stays a product.
+  std::size_t star = std::string_view::npos;  // last '*' in the pattern, and the text position tried after it
   std::size_t retry = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -137,6 +138,7 @@ bool natural_less(std::string_view left, std::string_view right) {
     if (is_digit(l[0]) && is_digit(r[0])) {
       const std::string_view l_number = take_number(l);
       const std::string_view r_number = take_number(r);
+      // Without leading zeros, the longer number is the larger one, at any length.
       if (l_number.size() != r_number.size()) return l_number.size() < r_number.size();
       if (l_number != r_number) return l_number < r_number;
     } else {
@@ -146,7 +148,8 @@ bool natural_less(std::string_view left, std::string_view right) {
     }
   }
   if (l.size() != r.size()) return l.size() < r.size();
-  return left < right;  // "a01" and "a1" count alike so far, and an order must tell them apart
+  // "a01" and "a1" are equal up to here. A strict order must separate them.
+  return left < right;
 }
 
 bool is_utf8(std::string_view text) {
@@ -168,6 +171,7 @@ std::string one_line(std::string_view text) {
     } else {
       out += text.substr(0, length);
     }
+    // One invalid byte is replaced; the next byte may start a valid sequence.
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return out;
@@ -190,14 +194,16 @@ std::string errno_name(int code) {
 }
 
 std::optional<int> errno_number(std::string_view name) {
-  // Second names of the same numbers (asm-generic/errno.h, bits/errno.h).
+  // Aliases: strerrorname_np() returns the other name for these numbers (asm-generic/errno.h, bits/errno.h).
   if (name == "EWOULDBLOCK") return EWOULDBLOCK;
   if (name == "EDEADLOCK") return EDEADLOCK;
   if (name == "ENOTSUP") return ENOTSUP;
+  // EHWPOISON, 133, is the last number (asm-generic/errno.h).
   for (int code = 1; code < 134; ++code) {
     const char* known = strerrorname_np(code);
     if (known && name == known) return code;
   }
+  // errno_name() writes "E999" for numbers without a name.
   if (name.empty() || name[0] != 'E') return std::nullopt;
   const auto number = parse_number<int>(name.substr(1));
   if (!number || *number < 1 || *number > kMaxErrno) return std::nullopt;

@@ -1,4 +1,4 @@
-// Small parsers for text from outside: what the kernel, an image or a user wrote.
+// Small parsers for text from untrusted sources: the kernel, an image or a user.
 #pragma once
 
 #include <charconv>
@@ -11,7 +11,7 @@
 
 namespace fabric {
 
-// The whole of text as an integer of type T; nullopt for anything else, overflow included.
+// Parses the complete text as an integer of type T. Returns nullopt for any other text and on overflow.
 template <std::integral T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T value{};
@@ -21,31 +21,35 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   return value;
 }
 
-// Digits with an optional fraction: "400", "2.5". No sign, exponent, infinity.
+// Parses digits with an optional fraction: "400", "2.5". Returns nullopt for a sign, an exponent or infinity.
 std::optional<double> parse_decimal(std::string_view text);
 
-// The first two numbers of a version, whatever follows them: "7.3.4-amd64" is {7, 3}. nullopt: it does not begin so.
+// Returns the first two numbers of a version and ignores the rest: {7, 3} for "7.3.4-amd64". Returns nullopt if the
+// text does not start with two numbers.
 std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text);
 
+// Returns the text without white space at both ends.
 std::string_view trim(std::string_view text);
-// "a,,b" is {"a", "", "b"}; "" is {""}.
+// Splits text: "a,,b" is {"a", "", "b"}, and "" is {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
-// Shell glob with only '*'; linear in the product of the lengths whatever the pattern.
+// Returns true if the text matches a shell glob with '*' only. The cost is at most proportional to the product of the
+// lengths, for any pattern.
 bool glob_match(std::string_view pattern, std::string_view text);
-// Orders "mlx5_2" before "mlx5_10".
+// Compares in natural order: "mlx5_2" is less than "mlx5_10".
 bool natural_less(std::string_view left, std::string_view right);
 bool is_utf8(std::string_view text);
-// A line for a terminal or a log: control characters and invalid UTF-8 become '?'.
+// Returns text that is safe in a line for a terminal or a log: control characters and invalid UTF-8 become '?'.
 std::string one_line(std::string_view text);
+// Returns true for a character that a shell interprets, such as '$' or '`'.
 bool is_obeyed_by_shell(char c);
-// What such a line may quote of a text that an image, a pod's author or a device chose: as one_line(), and what a shell
-// would obey becomes "\x24" and the like, for a line may end up in a file that a shell reads.
+// Returns untrusted text for quotation in a message: the result of one_line(), with each character of
+// is_obeyed_by_shell() as "\x24" and the like. A message may end up in a file that a shell reads.
 std::string printable(std::string_view text);
 
-// "EINVAL" for 22; "E999" for numbers glibc does not know.
+// Returns the name of an errno: "EINVAL" for 22, "E999" for numbers that glibc does not know.
 std::string errno_name(int code);
-// 22 for "EINVAL"; nullopt for unknown names.
+// Returns the number of an errno name: 22 for "EINVAL", nullopt for unknown names.
 std::optional<int> errno_number(std::string_view name);
 
 }  // namespace fabric

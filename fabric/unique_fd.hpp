@@ -1,6 +1,6 @@
-// Owns one file descriptor. Closes exactly once and never retries close() on EINTR: on Linux the descriptor is gone by
-// then, and a second close could hit a descriptor that another thread has just opened (close(2), "Dealing with error
-// returns from close()").
+// Owns one file descriptor. Closes it exactly once and never retries close() after EINTR: Linux has released the
+// descriptor by then, and a second close could hit a descriptor that another thread has just opened.
+// Source: close(2), "Dealing with error returns from close()".
 #pragma once
 
 #include <unistd.h>
@@ -23,14 +23,14 @@ class UniqueFd {
   UniqueFd& operator=(const UniqueFd&) = delete;
   ~UniqueFd() { reset(); }
 
-  // -1 when empty.
+  // Returns the descriptor, -1 if there is none.
   int get() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
-  bool operator!() const = delete;  // 0 is a valid descriptor: ask ok()
+  bool operator!() const = delete;  // 0 is a valid descriptor: use ok()
 
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
-  // Keeps errno, so that an error path may close before it reports.
+  // Closes the descriptor and takes another one. Preserves errno, so that an error path may close before it reports.
   void reset(int fd = -1) {
     const int saved = errno;
     if (fd_ >= 0) ::close(fd_);

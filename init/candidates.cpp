@@ -21,11 +21,14 @@ using fabric::Port;
 using fabric::PortUse;
 using fabric::printable;
 
+// Returns a text that was read and is not empty.
 std::optional<std::string> known_text(const std::optional<fabric::Attr<std::string>>& attr) {
   const auto* text = attr ? std::get_if<std::string>(&*attr) : nullptr;
   return text && !text->empty() ? std::optional(*text) : std::nullopt;
 }
 
+// Returns the name of the port's netdev on the node: the parent of rxe, or the ndev of the default GID at index 0, a
+// link-local GID of the netdev itself.
 std::optional<std::string> netdev_on_node(const fabric::Hca& hca, const Port& port) {
   if (hca.parent) return hca.parent;
   if (port.gids.empty() || port.gids.front().index != 0 || !port.gids.front().gid.is_link_local()) return std::nullopt;
@@ -36,6 +39,7 @@ std::string show(const GidEntry& entry) {
   return fmt::format("{} (index {})", to_string(entry.gid), entry.index);
 }
 
+// Finds the GIDs of the addresses that the node reported.
 NodeGids told_gids(const Port& port, const std::vector<fabric::Address>& addresses) {
   NodeGids node;
   for (const GidEntry& entry : port.gids) {
@@ -43,11 +47,13 @@ NodeGids told_gids(const Port& port, const std::vector<fabric::Address>& address
   }
   node.needs_table = node.gids.empty() && !port.gids_complete;
   if (node.gids.empty() && !addresses.empty()) {
-    node.reason = fmt::format("its table has no RoCE v2 GID of the node's {}", to_string(addresses.front()));
+    node.reason =
+        fmt::format("its GID table has no RoCE v2 GID of the node's address {}", to_string(addresses.front()));
   }
   return node;
 }
 
+// Finds the GIDs of the node's netdev by its name, which other namespaces may use too.
 NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
   std::vector<const GidEntry*> ipv4;
   std::vector<const GidEntry*> ipv6;
@@ -58,12 +64,13 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
     if (entry.gid.is_link_local() || !entry.is_v2()) continue;
     (entry.gid.is_ipv4() ? ipv4 : ipv6).push_back(&entry);
   }
+  // Each netdev with IPv6 has one link-local GID, so two of them prove two netdevs.
   if (link_local.size() > 1) {
-    return {{}, fmt::format("netdevs of two network namespaces are called {}, as the node's is", printable(netdev))};
+    return {{}, fmt::format("the name {} of the node's netdev is used in two network namespaces", printable(netdev))};
   }
   if (ipv4.size() > 1 && ipv6.empty()) {
     return {{},
-            fmt::format("{} and {} are of a netdev {}, and one may be another container's", show(*ipv4[0]),
+            fmt::format("{} and {} belong to netdevs named {}, and one may be in another container", show(*ipv4[0]),
                         show(*ipv4[1]), printable(netdev))};
   }
   NodeGids node{std::move(ipv6), {}};
@@ -73,11 +80,11 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
 }
 
 constexpr const char* kNodeRemedy =
-    "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+    "add the device to the container: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
-    "give the pod a netdev of this HCA (macvlan, SR-IOV or host-device network) or the host's network";
+    "attach a netdev of this HCA to the pod (macvlan, SR-IOV or host-device network), or use the host's network";
 
-// What keeps a port from being used.
+// An obstacle with its reason and remedy.
 struct Block {
   Obstacle obstacle;
   std::string reason;
@@ -95,12 +102,14 @@ GidRank rank_of(const fabric::Address& gid) {
   return gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
 }
 
+// Returns the text of an attribute for a message, or the name of its errno.
 std::string text_of(const fabric::Attr<std::string>& attr) {
   if (const auto* failed = std::get_if<fabric::Unreadable>(&attr)) return fabric::errno_name(failed->code);
   return printable(std::get<std::string>(attr));
 }
 
-// The device cgroup answers EPERM, the node's mode EACCES: each has its own remedy.
+// Returns the obstacle of the device node. The device cgroup causes EPERM and the mode of the node EACCES; each has its
+// own remedy.
 std::optional<Block> blocked_node(const Hca& hca) {
   if (!hca.has_node()) {
     return Block{Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs"};
@@ -120,7 +129,7 @@ std::optional<Block> blocked_node(const Hca& hca) {
   return Block{Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy};
 }
 
-// By the netdev and its addresses.
+// Returns the obstacle of the port's netdev and its addresses.
 std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use) {
   if (inventory.net_error) {
     return Block{Obstacle::kAddressesUnknown,
@@ -134,13 +143,13 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& p
     return down(*netdev, fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index,
                                      to_string(gid->gid), printable(netdev->name)));
   }
-  // The scan does not look for GIDs of a netdev that is down.
+  // The scan of the GID table ignores netdevs that are down, so their GIDs may be missing.
   const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
   if (!own || own->is_up()) return std::nullopt;
   return down(*own, fmt::format("its netdev {} is down or has no carrier", printable(own->name)));
 }
 
-// By the GID table.
+// Returns the obstacle of the GID table.
 std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
   if (use.v1) {
     return Block{Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
@@ -155,15 +164,15 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
-// Names one cause, the first that applies; a cause stands in front of those that it brings along. Without the netns'
-// addresses nothing can be called ours. A netdev that is down keeps its GIDs from being used, whatever else the table
-// has. A v1 or unreadable GID is one of ours, so it says more than a table of which a part could not be read. Foreign
-// GIDs come late: upstream kernels show those of every network namespace (MLNX_OFED's do not), so they are there beside
-// each of the other causes.
+// Returns the first cause that applies. A cause comes before the causes that it produces. Without the addresses of this
+// namespace, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table has. A v1 or
+// unreadable GID belongs to this namespace, so it is more specific than a table that was read in part. Foreign GIDs
+// come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so they occur together with every
+// other cause.
 Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
   if (auto found = blocked_by_netdev(inventory, port, use)) return std::move(*found);
   if (auto found = blocked_by_table(port, use)) return std::move(*found);
-  // Before the foreign ones, among which the survey counts this GID because it is no IP address.
+  // Before foreign GIDs: the survey counts an iWARP GID as foreign, because it is not an IP address.
   if (hca.is_iwarp()) {
     return {Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
             "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)"};
@@ -176,9 +185,10 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
   }
   if (port.netdev) {
     return {Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", printable(*port.netdev)),
-            fmt::format("give {} an address", printable(*port.netdev))};
+            fmt::format("assign an address to {}", printable(*port.netdev))};
   }
-  return {Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
+  return {Obstacle::kNoNetdev,
+          "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace",
           kNetdevRemedy};
 }
 
@@ -198,6 +208,7 @@ Block filtered(const GidFilter& filter, const GidEntry& entry) {
           "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address"};
 }
 
+// Sets the GIDs and netdevs of a candidate, or its obstacle.
 void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, const GidFilter& filter, const Port& port,
                 Candidate& candidate) {
   const PortUse use = own.use_of(port);
@@ -224,15 +235,16 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
   if (!use.gids.empty() && candidate.gids.empty()) block(candidate, filtered(filter, *use.gids.back().entry));
 }
 
-// A port that can be used, or could be if what this netns has of it were put right.
+// Returns true if the port is usable, or needs only a repair in this network namespace.
 bool is_this_netns(const Candidate& candidate) {
   if (candidate.obstacle == Obstacle::kNone || candidate.obstacle == Obstacle::kAddressesUnknown) return true;
   return candidate.obstacle >= Obstacle::kNetdevDown && !candidate.hca->is_iwarp();
 }
 
+// Replaces a missing netdev by the GIDs of the node's addresses, if they are known.
 void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
-  if (candidate.port->netdev) return;  // it is here, and has no address
+  if (candidate.port->netdev) return;  // the netdev is here and needs an address
   const NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
   candidate.needs_table = node.needs_table;
   if (!node.reason.empty()) candidate.reason = node.reason;
@@ -243,7 +255,7 @@ void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   block(candidate, candidate.gids.empty() ? filtered(filter, *node.gids.back()) : Block{Obstacle::kNone, {}});
 }
 
-// A snapshot does not say which netdev is a port's own, but both name their PCI function.
+// Collects the names of the port's netdev. A snapshot does not name it, but HCA and netdev have the same PCI function.
 void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
   std::vector<std::string>& names = candidate.netdevs;
   if (port.netdev) names.insert(names.begin(), *port.netdev);
@@ -252,7 +264,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
   };
   const auto count = std::ranges::count_if(inventory.netdevs, of_function);
   for (const Netdev& netdev : inventory.netdevs) {
-    // A function with one netdev and one port leaves nothing to tell apart, whatever its driver counts in dev_port.
+    // A function with one netdev and one port is not ambiguous. Drivers differ in how they count dev_port.
     const bool same_port = static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number;
     if (of_function(netdev) && (same_port || (count == 1 && hca.ports.size() == 1))) {
       names.insert(names.begin(), netdev.name);
@@ -263,7 +275,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
     const Netdev* netdev = fabric::find_netdev(inventory, names[i]);
     if (netdev && netdev->master && fabric::find_netdev(inventory, *netdev->master)) names.push_back(*netdev->master);
     if (std::ranges::find(unique, names[i]) == unique.end()) unique.push_back(names[i]);
-    if (names.size() > 64) break;  // masters that name each other
+    if (names.size() > 64) break;  // a loop of masters
   }
   names = std::move(unique);
 }
@@ -292,6 +304,7 @@ NodeGids find_node_gids(const fabric::Hca& hca, const Port& port, const std::opt
     return own == addresses->end() ? NodeGids() : told_gids(port, own->second);
   }
   const bool is_read = std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.ndev.has_value(); });
+  // A table that was not read completely may hide a second netdev of the same name.
   if (!port.gids_complete || !is_read) return {{}, {}, !port.gids_error};
   const auto netdev = netdev_on_node(hca, port);
   return netdev ? gids_of_netdev(port, *netdev) : NodeGids();

@@ -1,4 +1,5 @@
-// Which ports a trainer in this container could use at all, each with the reason if not: pure, from the inventory.
+// Finds the ports that a trainer in this container can use, and the reason for each other port. Pure: the input is the
+// inventory.
 #pragma once
 
 #include <map>
@@ -13,37 +14,41 @@
 
 namespace init {
 
-// GIDs of the node's own addresses, in a container that has device nodes and no netdev of any HCA. While the RDMA
-// subsystem is shared, the kernel sends by whichever GID of the table a queue pair names (seen with Linux 7.3 and rxe);
-// only RDMA_CM looks for the address in the caller's network namespace. A neighbour's GID stands in the same table and
-// moves nothing. Pure.
+// GIDs of the node's addresses, for a container with device nodes and without a netdev of any HCA. While the RDMA
+// subsystem is shared, a queue pair sends with any GID of the table (tested with Linux 7.3 and rxe). Only RDMA_CM
+// requires the address in the caller's network namespace. A GID of another container is in the same table but carries
+// no traffic. Pure.
 
-// By HCA and port: what the node's netdevs of the granted ports have, as who granted them says.
+// Addresses of the node's netdevs by HCA and port, from the program that granted the HCAs.
 using NodeAddresses = std::map<std::pair<std::string, unsigned>, std::vector<fabric::Address>>;
 
-// "mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1".
+// Parses "mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1". Errors: an entry that is not HCA:PORT=ADDRESS.
 fabric::Result<NodeAddresses> parse_node_addresses(std::string_view text);
 
 struct NodeGids {
-  std::vector<const fabric::GidEntry*> gids;  // of RoCE v2, not link-local; ascending index
-  std::string reason;                         // for none, one line; empty where the table says nothing at all
-  bool needs_table = false;                   // whole, with the names of netdevs
+  std::vector<const fabric::GidEntry*> gids;  // type RoCE v2, not link-local; ascending index
+  std::string reason;                         // why there are none, one line; empty: the table does not show a cause
+  bool needs_table = false;                   // the complete table with names of netdevs is needed
 };
 
-// addresses: what the node said; nullopt: nothing. Then the GIDs are the node's whose netdev is called as the port's
-// own is: by its parent (rxe), or by the netdev of the default GID, a link-local one that the kernel puts first
-// (drivers/infiniband/core/cache.c, Linux 6.12). Two netdevs of that name, in two network namespaces, cannot be told
-// apart, nor can two IPv4 addresses; a netdev with an IPv6 address has a link-local GID of its own, too.
+// Finds the GIDs of the node's addresses on a port. addresses: addresses that the node reported; nullopt: none were
+// reported.
+// If the node reported none, the GIDs with the name of the port's own netdev are used. That name comes from the parent
+// (rxe), or from the default GID, a link-local GID that the kernel places first (drivers/infiniband/core/cache.c, Linux
+// 6.12). The result is empty if the name is ambiguous: two netdevs of that name in two network namespaces, or two IPv4
+// addresses. Two link-local GIDs prove two netdevs, because a netdev with IPv6 has its own.
 NodeGids find_node_gids(const fabric::Hca& hca, const fabric::Port& port,
                         const std::optional<NodeAddresses>& addresses);
 
-// What the operator allows of a port's GIDs: --cidr, --family, --no-link-local, and what is set of NCCL_IB_ADDR_*.
+// The GIDs of a port that the administrator allows: --cidr, --family, --no-link-local, and NCCL_IB_ADDR_* if they are
+// set.
 struct GidFilter {
   std::vector<fabric::Cidr> cidrs;  // any match; empty: all
   std::optional<fabric::Family> family;
   bool link_local = true;
-  std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, beside cidrs
-  // Where no port has a GID of this netns: whether the node's will do, and what the node said of them.
+  std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, in addition to cidrs
+  // Used if no port has a GID of this network namespace: whether GIDs of the node are accepted, and the addresses that
+  // the node reported.
   bool node_gids = true;
   std::optional<NodeAddresses> node_addresses = {};
 
@@ -51,57 +56,57 @@ struct GidFilter {
   bool allows(const fabric::Address& gid) const;
 };
 
-// Best first.
+// Ranks of GIDs, best first.
 enum class GidRank { kIpv4, kIpv6, kLinkLocal };
 
-// A GID whose address is on an up netdev of this netns, or of the node's, of RoCE v2 type.
+// A GID of type RoCE v2 with an address on an up netdev of this network namespace, or on the node.
 struct UsableGid {
   unsigned index = 0;
   fabric::Address gid;
   GidRank rank = GidRank::kIpv4;
-  std::string netdev;  // of this netns, that has the address; empty: the node has it
+  std::string netdev;  // the netdev of this netns with the address; empty: the node has the address
 };
 
-// What stands between a port and its use.
+// Why a port cannot be used. The order matters: a later obstacle is nearer to a usable port (explain_missing()).
 enum class Obstacle {
   kNone,
   kNoNode,   // no uverbs node in this container
-  kRefused,  // open() of it fails
+  kRefused,  // open() of the node fails
   kNotActive,
   kLinkLayer,  // neither InfiniBand nor Ethernet
   kAddressesUnknown,
   kTableUnreadable,
-  kNoNetdev,  // empty table: no netdev of the HCA in this netns
+  kNoNetdev,  // empty table: no netdev of the HCA is in this netns
   kForeign,   // every GID belongs to another netns
   kNetdevDown,
   kTypeUnreadable,
   kOnlyV1,
-  kFiltered,  // usable GIDs, but none that the options allow
+  kFiltered,  // the port has usable GIDs, but the options allow none of them
 };
 
 struct Candidate {
   const fabric::Hca* hca = nullptr;
   const fabric::Port* port = nullptr;
   Obstacle obstacle = Obstacle::kNone;
-  std::string reason;                // one line, for an obstacle
-  std::string remedy;                // what would help, maybe empty
-  std::vector<UsableGid> gids;       // RoCE, ascending index; what the filter allows
-  std::vector<std::string> netdevs;  // names its netdev goes by in this netns, own first
-  bool needs_table = false;          // whole, to tell which GIDs are the node's
+  std::string reason;                // one line, if there is an obstacle
+  std::string remedy;                // may be empty
+  std::vector<UsableGid> gids;       // RoCE: GIDs that the filter allows, ascending index
+  std::vector<std::string> netdevs;  // names of its netdev in this netns: its own, its bond's
+  bool needs_table = false;          // the complete table is needed to find the node's GIDs
 
   bool usable() const { return obstacle == Obstacle::kNone; }
   double rate() const { return port->rate_gbps(); }
   std::string name() const;  // "mlx5_0:1"
-  // The lowest-index GID of a rank; nullptr if it has none.
+  // Returns the GID of that rank with the lowest index, nullptr if there is none.
   const UsableGid* best(GidRank rank) const;
-  // The same of its best rank.
+  // Returns the GID of the best rank with the lowest index, nullptr if there is none.
   const UsableGid* best() const;
 };
 
-// Every port of every HCA, once, in inventory order. The inventory must outlive the answer.
+// Returns every port of every HCA once, in inventory order. The inventory must outlive the result.
 std::vector<Candidate> find_candidates(const fabric::Inventory& inventory, const GidFilter& filter);
 
-// HCAs with at least one usable port: what --require counts.
+// Returns the number of HCAs with at least one usable port, which --require compares.
 std::size_t count_usable_hcas(const std::vector<Candidate>& candidates);
 
 }  // namespace init

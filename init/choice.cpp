@@ -17,11 +17,12 @@ namespace {
 
 using fabric::Inventory;
 
-// A multi-function HCA for hosts has one or two ports; four functions of one slot, none of them a VF, are the
-// NVLink-management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
+// A multi-function HCA for hosts has one or two ports. Four functions of one slot without a VF are the NVLink
+// management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
 constexpr std::size_t kManagementFunctions = 4;
 
-// In a virtual machine a VF has no physfn link; these are the VF ids of mlx5 (mlx5_core_pci_table, 6.12).
+// Returns true for a VF. In a virtual machine a VF has no physfn link, so the VF ids of mlx5 decide
+// (mlx5_core_pci_table, Linux 6.12).
 bool is_vf(const fabric::Hca& hca) {
   constexpr std::array<std::string_view, 8> kIds = {"0x1012", "0x1014", "0x1016", "0x1018",
                                                     "0x101a", "0x101c", "0x101e", "0xa2d3"};
@@ -35,29 +36,29 @@ class Chooser {
     choice_.drop_reasons.resize(candidates.size());
   }
 
-  // The order is that of the table in docs/rdma-init.md, and each rule sees only what the ones before it left. EFA
-  // first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs there are. Management functions are counted
-  // before any list narrows the ports, and set aside before link layers are compared, to whose total rate they would
-  // add. The default route only hints at a front-end NIC, and drops nothing that is all there is; it goes before
-  // address families are counted, or one front-end NIC with an IPv4 address outweighs rails that have link-local ones.
+  // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier ones
+  // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
+  // counted before a list narrows the ports, and set aside before link layers are compared, because they would add to a
+  // total rate. The default route only hints at a front-end NIC, and drops no port if all ports match. It precedes the
+  // count of address families; otherwise one front-end NIC with IPv4 would outweigh rails with link-local addresses.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
     find_management();
     if (rules.kept_hcas) {
       keep([&](const Candidate& c) { return rules.kept_hcas->matches(c.hca->name, c.port->number); },
-           "NCCL_IB_HCA, which is already set, leaves it out");
+           "excluded by NCCL_IB_HCA, which is already set");
     } else if (rules.hcas) {
       keep([&](const Candidate& c) { return selects(*rules.hcas, *c.hca, *c.port, c.netdevs); },
-           fmt::format("--hca {} leaves it out", fabric::printable(rules.hcas->text)));
+           fmt::format("excluded by --hca {}", fabric::printable(rules.hcas->text)));
     }
-    // A list of what to take is the operator's word against the heuristics; a list of what to leave out is not.
+    // A list of ports to use overrides the heuristics. A list of ports to exclude does not.
     const bool listed = rules.kept_hcas || (rules.hcas && !rules.hcas->exclude);
     if (!listed) set_management_aside();
     choose_link_layer();
     if (!listed) {
       choose_rate();
-      avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and there is hardware");
+      avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and hardware is available");
       leave_default_route();
     }
     choose_family(rules.kept_index);
@@ -82,7 +83,7 @@ class Chooser {
 
   void take_usable() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      // The lists of every library separate with these.
+      // Comma and colon are separators in the lists of every library.
       if (candidates_[i].usable() && candidates_[i].hca->name.find_first_of(",:") != std::string::npos) {
         choice_.drop_reasons[i] =
             "its name has a comma or colon, which no list of devices can hold; rename it (rdma dev set)";
@@ -94,7 +95,7 @@ class Chooser {
     }
   }
 
-  // Keeps the ports for which the test holds; the others get the reason.
+  // Keeps the ports that pass the test. The dropped ports get the reason.
   void keep(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
     std::erase_if(choice_.ports, [&](std::size_t i) {
       if (test(at(i))) return false;
@@ -103,13 +104,13 @@ class Chooser {
     });
   }
 
-  // Drops the ports for which the test holds, unless they are all there is.
+  // Drops the ports that match the test, unless all ports match.
   void avoid(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
     if (std::ranges::all_of(choice_.ports, [&](std::size_t i) { return test(at(i)); })) return;
     keep([&](const Candidate& c) { return !test(c); }, reason);
   }
 
-  // Counted over all usable ports, whatever the operator leaves out.
+  // Counts functions over all usable ports, before lists exclude some of them.
   void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
     std::set<std::string_view> with_vf;
@@ -130,13 +131,14 @@ class Chooser {
   }
 
   void set_management_aside() {
-    // A quad-port NIC that is all there is, is no management function.
+    // A quad-port NIC without other HCAs is not a management function; avoid() keeps it.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
-          "management function (four or more HCAs of one PCI slot); --hca takes it");
+          "management function (four or more HCAs of one PCI slot); --hca selects it");
     std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
 
+  // A port as fast as the chosen ones may be a rail, so the heuristic may be wrong.
   void warn_about_management() {
     if (choice_.ports.empty()) return;
     const Candidate& taken = at(choice_.ports.front());
@@ -149,7 +151,7 @@ class Chooser {
     if (names.empty()) return;
     choice_.warnings.push_back(
         fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they are of the "
-                    "chosen link layer and no slower; --hca takes them",
+                    "chosen link layer and no slower; --hca selects them",
                     fabric::join(names, ", ")));
   }
 
@@ -172,12 +174,12 @@ class Chooser {
     std::erase_if(choice_.ports, [&](std::size_t i) {
       if (at(i).rate() >= highest) return false;
       choice_.drop_reasons[i] =
-          fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca takes it", at(i).rate(), highest);
+          fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca selects it", at(i).rate(), highest);
       return true;
     });
   }
 
-  // IPv4 on a tie: NCCL's default, so that nothing has to be exported for it.
+  // Chooses the family that covers most ports. IPv4 wins a tie, because NCCL's default needs no export.
   void choose_family(const std::optional<unsigned>& kept_index) {
     std::size_t ipv4 = 0;
     std::size_t ipv6 = 0;
@@ -189,7 +191,7 @@ class Chooser {
       ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
       for (const UsableGid& gid : at(i).gids) {
         if (gid.index != kept_index) continue;
-        // More than all the others can say.
+        // One vote above the number of ports: a kept index decides the family.
         (gid.rank == GidRank::kIpv4 ? ipv4 : ipv6) += gid.rank == GidRank::kLinkLocal ? 0 : choice_.ports.size() + 1;
       }
     }
@@ -205,7 +207,7 @@ class Chooser {
     const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
     if (!netdev) return;
     avoid([&](const Candidate& c) { return std::ranges::find(c.netdevs, netdev->name) != c.netdevs.end(); },
-          fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
+          fmt::format("{} carries the default route, so it is the front-end NIC; --hca selects it",
                       fabric::printable(netdev->name)));
   }
 

@@ -1,5 +1,5 @@
-// Which of the usable ports the trainer should use: the rules and the few heuristics, in order, each drop with its
-// reason. Pure. The table in docs/rdma-init.md ("Which ports, and why") says the same with the override for each.
+// Chooses ports among the usable ports. The rules and heuristics apply in a fixed order, and each dropped port has a
+// reason. Pure. docs/rdma-init.md, "Which ports, and why", has the same table with the override for each rule.
 #pragma once
 
 #include <optional>
@@ -14,18 +14,19 @@ namespace init {
 
 struct ChoiceRules {
   std::optional<fabric::SelectorList> hcas;  // --hca
-  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA that the user set: it defines the ports
-  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX that the user set: its GIDs define the family
+  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA of the user: it defines the ports
+  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX of the user: its GIDs define the family
 };
 
 struct Choice {
-  std::vector<std::size_t> ports;         // chosen, indices of candidates
-  std::vector<std::string> drop_reasons;  // per candidate; empty for the chosen
-  std::optional<GidRank> rank;            // of every chosen port's GID; nullopt: InfiniBand or nothing chosen
-  bool efa = false;                       // an openable EFA device is here, so nothing is chosen
+  std::vector<std::size_t> ports;         // chosen candidates, by index
+  std::vector<std::string> drop_reasons;  // per candidate; empty for a chosen one
+  std::optional<GidRank> rank;            // rank of every chosen port's GID; nullopt: InfiniBand, or no port is chosen
+  bool efa = false;                       // an EFA device can be opened, so no port is chosen
   std::vector<std::string> warnings;
 };
 
+// Chooses the ports. rules: lists of the administrator, and values that are already set.
 Choice choose_ports(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates,
                     const ChoiceRules& rules);
 

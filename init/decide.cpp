@@ -43,7 +43,7 @@ nccl::GidRules Deciding::effective_rules(bool with_kept) const {
     return setting ? std::string_view(setting->value) : std::string_view();
   };
   std::string_view family = value(kGidRuleNames[0]);
-  // export_nccl() will say so: left alone, NCCL looks for IPv4.
+  // export_nccl() will export AF_INET6; without it NCCL uses IPv4.
   if (family.empty() && choice.rank && *choice.rank != GidRank::kIpv4) family = "AF_INET6";
   nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
   rules.version = version();
@@ -79,7 +79,7 @@ std::vector<ChosenPort> Deciding::chosen_ports() const {
     if (const UsableGid* gid = effective_gid(i)) {
       port.netdev = gid->netdev;
     } else if (!at(i).netdevs.empty()) {
-      // InfiniBand has no such GID. The IPoIB netdev is named for UCX's TCP, so it has to be up with an address.
+      // InfiniBand needs no GID. The IPoIB netdev is for UCX's TCP, therefore it must be up with an address.
       const fabric::Netdev* ipoib = fabric::find_netdev(inventory, at(i).netdevs.front());
       if (ipoib && ipoib->is_up() && !ipoib->addresses.empty()) port.netdev = ipoib->name;
     }
@@ -104,10 +104,10 @@ void Deciding::refuse(std::string why, std::string remedy) {
 
 namespace {
 
-constexpr unsigned kIpv4Bits = 96;  // in front of an IPv4 address, as Cidr::prefix counts
+constexpr unsigned kIpv4Bits = 96;  // prefix length of ::ffff:0:0/96, as in Cidr::prefix
 
-// NCCL stays at index 0 where nothing is in the range, and where a GID of the family and of RoCE v2 is there; that
-// may be the port's own.
+// Keeps the GID that NCCL chooses in spite of a range. NCCL stays at index 0 if no GID is in the range, or if index 0
+// has a GID of the family and type RoCE v2. That GID may be the port's own.
 void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<Candidate>& narrowed) {
   for (std::size_t i = 0; i < narrowed.size(); ++i) {
     if (!d.at(i).usable() || !d.at(i).port->is_ethernet()) continue;
@@ -123,7 +123,8 @@ void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<
   }
 }
 
-// Takes the ports that the filter leaves. False: it would leave no address where there is one. rules: with a range.
+// Narrows the candidates to the filter. Returns false if no address would be left, and records that problem. rules: the
+// rules of a range.
 bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool possible,
             const nccl::GidRules* rules = nullptr) {
   const auto with_address = [](const Candidate& c) { return c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6); };
@@ -140,8 +141,8 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
   return true;
 }
 
-// What is set of the family and the network of addresses is a filter like the options, unless it leaves nothing. A
-// fixed index voids it.
+// Applies a kept family and range as filters, unless no address would be left. The caller skips them if a fixed index
+// voids them.
 void filter_addresses(Deciding& d) {
   GidFilter filter = d.policy.gids;
   const Setting* family = d.kept.find(kGidRuleNames[0]);
@@ -154,19 +155,20 @@ void filter_addresses(Deciding& d) {
   }
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
-  // Without a family it is that of the range: where IPv6 is chosen, AF_INET6 is exported.
+  // Without a kept family, the range determines it: if IPv6 is chosen, AF_INET6 is exported.
   const bool ipv6 = range->value.find(':') < range->value.find('/');
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
       d.candidates, [](const Candidate& c) { return c.port->is_ethernet() && c.port->is_active(); });
   d.kept.keep(kGidRuleNames[1], check_range(range->value, rules, roce));
   if (!rules.range || rules.range->base.family() != rules.family || !d.kept.in_effect(kGidRuleNames[1])) return;
-  // All of a family: where the other is chosen NCCL ignores it.
+  // A range of all addresses of a family filters nothing, and NCCL ignores it for the other family.
   if (rules.range->prefix == (rules.family == fabric::Family::kIpv4 ? kIpv4Bits : 0U)) return;
   filter.range = rules.range;
   narrow(d, kGidRuleNames[1], filter, true, &rules);
 }
 
+// Chooses the ports, and checks a kept NCCL_IB_HCA against the choice.
 void choose(Deciding& d) {
   ChoiceRules rules;
   rules.kept_index = d.kept.fixed_index();
@@ -177,21 +179,22 @@ void choose(Deciding& d) {
   d.choice = choose_ports(d.inventory, d.candidates, rules);
   if (!rules.kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
-    d.decision.remarks.emplace_back("NCCL_IB_HCA is set already and defines the ports, so --hca does not");
-  // NCCL uses what the kept list takes, also what does not fit the rest of it.
+    d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");
+  // NCCL uses every port of the kept list, including ports that do not fit the remaining ones.
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
         rules.kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
-      d.kept.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", d.list({i}), d.choice.drop_reasons[i]));
-      // Under --override it gives way, and the choice is made anew.
+      d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
+      // With --override the list has no effect, so the choice is made again.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
       return;
     }
   }
 }
 
+// Checks the kept GID indices on the chosen ports.
 void keep_gid_indices(Deciding& d) {
-  // What is set of addresses for NCCL narrows no other library's.
+  // NCCL's filters of addresses do not apply to other libraries, so their indices are checked without them.
   std::vector<const Candidate*> chosen;
   for (const std::size_t i : d.choice.ports)
     chosen.push_back(d.all.empty() ? &d.at(i) : &d.all[i]);
@@ -207,7 +210,7 @@ void keep_gid_indices(Deciding& d) {
   }
 }
 
-// Checks the values that were set before, and chooses the ports. Returns false if none is chosen.
+// Checks the kept values and chooses the ports. Returns false if no port is chosen.
 bool keep_and_choose(Deciding& d) {
   if (const Setting* off = d.kept.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
     d.decision.remarks.push_back(
@@ -223,14 +226,14 @@ bool keep_and_choose(Deciding& d) {
   if (d.choice.ports.empty()) return false;
   keep_gid_indices(d);
   if (d.kept.find(kIndexNames[0]) && !d.kept.in_effect(kIndexNames[0])) {
-    // It gave way, so what is said of addresses counts again.
+    // The index has no effect, so the kept filters of addresses count again.
     filter_addresses(d);
     choose(d);
   }
   return true;
 }
 
-// Kept NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM only matter while NCCL chooses the index by itself.
+// Checks NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM, which matter only while NCCL chooses the index.
 void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   bool any = false;
   for (const std::string_view name : kGidRuleNames) {
@@ -238,11 +241,11 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
     any |= d.kept.find(name) != nullptr;
   }
   if (!any || d.kept.fixed_index()) return;
-  // An index that serves every port will be exported, and NCCL then looks at none of the three.
+  // An index that serves every port will be exported, and NCCL then ignores all three.
   const nccl::GidRules rules = d.effective_rules(true);
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
   const auto wrong = wrong_ports(gids, rules);
-  // What goes wrong without them too is not their fault.
+  // Ports that are wrong without these values, too, are not a problem of the values.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
   for (const std::string_view name : kGidRuleNames) {
     if (!d.kept.find(name) || d.kept.values().find(name)->second.problem) continue;
@@ -250,16 +253,17 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   }
 }
 
+// A connection over a wrong GID fails, and NCCL then fails as a whole. Fewer ports are better.
 void drop_wrong_ports(Deciding& d) {
   if (d.plan.wrong.empty()) return;
   const std::string why =
       d.plan.index
           ? fmt::format("its GID is not at index {}, which the other ports need, and NCCL cannot choose it by itself",
                         *d.plan.index)
-          : "its GID is not the one NCCL would choose, and no setting makes it so";
+          : "NCCL would choose another GID, and no setting prevents it";
   const std::string ports = d.list(d.plan.wrong);
   if (d.kept.in_effect("NCCL_IB_HCA")) {
-    d.kept.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", ports, why));
+    d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", ports, why));
   }
   d.decision.warnings.push_back(
       fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all", ports, why));
@@ -273,21 +277,23 @@ void drop_wrong_ports(Deciding& d) {
   }
 }
 
+// Drops the ports beyond NCCL's limit, so that all libraries use the same ports.
 void leave_what_nccl_ignores(Deciding& d) {
-  // The older one takes fewer: 16 before NCCL 2.18.5.
+  // The lower limit applies: 16 before NCCL 2.18.5.
   const nccl::Version oldest = std::min(d.version(), d.image_version().value_or(d.version()));
   const std::size_t limit = nccl::max_ports(oldest);
   if (!d.kept.writes_for("nccl") || d.choice.ports.size() <= limit) return;
   d.decision.warnings.push_back(
-      fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
+      fmt::format("{} ports, but NCCL {} uses {} at most and ignores the rest; choose with --hca",
                   d.choice.ports.size(), nccl::to_string(oldest), limit));
   for (std::size_t i = limit; i < d.choice.ports.size(); ++i) {
     d.choice.drop_reasons[d.choice.ports[i]] =
-        fmt::format("NCCL {} takes {} ports at most; --hca chooses others", nccl::to_string(oldest), limit);
+        fmt::format("NCCL {} uses {} ports at most; --hca selects other ports", nccl::to_string(oldest), limit);
   }
   d.choice.ports.resize(limit);
 }
 
+// Plans the GID index for all chosen ports.
 void plan_index_of_all(Deciding& d) {
   const auto gids = d.wanted();
   check_gid_rules(d, gids);
@@ -295,17 +301,18 @@ void plan_index_of_all(Deciding& d) {
   if (d.plan.index || gids.empty()) return;
   const bool may_set_range = !d.kept.in_effect(kGidRuleNames[1]);
   if (d.kept.in_effect("NCCL_IB_GID_INDEX")) {
-    // A kept value of -1 leaves the choice to NCCL. It is wrong where NCCL's choice is, whatever else we set.
+    // A kept value of -1 leaves the choice to NCCL. The value is wrong if NCCL's choice is wrong with every range.
     d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
     if (!d.plan.wrong.empty()) {
       d.kept.keep("NCCL_IB_GID_INDEX",
-                  fmt::format("leaves the choice to NCCL, which takes a wrong GID on {}", d.list(d.plan.wrong)));
+                  fmt::format("leaves the choice to NCCL, which chooses a wrong GID on {}", d.list(d.plan.wrong)));
       d.plan.wrong.clear();
     }
   }
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX")) d.plan = plan_index(gids, d.effective_rules(true), may_set_range);
   d.decision.needs_full |= d.plan.needs_tables;
-  // Only NCCL has the one index for all: without it every port keeps its best GID where no index serves them all.
+  // Only NCCL needs one index for all ports. Without NCCL, every port keeps its best GID if no index serves all of
+  // them.
   if (d.kept.writes_for("nccl")) {
     drop_wrong_ports(d);
   } else if (!d.plan.wrong.empty()) {
@@ -313,7 +320,7 @@ void plan_index_of_all(Deciding& d) {
   }
 }
 
-// Chooses the GID index of the chosen ports, and drops those that no index serves.
+// Plans the GID index of the chosen ports, and drops ports that no index serves.
 void plan_gids(Deciding& d) {
   plan_index_of_all(d);
   leave_what_nccl_ignores(d);
@@ -321,11 +328,13 @@ void plan_gids(Deciding& d) {
 
 }  // namespace
 
-// The order of the calls is part of the decision. A kept NCCL_IB_HCA is checked before the choice, which it defines
-// unless --override drops it for what is wrong with it. Kept GID indices are checked on the chosen ports, and before
-// plan_gids(), which plans only what they leave open. NCCL's exports follow the plan, which may have dropped ports; the
-// other libraries' name the ports that are left. Defaults for wrong values come after all exports, which may have
-// replaced them; what is kept is told from what is replaced by what was exported, so it comes behind both.
+// The order of the calls is part of the decision:
+// - A kept NCCL_IB_HCA is checked before the choice, because it defines the ports unless --override drops it.
+// - Kept GID indices are checked on the chosen ports and before plan_gids(), which plans only the open ones.
+// - NCCL's exports follow the plan, which may have dropped ports; the exports of other libraries name the remaining
+// ports.
+// - Defaults for wrong values follow all exports, which may have replaced them.
+// - Kept values are reported last, because the exports decide which of them were replaced.
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy) {
   Deciding d{inventory, policy, Kept(settings, policy.override_wrong, policy.exports),
              find_candidates(inventory, policy.gids)};

@@ -1,4 +1,5 @@
-// What the phases of a decision pass on: keep_and_choose(), plan_gids() (decide.cpp) and report(), in this order. Pure.
+// State that the phases of a decision share: keep_and_choose(), plan_gids() (decide.cpp) and report(), in this order.
+// Pure.
 #pragma once
 
 #include <array>
@@ -24,34 +25,38 @@ struct Deciding {
   const Policy& policy;
   Kept kept;
   std::vector<Candidate> candidates;
-  std::vector<Candidate> all = {};  // before these were narrowed by what is set; empty: they were not
+  std::vector<Candidate> all = {};  // before kept values narrowed them; empty: not narrowed
   Choice choice = {};
   IndexPlan plan = {};
   Decision decision = {};
 
   const Candidate& at(std::size_t index) const { return candidates[index]; }
-  // What the image says it has, if that counts.
+  // Returns $NCCL_VERSION of the image. Returns nullopt if --nccl-version overrides it.
   std::optional<nccl::Version> image_version() const;
   nccl::Version version() const { return policy.nccl_version.value_or(nccl::kNewest); }
+  // Exports a variable with a reason, unless a kept value is in effect.
   void put(std::string_view name, std::string value, std::string reason);
+  // Returns the family of NCCL_IB_ADDR_FAMILY, nullopt if it is unset or has another value.
   std::optional<fabric::Family> kept_family() const;
-  // The GID each chosen RoCE port should use.
+  // Returns the GID that each chosen RoCE port should use.
   std::vector<WantedGid> wanted() const;
+  // Returns the rules with which NCCL will choose GIDs. with_kept: include kept values.
   nccl::GidRules effective_rules(bool with_kept) const;
-  // The GID a chosen port will use: at the one index for all if there is one, kept or planned, else the best.
+  // Returns the GID that a chosen port will use: the one at the common index if there is one, kept or planned,
+  // otherwise the best one.
   const UsableGid* effective_gid(std::size_t i) const;
   bool is_ipv6() const { return choice.rank && *choice.rank != GidRank::kIpv4; }
-  // The index at which every chosen port has its own GID, whether a kept value or the plan fixed it; nullopt when the
-  // ports differ or need none.
+  // Returns the index at which every chosen port has its GID, whether a kept value or the plan fixed it. Returns
+  // nullopt if the indices differ or no port needs one.
   std::optional<unsigned> agreed_index() const;
   std::vector<ChosenPort> chosen_ports() const;
-  // "mlx5_0:1, mlx5_1:1"
+  // Returns the names of ports for a message: "mlx5_0:1, mlx5_1:1".
   std::string list(const std::vector<std::size_t>& ports) const;
-  // The first refusal stands.
+  // Records a refusal. The first one is kept.
   void refuse(std::string why, std::string remedy);
 };
 
-// Makes the exports, and says what was decided and why. exports: ports were chosen.
+// Fills the decision: exports, reasons, warnings and status. exports: ports were chosen.
 void report(Deciding& d, bool exports);
 
 }  // namespace init

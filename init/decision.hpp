@@ -1,4 +1,4 @@
-// What rdma-init is asked to decide, and what it decided.
+// Input and result of a decision.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace init {
 
-// What the operator asked for.
+// The options of the administrator.
 struct Policy {
   std::optional<fabric::SelectorList> hcas;  // --hca
   GidFilter gids;                            // --cidr, --family, --no-link-local
@@ -38,29 +38,30 @@ struct PortReport {
   std::optional<fabric::Address> gid;
   double rate_gbps = 0;
   std::string link_layer;
-  std::string reason;  // one line: why it is used, or what keeps it out
-  std::string remedy;  // empty when there is nothing to do
+  std::string reason;  // one line: why the port is used, or why not
+  std::string remedy;  // empty if there is none
 };
 
 struct Decision {
   Status status = Status::kNone;
-  Variables env;  // to be exported, in the order decided
+  Variables env;  // variables to export, in the order of the decision
   KeptValues kept;
   std::vector<PortReport> ports;      // every port once, in inventory order
-  std::vector<std::string> warnings;  // status kOkWarn has some, kOk and kNone have none
-  std::vector<std::string> asides;    // status kNone: what would be warnings, for people only
-  std::vector<std::string> remarks;   // worth a line to people, no fault
-  bool efa = false;                   // status none because the fabric is EFA
-  std::string summary;                // one line: what was chosen, or why nothing
-  std::string remedy;                 // for status none: what would help
-  std::vector<std::string> notes;     // reasons of exports and replaced values, one line each
-  std::size_t usable_hcas = 0;        // what --require counts
+  std::vector<std::string> warnings;  // status kOkWarn has at least one, kOk and kNone have none
+  std::vector<std::string> asides;    // status kNone: warnings for the log only
+  std::vector<std::string> remarks;   // information for the log, not a fault
+  bool efa = false;                   // status kNone because the fabric is EFA
+  std::string summary;                // one line: the chosen ports, or why there are none
+  std::string remedy;                 // for status kNone
+  std::vector<std::string> notes;     // reasons for exports and replaced values, one line each
+  std::size_t usable_hcas = 0;        // the number that --require compares
   std::string refusal_remedy;
-  std::optional<std::string> refusal;  // --require unmet or --strict violated: leave with 78
-  // Decide again on an inventory whose GID tables were read to the end; then this says that part of one cannot be.
+  std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
+  // The caller must decide again on an inventory with complete GID tables. If it stays true then, part of a table
+  // cannot be read.
   bool needs_full = false;
 
-  // Whether a port is used for which the test holds.
+  // Returns true if a used port passes the test.
   bool uses(const auto& test) const {
     return std::ranges::any_of(ports, [&](const PortReport& port) { return port.used && test(port); });
   }
@@ -75,7 +76,7 @@ inline std::string_view status_name(Status status) {
   return status == Status::kOk ? "ok" : status == Status::kOkWarn ? "ok_warn" : "none";
 }
 
-// The whole decision of rdma-init: inventory and settings in, variables and reasons out. Pure.
+// Makes the complete decision of rdma-init: variables and reasons, from inventory and settings. Pure.
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy);
 
 }  // namespace init

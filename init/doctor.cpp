@@ -16,7 +16,7 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
-constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its buffers, user buffers are larger still
+constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its own buffers; user buffers are larger
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
 
 std::string bytes_text(std::uint64_t bytes) {
@@ -32,13 +32,14 @@ Check check_ports(const Decision& decision) {
   return {"ports", Verdict::kGood, decision.summary};
 }
 
-// ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK effective.
+// Checks the limit for memory registration. ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless CAP_IPC_LOCK
+// is effective.
 Check check_memlock(const fabric::Limits& limits) {
   if (!limits.memlock_hard && !limits.cap_eff) return {"memlock", Verdict::kNote, "memlock not known"};
   const bool capable =
       limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
   const std::uint64_t limit =
-      limits.memlock_hard.value_or(limits.kUnlimited);  // raise_memlock() raises the soft one to it
+      limits.memlock_hard.value_or(limits.kUnlimited);  // raise_memlock() raises the soft limit to it
   if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount"};
   if (limit >= kLargeRegion) {
     return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit))};
@@ -50,20 +51,23 @@ Check check_memlock(const fabric::Limits& limits) {
   if (limits.initial_userns == false) {
     why += "; capabilities of a user namespace do not count";
   } else if (limits.uid.value_or(0) != 0) {
-    why += "; adding IPC_LOCK does not help a user other than root, whose effective set is empty";
+    why += "; adding IPC_LOCK does not help: the effective set of a user other than root is empty";
   }
-  return {"memlock", Verdict::kBad, why,
-          "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf "
-          "(CRI-O) and LimitMEMLOCK=infinity in containerd's unit"};
+  return {
+      "memlock", Verdict::kBad, why,
+      "raise the limit with rdma-hook, `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf (CRI-O) "
+      "or LimitMEMLOCK=infinity in containerd's unit"};
 }
 
+// Returns true for netdevs that NCCL considers: with an IPv4 address, or an IPv6 address other than ::1.
 bool has_address(const Netdev& netdev) {
   return netdev.is_here() && std::ranges::any_of(netdev.addresses, [](const fabric::InterfaceAddress& own) {
            return own.address.is_ipv4() || !own.address.is_loopback();
          });
 }
 
-// The address of NCCL_COMM_ID: "10.0.0.1:5000" or "[fd00::1]:5000"; a name would have to be resolved.
+// Returns the address in NCCL_COMM_ID: "10.0.0.1:5000" or "[fd00::1]:5000". A host name is not resolved: that would
+// need the network.
 std::optional<fabric::Address> root_address(const Settings& settings) {
   const Setting* root = find_setting(settings, "NCCL_COMM_ID");
   if (!root) return std::nullopt;
@@ -72,6 +76,7 @@ std::optional<fabric::Address> root_address(const Settings& settings) {
   return fabric::parse_address(text.substr(0, text.rfind(':')));
 }
 
+// Returns true if the address is in a subnet of the netdev.
 bool reaches(const Netdev& netdev, const fabric::Address& address) {
   return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
     return own.prefix && own.address.family() == address.family() &&
@@ -79,14 +84,14 @@ bool reaches(const Netdev& netdev, const fabric::Address& address) {
   });
 }
 
-// NCCL's order (src/misc/socket.cc, 2.30.7) over the netdevs that it sees.
+// Returns the netdev that NCCL chooses among the visible ones, in NCCL's order (src/misc/socket.cc, 2.30.7).
 const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Settings& settings) {
   const auto first = [&](std::string_view rule) -> const Netdev* {
     const auto list = nccl::parse_hca_list(rule);
     const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
     return found == seen.end() ? nullptr : *found;
   };
-  // Values of one character are ignored.
+  // NCCL ignores values of one character.
   const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
   if (fixed && fixed->value.size() > 1) return first(fixed->value);
   if (const Netdev* netdev = first("ib")) return netdev;
@@ -94,12 +99,14 @@ const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Setti
     const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return reaches(*netdev, *root); });
     if (found != seen.end()) return *found;
   }
+  // NCCL's last resort: bridges and lo do not reach other nodes.
   for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
     if (const Netdev* netdev = first(rule)) return netdev;
   }
   return nullptr;
 }
 
+// Returns NCCL's bootstrap netdev. only_up: ignore down netdevs, as newer versions of NCCL do.
 const Netdev* find_bootstrap(const Inventory& inventory, const Settings& settings, bool only_up) {
   std::vector<const Netdev*> seen;
   for (const Netdev& netdev : inventory.netdevs) {
@@ -108,6 +115,7 @@ const Netdev* find_bootstrap(const Inventory& inventory, const Settings& setting
   return pick_bootstrap(seen, settings);
 }
 
+// Returns true if the netdev belongs to a port that the decision uses.
 bool is_rail(const Inventory& inventory, const Decision& decision, const Netdev& netdev) {
   const auto candidates = find_candidates(inventory, {});
   return std::ranges::any_of(candidates, [&](const Candidate& candidate) {
@@ -122,28 +130,29 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
     return {"bootstrap", Verdict::kBad,
             fixed ? "NCCL_SOCKET_IFNAME matches no netdev that is up: NCCL ends with \"No socket interface found\""
                   : "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
-            fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "give the container a network"};
+            fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "connect the container to a network"};
   }
   const Netdev* route = fabric::default_route_netdev(inventory);
   if (!fixed && route && has_address(*route) && route->is_up()) {
-    // An older NCCL does not ask whether a netdev runs.
+    // Older versions of NCCL do not check whether a netdev is running.
     const Netdev* down = find_bootstrap(inventory, settings, false);
     const bool takes_down = down && !down->is_up();
     const Netdev* taken = takes_down ? down : netdev;
     if (taken != route && (takes_down || is_rail(inventory, decision, *taken))) {
       return {"bootstrap", Verdict::kNote,
-              fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route is by {}",
-                          takes_down ? "may take" : "will take", printable(taken->name),
+              fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route uses {}",
+                          takes_down ? "may use" : "will use", printable(taken->name),
                           takes_down ? "which is down" : "a rail", printable(route->name)),
               fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(route->name))};
     }
   }
   return {"bootstrap", Verdict::kGood,
-          fmt::format("NCCL will take {} for its bootstrap ({})", printable(netdev->name),
+          fmt::format("NCCL will use {} for its bootstrap ({})", printable(netdev->name),
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
-// Device nodes without a netdev: the HCA opens, and all its GIDs are of addresses of another network namespace.
+// Returns true for a container with device nodes and no netdev: the HCA opens, but all its GIDs have addresses of
+// another network namespace.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   const auto is_roce = [](const fabric::Port& port) {
     return port.is_ethernet() && port.is_active() && !port.gids.empty();
@@ -154,18 +163,18 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   return !decision.uses([](const PortReport&) { return true; }) && std::ranges::any_of(inventory.hcas, opens);
 }
 
-// A program that uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
+// Checks RDMA_CM, which needs its device node, and an address of the HCA's netdev in this network namespace.
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
   if (has_nodes_only(inventory, decision)) {
     return Check{"rdma_cm", Verdict::kNote,
-                 "RDMA_CM finds no RDMA device for this container's addresses: those of the HCAs are the host's",
-                 "run it in the host's network and by the host's address, or give the container rails"};
+                 "RDMA_CM finds no RDMA device for this container's addresses: the HCAs have the host's addresses",
+                 "use the host's network and address, or add rails to the container"};
   }
   if (decision.status == Status::kNone) return std::nullopt;
   if (inventory.rdma_cm == false) {
     return Check{"rdma_cm", Verdict::kNote,
                  "no /dev/infiniband/rdma_cm: programs that connect by RDMA_CM will fail, NCCL does not need it",
-                 "give the container the node, or load rdma_ucm on the node"};
+                 "add the device node to the container, or load rdma_ucm on the node"};
   }
   const bool infiniband = decision.uses([](const PortReport& port) { return port.link_layer == "InfiniBand"; });
   const bool ipoib = std::ranges::any_of(inventory.netdevs, [](const Netdev& netdev) {
@@ -173,18 +182,19 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
   });
   if (!infiniband || ipoib) return std::nullopt;
   return Check{"rdma_cm", Verdict::kNote,
-               "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs "
-               "the host's network and address), NCCL does not need it"};
+               "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve addresses (it "
+               "needs the host's network and address); NCCL does not need it"};
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
-  // mlx5_ib calls the HCA of a LAG mlx5_bond_N.
+  // mlx5_ib names the HCA of a LAG mlx5_bond_N.
   const bool lag = decision.uses([](const PortReport& port) { return port.device.find("bond") != std::string::npos; });
   if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
   return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
 }
 
+// Returns the table of ports. printable() may lengthen a name, so the width is that of the printed form.
 std::string ports_text(const Decision& decision) {
   std::size_t width = 0;
   for (const PortReport& port : decision.ports) {

@@ -1,4 +1,4 @@
-// The report of `rdma-init doctor`, and what it says beyond the choice of ports: memory registration, RDMA_CM, NCCL's
+// The report of `rdma-init doctor`, and its checks beyond the choice of ports: memory registration, RDMA_CM, and NCCL's
 // bootstrap network. Pure.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace init {
 
-enum class Verdict { kGood, kNote, kBad };  // kBad makes the container unfit
+enum class Verdict { kGood, kNote, kBad };  // kBad: the container is not fit
 
 struct Check {
   std::string name;
@@ -20,17 +20,20 @@ struct Check {
   std::string remedy = {};
 };
 
+// Returns the checks of the decision, of memory registration, of the bootstrap network and of RDMA_CM.
 std::vector<Check> check_up(const fabric::Inventory& inventory, const Settings& settings, const Decision& decision);
 
-// What is set already for libraries beside NCCL, whose values the decision itself checks: lists of devices that name
-// what is not here or cannot be used, and GID indices of another namespace. A note for each wrong value.
+// Checks values that are set for libraries other than NCCL; the decision itself checks NCCL's. Wrong values are lists
+// with a device that is missing or unusable, and GID indices of another network namespace. Returns a note for each
+// wrong value.
 std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
                                       const Policy& policy, const Decision& decision);
 
-// True when nothing is kBad.
+// Returns true if no check is kBad.
 bool is_fit(const std::vector<Check>& checks);
 
-// The netdev NCCL takes for its bootstrap, by its own rule (src/misc/socket.cc, 2.30.7); nullopt if none fits.
+// Returns the netdev that NCCL chooses for its bootstrap by its own rule (src/misc/socket.cc, 2.30.7). Returns nullopt
+// if none fits.
 std::optional<std::string> bootstrap_netdev(const fabric::Inventory& inventory, const Settings& settings);
 
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks);

@@ -18,8 +18,8 @@
 namespace init {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), what execvp takes without PATH
-constexpr std::size_t kNameShown = 256;                     // a command's name may have 128 KiB; a message may not
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), the PATH of execvp() if it is unset
+constexpr std::size_t kNameShown = 256;                     // a name may have 128 KiB, and a message must stay short
 
 bool is_entry_of(const char* entry, std::string_view name) {
   return std::strncmp(entry, name.data(), name.size()) == 0 && entry[name.size()] == '=';
@@ -32,7 +32,7 @@ const char* find_variable(char* const envp[], std::string_view name) {
   return nullptr;
 }
 
-// Text from outside, made fit for a one-line message.
+// Returns untrusted text for a one-line message.
 std::string shown(std::string_view text) {
   std::string result(text.substr(0, kNameShown));
   std::ranges::replace_if(
@@ -40,7 +40,8 @@ std::string shown(std::string_view text) {
   return text.size() > kNameShown ? result + "..." : result;
 }
 
-// The first line of a file, at most as much of it as the kernel looks at; empty if unreadable.
+// Returns the first line of a file, limited to the bytes that the kernel reads. Returns an empty text if the file is
+// unreadable.
 std::string first_line(const char* path) {
   const fabric::UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   std::array<char, 256> head;  // BINPRM_BUF_SIZE, linux/binfmts.h
@@ -49,8 +50,8 @@ std::string first_line(const char* path) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// What the kernel knows no format for is a shell script, unless it cannot be text. Without this test a binary of
-// another architecture would be fed to the shell and end in a syntax error.
+// Returns true if a file without a known format may be a shell script. A file with a zero byte is not: the shell would
+// report a syntax error for a binary of another architecture.
 bool may_be_script(const char* path) {
   return ::access(path, R_OK) == 0 && first_line(path).find('\0') == std::string::npos;
 }
@@ -65,11 +66,12 @@ bool is_file(const char* path) {
   return ::stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
 }
 
-// Tries one file. Returns only on failure, with the errno.
+// Executes one file. Returns only on failure, with the errno.
 int try_file(const char* path, char* const argv[], char* const envp[]) {
   ::execve(path, argv, envp);
   if (errno != ENOEXEC || !may_be_script(path)) return errno;
 
+  // POSIX requires this fallback of execvp() for a text file without "#!".
   std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"), const_cast<char*>(path)};
   for (char* const* arg = argv + 1; *arg != nullptr; ++arg)
     shell_argv.push_back(*arg);
@@ -78,7 +80,7 @@ int try_file(const char* path, char* const argv[], char* const envp[]) {
   return errno == E2BIG ? E2BIG : ENOEXEC;
 }
 
-// What the kernel takes for all strings and their pointers together (fs/exec.c, bprm_stack_limits, Linux 4.13 and up).
+// Returns the kernel's limit for all strings and their pointers (fs/exec.c, bprm_stack_limits(), Linux 4.13 and later).
 std::size_t exec_space() {
   constexpr std::size_t kMost = 6UL << 20;
   constexpr std::size_t kLeast = 128UL << 10;
@@ -87,6 +89,7 @@ std::size_t exec_space() {
   return std::clamp(static_cast<std::size_t>(stack.rlim_cur / 4), kLeast, kMost);
 }
 
+// Explains E2BIG: one string above the limit, or all strings together.
 std::string too_big(char* const argv[], char* const envp[]) {
   const std::size_t one_string = 32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // MAX_ARG_STRLEN
   std::size_t total = 0;
@@ -94,7 +97,7 @@ std::string too_big(char* const argv[], char* const envp[]) {
     for (char* const* each = list; *each != nullptr; ++each) {
       const std::string_view text(*each);
       if (text.size() >= one_string) {
-        // An argument or a value may be a secret, and so may what has no name.
+        // The message must not quote an argument or a value, which may be a secret, or a string without a name.
         const std::size_t equals = list == envp ? text.find('=') : std::string_view::npos;
         const std::string which = equals != std::string_view::npos ? fmt::format("`{}`", shown(text.substr(0, equals)))
                                   : list == envp                   ? "a variable without a name"
@@ -111,18 +114,20 @@ std::string too_big(char* const argv[], char* const envp[]) {
       total, exec_space());
 }
 
+// Explains ENOENT, which execve() also returns if the interpreter of an existing file is missing.
 std::string describe_missing(const char* path) {
   if (!is_file(path)) return fmt::format("{}; check the path inside the image", std::strerror(ENOENT));
   const std::string head = first_line(path);
   if (!head.starts_with("#!")) {
-    return "the file is there, its dynamic loader is not; install the C library it was built for, or link it "
+    return "the file exists, but its dynamic loader does not; install the C library it was built for, or link it "
            "statically";
   }
   const bool carriage_return = head.ends_with('\r');
-  return fmt::format("the file is there, its interpreter `{}` is not; {}", shown(head.substr(2)),
+  return fmt::format("the file exists, but its interpreter `{}` does not; {}", shown(head.substr(2)),
                      carriage_return ? "convert the script's line ends from CRLF to LF" : "install it in the image");
 }
 
+// Explains EACCES, which execve() also returns for directories, interpreters and noexec mounts.
 std::string describe_denied(const char* path) {
   if (is_directory(path)) return "is a directory; name a program";
   if (is_file(path) && ::access(path, X_OK) == 0) {
@@ -151,7 +156,7 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
     case ENOEXEC:
       return describe_format(path);
     default: {
-      const char* remedy = error == ETXTBSY  ? "wait until nobody has it open for writing"
+      const char* remedy = error == ETXTBSY  ? "wait until no process has it open for writing"
                            : error == ENOMEM ? "raise the container's memory limit"
                                              : "check the command and the image";
       return fmt::format("{}; {}", std::strerror(error), remedy);
@@ -161,7 +166,7 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
 
 int report(const char* path, int error, char* const argv[], char* const envp[]) {
   write_message(fmt::format("rdma-init: error: exec `{}`: {}", shown(path), describe(path, error, argv, envp)));
-  // As dash tells them apart: the path leads nowhere, or it leads to something that does not run.
+  // The codes of dash: 127 if the path leads to no file, 126 if the file cannot be executed.
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
 }
 
@@ -185,14 +190,15 @@ void each_in_path(std::string_view command, const char* path, const Use& use) {
     const std::string_view directory = rest.substr(0, colon);
     more = colon != std::string_view::npos;
     if (more) rest.remove_prefix(colon + 1);
+    // An empty entry of PATH is the current directory (POSIX).
     candidate.assign(directory.empty() ? "." : directory).append("/").append(command);
     if (is_file(candidate.c_str()) && !use(candidate)) return;
   }
 }
 
-// Files that cannot be executed are passed over, as execvp does; if nothing else is found, the first of them is
-// reported. Each candidate is looked at before execve is tried: before Linux 6.9 a failing execve copies the whole
-// environment before it opens the file.
+// Executes the first usable file in PATH. Files that cannot be executed are skipped, as in execvp(); the first of them
+// is reported if no other file is found. stat() precedes execve(): before Linux 6.9, a failing execve() copies the
+// complete environment before it opens the file.
 int exec_in_path(char* const argv[], char* const envp[]) {
   const char* const path = find_variable(envp, "PATH");
   std::string failed;
@@ -215,7 +221,8 @@ Environment::Environment(char* const environment[]) {
   std::size_t count = 0;
   while (environment[count] != nullptr)
     ++count;
-  entries_.reserve(count + 32);  // room for what is usually exported
+  // Room for the usual exports, so that set() rarely reallocates.
+  entries_.reserve(count + 32);
   entries_.assign(environment, environment + count + 1);
 }
 
@@ -231,13 +238,14 @@ void Environment::unset(std::string_view name) {
 
 void guard_standard_descriptors() {
   for (int fd = 0; fd <= 2; ++fd) {
-    // open() takes the lowest free number, which is fd: those below it are in use. O_PATH needs no device node.
+    // open() returns the lowest free number, which is fd: all lower numbers are in use. O_PATH needs no device node.
     if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF && ::open("/", O_PATH | O_CLOEXEC) < 0) return;
   }
 }
 
 void raise_memlock() {
   rlimit limit{};
+  // An unprivileged process may raise the soft limit up to the hard one.
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_MEMLOCK, &limit);

@@ -1,5 +1,5 @@
-// The step from rdma-init into the command: the command's environment and limits, the exec itself, and the words for
-// its failures. Nothing here allocates in proportion to the environment's bytes, which may be megabytes.
+// Starts the command: its environment and limits, the exec itself, and messages for failures. No function here
+// allocates in proportion to the bytes of the environment, which may have megabytes.
 #pragma once
 
 #include <deque>
@@ -9,66 +9,66 @@
 
 namespace init {
 
-// An environment for exec: the strings of another one, by pointer, with some variables replaced, added or removed.
-// The other environment must outlive it and stay as it is.
+// An environment for exec(): pointers to the strings of another environment, with variables replaced, added or removed.
+// The other environment must outlive it and must not change.
 class Environment {
  public:
   explicit Environment(char* const environment[]);
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
-  // Every former entry of that name goes: getenv() takes the first of several, some shells the last.
+  // Removes every entry with that name and adds one: getenv() reads the first of several entries, some shells the last.
   void set(std::string_view name, std::string_view value);
   void unset(std::string_view name);
 
-  // Null-terminated; valid until the next change.
+  // Returns the null-terminated array, valid until the next change.
   char* const* envp() const { return entries_.data(); }
 
  private:
-  std::vector<char*> entries_;       // always ends with the null pointer
+  std::vector<char*> entries_;       // the last element is always the null pointer
   std::deque<std::string> strings_;  // the strings of set(): a deque never moves them
 };
 
-// Occupies those of the descriptors 0, 1 and 2 that were closed at start with a descriptor that can be neither read
-// nor written. Without it the first device or socket opened here would become "stderr" and receive a message.
-// Close-on-exec, so that the command finds them closed, as they came. To be called before anything is opened.
+// Opens each of the descriptors 0, 1 and 2 that was closed at start, with O_PATH and close-on-exec. Otherwise the first
+// opened device or socket would become "stderr" and receive a message. The command finds these descriptors closed
+// again. Call it before any other open.
 void guard_standard_descriptors();
 
-// Raises the soft RLIMIT_MEMLOCK to the hard one: what the command may pin for ibv_reg_mr. Failure is left to doctor.
+// Raises the soft RLIMIT_MEMLOCK, which bounds ibv_reg_mr(), to the hard limit. doctor reports a limit that is too low.
 void raise_memlock();
 
-// The file that exec_command() would try first; empty: there is none. Nothing is executed.
+// Returns the file that exec_command() would try first, empty if there is none. Executes nothing.
 std::string find_command(char* const argv[], char* const envp[]);
 
-// Replaces this process by argv[0], found as a shell finds it with the PATH of envp; a text file without "#!" is run
-// by /bin/sh. Descriptors, signal mask and dispositions are passed on untouched.
+// Replaces this process with argv[0]. The lookup follows the PATH of envp as a shell does. /bin/sh runs a text file
+// without "#!". Descriptors, signal mask and dispositions are inherited unchanged.
 //
-// Returns only on failure, after one line on stderr that names the file, the cause and the remedy: 127 if there is no
-// such command, 126 if it was found and cannot be executed.
+// Returns only on failure, after one line on stderr with the file, the cause and the remedy. Returns 127 if there is no
+// such command, 126 if it cannot be executed.
 int exec_command(char* const argv[], char* const envp[]);
 
-// Runs the command as a child and stays behind as its init: the --reap mode of rdma-init.
+// Runs the command as a child and acts as its init: the --reap mode of rdma-init.
 //
-// Spawns argv[0] (PATH lookup, environment envp) in a process group of its own and stays until it ends. The child
-// starts with the signal mask, dispositions and parent-death signal that this process was started with.
+// Starts argv[0] (PATH lookup, environment envp) in its own process group and waits until it ends. The child starts
+// with the signal mask, dispositions and parent-death signal that this process inherited.
 //
-// Signals: every signal that can be caught goes on to the child's group, also SIGSEGV and the like when another process
-// sends them. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern our own group only.
+// Signals: every signal that can be caught is forwarded to the child's group, including SIGSEGV and similar signals
+// from another process. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern this process group only.
 //
-// Terminal: if our group has the foreground of the controlling terminal, the child's group gets it, so that Ctrl-C and
-// window sizes reach the child once and directly; it is taken back when the child ends. If the child is stopped under
-// an interactive shell, our group stops too, so that the shell gets its terminal back; "fg" and "bg" continue both.
-// Where there is no such shell, as in a container, Ctrl-Z has no effect, as it has none on a container's PID 1.
+// Terminal: if this group is in the foreground of the controlling terminal, the child's group gets the foreground, so
+// that Ctrl-C and window sizes reach the child once and directly. This group gets it again when the child ends. If the
+// child stops under an interactive shell, this group stops too, so that the shell gets its terminal; "fg" and "bg"
+// continue both. Without such a shell, as in a container, Ctrl-Z has no effect, as on a container's PID 1.
 //
-// Orphans: as PID 1, or else as a child subreaper, this process reaps every descendant. When the child has ended, it
-// does not wait for the others: under PID 1 the kernel kills them with the PID namespace; otherwise they live on and
-// the next subreaper or init inherits them, as with any command that leaves background processes.
+// Orphans: as PID 1, or as a child subreaper, this process reaps every descendant. When the child has ended, it does
+// not wait for the remaining ones. Under PID 1, the kernel kills them with the PID namespace. Otherwise the next
+// subreaper or init inherits them, as with any command that leaves background processes.
 //
-// Nothing that happens after the spawn, short of SIGKILL, ends this process before the child. Inherited descriptors
-// above stderr are closed in this process once the child has them, so that pipes end when the child closes them.
+// No event after the start of the child, except SIGKILL, ends this process before the child. This process closes
+// inherited descriptors above stderr after the child has them, so that a pipe ends when the child closes it.
 //
-// Returns the exit code to leave with: the child's own, 128+n if signal n ended it, 126 or 127 if it could not be
-// executed (as exec_command says it), 125 if no process could be created; messages go to stderr.
+// Returns the exit code: the child's own, 128+n if signal n ended it, 126 or 127 as exec_command(), 125 if no process
+// could be created. Messages are written to stderr.
 int run_reaping(char* const argv[], char* const envp[]);
 
 }  // namespace init

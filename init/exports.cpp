@@ -14,11 +14,12 @@ std::string port_list(const ExportInput& input) {
   return nccl_hca_value(input.ports).substr(1);
 }
 
+// Adds a name that is not empty and not in the list yet.
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
-// "dev,dev"
+// Returns the HCAs without ports: "mlx5_0,mlx5_1".
 std::string device_list(const ExportInput& input) {
   std::vector<std::string> names;
   for (const ChosenPort& port : input.ports)
@@ -26,8 +27,8 @@ std::string device_list(const ExportInput& input) {
   return fabric::join(names, ",");
 }
 
-// UCX_NET_DEVICES also selects UCX's TCP devices, and over RoCE UCX aborts without one ("UD endpoint unhandled
-// timeout", 1.13 and 1.18), hence the netdevs.
+// Returns the ports and netdevs for UCX_NET_DEVICES. The variable also selects UCX's TCP devices, and over RoCE UCX
+// aborts without one ("UD endpoint unhandled timeout", 1.13 and 1.18).
 std::string ports_and_netdevs(const ExportInput& input) {
   std::vector<std::string> devices;
   for (const ChosenPort& port : input.ports)
@@ -38,7 +39,8 @@ std::string ports_and_netdevs(const ExportInput& input) {
   return fabric::join(devices, ",");
 }
 
-// The i-th entry is the library's IBi, so the order is that of the PCI functions, as ranks count GPUs.
+// Returns the HCAs in the order of their PCI functions. The i-th entry is the library's IBi, and ranks count GPUs in
+// the same order.
 std::string devices_by_pci(const ExportInput& input) {
   ExportInput sorted = input;
   std::ranges::stable_sort(sorted.ports, {},
@@ -46,17 +48,17 @@ std::string devices_by_pci(const ExportInput& input) {
   return device_list(sorted);
 }
 
-// The variables of a library.
+// The variables of a library; empty: the library has no such variable.
 struct Library {
   std::string_view name;
   std::string_view list = {};
-  std::string (*value)(const ExportInput&) = nullptr;  // of list
+  std::string (*value)(const ExportInput&) = nullptr;  // value of `list`
   std::string_view index = {};
   std::string_view family = {};
 };
 
 constexpr std::array<Library, 10> kLibraries = {{
-    {"nccl"},  // which the decision writes itself
+    {"nccl"},  // the decision writes its variables
     {"ucx", "UCX_NET_DEVICES", ports_and_netdevs, "UCX_IB_GID_INDEX"},
     {"nvshmem", "NVSHMEM_HCA_LIST", port_list, "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_ADDR_FAMILY"},
     {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci, "MSCCLPP_IB_GID_INDEX"},
@@ -83,7 +85,7 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
   for (const std::string_view part : fabric::split(text, ',')) {
     const std::string_view name = fabric::trim(part);
     if (std::ranges::find(kLibraries, name, &Library::name) == kLibraries.end()) {
-      return fabric::make_error("`{}` is no library that --export knows: {} or none", fabric::printable(name),
+      return fabric::make_error("`{}`: unknown library; --export accepts {} or none", fabric::printable(name),
                                 fmt::join(export_names(), ", "));
     }
     names.emplace_back(name);
@@ -97,7 +99,7 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
   if (known == kLibraries.end()) return variables;
   std::string value = known->value ? known->value(input) : "";
   if (!value.empty()) variables.emplace_back(known->list, std::move(value));
-  // Only when all ports agree: each of these is one number for all of them, too.
+  // The index is exported only if all ports agree, because each variable is one number for all ports.
   if (input.index && !known->index.empty()) variables.emplace_back(known->index, std::to_string(*input.index));
   if (input.ipv6 && !known->family.empty()) variables.emplace_back(known->family, "AF_INET6");
   return variables;

@@ -1,5 +1,5 @@
-// The same choice in the syntax of each communication library. Pure. Facts per library: docs/rdma-init.md, "What is
-// exported".
+// Writes the choice in the syntax of each communication library. Pure. docs/rdma-init.md, "What is exported", has the
+// facts about each library.
 #pragma once
 
 #include <optional>
@@ -13,29 +13,30 @@
 
 namespace init {
 
-// Names of --export, in the order they are documented.
+// Returns the names that --export accepts, in the order of the documentation.
 std::vector<std::string_view> export_names();
-// "nccl,ucx" or "none". Errors name the unknown library and list the known ones.
+// Parses "nccl,ucx" or "none". Errors: an unknown library; the message lists the known ones.
 fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
 
 struct ChosenPort {
   const Candidate* candidate = nullptr;
-  std::string netdev;  // the one with the GID's address, or the IPoIB netdev; empty if there is none
+  std::string netdev;  // netdev with the GID's address, or the IPoIB netdev; empty if there is none
 };
 
 struct ExportInput {
   std::vector<ChosenPort> ports;
-  std::optional<unsigned> index;  // when all ports agree
+  std::optional<unsigned> index;  // set if all ports agree
   bool ipv6 = false;
-  std::string default_netdev;  // of the default route, empty if unknown
+  std::string default_netdev;  // netdev of the default route; empty: not known
 };
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// The variables of one library; never an empty value. None for "nccl", whose variables decide() writes itself.
+// Returns the variables of one library, without empty values. Returns none for "nccl": decide() writes its variables.
 Variables library_variables(std::string_view library, const ExportInput& input);
 
-// "=mlx5_0:1,mlx5_1:1": exact match, because NCCL otherwise compares prefixes.
+// Returns the value of NCCL_IB_HCA, such as "=mlx5_0:1,mlx5_1:1". "=" requires exact names; otherwise NCCL compares
+// prefixes.
 std::string nccl_hca_value(const std::vector<ChosenPort>& ports);
 
 }  // namespace init

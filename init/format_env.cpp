@@ -12,6 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Returns true if no reader of a dotenv file interprets the text. Some readers keep quotes, so a plain value has none.
 bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("_-.,:/=+@^").find(static_cast<char>(c)) != std::string_view::npos;
@@ -19,7 +20,7 @@ bool is_plain(std::string_view text) {
 }
 
 Json port_json(const PortReport& port) {
-  // 400, not 400.0; 2.5 stays.
+  // A whole rate is an integer: 400, not 400.0.
   const auto whole = static_cast<std::int64_t>(port.rate_gbps);
   return {{"device", port.device},
           {"port", port.port},
@@ -36,6 +37,7 @@ Json port_json(const PortReport& port) {
 std::string shell_quote(std::string_view text) {
   std::string quoted = "'";
   for (const char& c : text)
+    // Single quotes protect every character except themselves: '\'' closes, adds one and opens again.
     quoted += c == '\'' ? std::string_view("'\\''") : std::string_view(&c, 1);
   return quoted + "'";
 }
@@ -62,6 +64,7 @@ fabric::Result<std::string> format_dotenv(const Decision& decision) {
 Json decision_json(const Decision& decision) {
   Json json;
   json["status"] = status_name(decision.status);
+  // An empty object must not become null.
   json["env"] = Json::object();
   for (const auto& [name, value] : decision.env)
     json["env"][name] = value;
@@ -78,6 +81,7 @@ Json decision_json(const Decision& decision) {
 }
 
 std::string dump_json(const Json& json) {
+  // ensure_ascii also escapes C1 and bidirectional controls, which a terminal would interpret.
   return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// The decision as text for `rdma-init env`, and as JSON for `doctor --json` too. Pure.
+// Formats the decision as text for `rdma-init env`, and as JSON, also for `doctor --json`. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,18 +10,19 @@
 
 namespace init {
 
-// The text as one word of a POSIX shell, whatever it contains.
+// Returns the text as one word of a POSIX shell, for any text.
 std::string shell_quote(std::string_view text);
 
-// "export NAME='value'" lines, safe for eval.
+// Returns lines of the form "export NAME='value'", safe for eval.
 std::string format_sh(const Decision& decision);
-// NAME=value lines for --env-file and dotenv readers. Error: a value with a line break, which the format cannot hold.
+// Returns NAME=value lines for --env-file and dotenv readers. Errors: a value with a line break, which the format
+// cannot express.
 fabric::Result<std::string> format_dotenv(const Decision& decision);
-// One JSON object: status, env, kept, ports, warnings (docs/rdma-init.md, "Output for machines").
+// Returns one JSON object: status, env, kept, ports, warnings (docs/rdma-init.md, "Output for machines").
 std::string format_json(const Decision& decision);
 
 nlohmann::ordered_json decision_json(const Decision& decision);
-// Text for stdout; names that are not UTF-8 are replaced, not thrown about.
+// Returns indented JSON text. Invalid UTF-8 in names is replaced and does not throw.
 std::string dump_json(const nlohmann::ordered_json& json);
 
 }  // namespace init

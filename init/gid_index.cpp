@@ -9,22 +9,24 @@ namespace {
 
 using Range = std::optional<fabric::Cidr>;
 
-// True for a GID that the port can be used at as well as at the wanted one: of the same rank, in the range that is
-// asked for, and the lowest of its address, because the scan of the table may have ended before it saw a second one.
+// Returns true if the GID serves as well as the wanted one. It must have the same rank, be in the requested range, and
+// be the lowest GID of its address, because the scan may have ended before a second one.
 bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
   if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
   const auto& gids = one.candidate->gids;
   return std::ranges::find(gids, gid.gid, &UsableGid::gid)->index == gid.index;
 }
 
+// Returns true if the port has the wanted GID or an alternative at the index.
 bool has_own_at(const WantedGid& one, unsigned index, const Range& range) {
   const auto is_at = [&](const UsableGid& gid) { return gid.index == index && is_alternative(one, gid, range); };
   return one.gid.index == index || std::ranges::any_of(one.candidate->gids, is_at);
 }
 
-// The index at which most ports have a GID of their own; on a tie the one that more ports want, then the lowest.
+// Returns the index at which most ports have a GID of their own. On a tie, the index that more ports want wins, then
+// the lowest.
 unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& range) {
-  const std::size_t vote = wanted.size() + 1;  // more than all the extra votes for wanted ones
+  const std::size_t vote = wanted.size() + 1;  // above the sum of the extra votes for wanted GIDs
   std::map<unsigned, std::size_t> votes;
   for (const WantedGid& one : wanted) {
     votes[one.gid.index] += vote + 1;
@@ -35,7 +37,7 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& rang
   return std::ranges::max_element(votes, {}, [](const auto& vote_of) { return vote_of.second; })->first;
 }
 
-// What counts as right: NCCL's ending at the wanted GID, or at any of the port's own that will do as well.
+// The aim of an attempt: NCCL must choose the wanted GID, or any acceptable GID of the port.
 enum class Aim { kWanted, kAnyOwn };
 
 struct Attempt {
@@ -44,6 +46,7 @@ struct Attempt {
   std::map<std::size_t, unsigned> moved;
 };
 
+// Simulates NCCL's choice on every port.
 Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, Aim aim) {
   Attempt attempt{rules.range, {}, {}};
   for (const WantedGid& one : wanted) {
@@ -59,9 +62,9 @@ Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rul
   return attempt;
 }
 
-// The narrowest that holds all wanted addresses, which keeps the most others out; then what some of the ports' own
-// addresses have in common: those of neighbours, in their order, which are all that can be, and each alone. One that
-// holds no address of a port leaves it at index 0.
+// Adds ranges to try. First the narrowest range of all wanted addresses, which excludes the most foreign ones. Then the
+// common prefixes of the ports' own addresses: of each pair of neighbours in their order, which yields every possible
+// prefix, and of each address alone. A range without an address of a port leaves that port at index 0.
 void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges) {
   std::vector<fabric::Address> all;
   std::set<fabric::Address> own;
@@ -89,8 +92,8 @@ bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
 }  // namespace
 
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
-  // NCCL passes over whatever follows a global v2 GID, and the scan read as far as the wanted one. But old versions
-  // fail on an unreadable type behind it, and a link-local GID is never final.
+  // NCCL ignores all slots after a global v2 GID, and the scan read up to the wanted one. But old versions fail at an
+  // unreadable type after it, and a link-local GID is never final.
   return std::ranges::any_of(wanted, [&](const WantedGid& one) {
     return !one.candidate->port->gids_complete &&
            (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
@@ -106,6 +109,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
   const bool is_right = best.wrong.empty();
   std::vector<Range> ranges = {rules.range};
   if (!is_right && may_set_range) add_ranges(wanted, ranges);
+  // The wanted GIDs have precedence; other GIDs of the ports are the second pass.
   for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
     for (const Range& range : ranges) {
       if (best.wrong.empty()) break;
@@ -139,8 +143,8 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   IndexPlan plan;
   if (!shared.others.empty()) {
     plan = plan_nccl_choice(wanted, rules, may_set_range);
-    // Some ports cannot be right by NCCL's own choice. An explicit index is right for those that share it, in every
-    // version of NCCL; take it if it serves at least as many.
+    // NCCL's own choice is wrong on some ports. An explicit index is right in every version of NCCL for the ports that
+    // share it. It is used if it serves at least as many ports.
     if (plan.wrong.empty() || plan.wrong.size() < shared.others.size()) return plan;
   }
   plan.index = shared.index;

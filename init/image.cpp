@@ -14,7 +14,7 @@ namespace {
 
 using fabric::printable;
 
-// The provider of a kernel driver, where the names differ (rdma-core 59, providers/).
+// Returns the provider of an HCA by its kernel driver (rdma-core 59, providers/), empty for an unknown driver.
 std::string provider_of(const fabric::Hca& hca) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kNames = {
       {{"mlx5_core", "mlx5"}, {"mlx4_core", "mlx4"},    {"bnxt_en", "bnxt_re"}, {"ice", "irdma"},
@@ -27,7 +27,7 @@ std::string provider_of(const fabric::Hca& hca) {
   return known == kNames.end() ? std::string() : std::string(known->second);
 }
 
-// How to install by the distribution's name in os-release.
+// Commands that install libibverbs and its providers, by ID or ID_LIKE in os-release.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages = {
     {{"debian", "apt-get install libibverbs1 ibverbs-providers"},
      {"ubuntu", "apt-get install libibverbs1 ibverbs-providers"},
@@ -36,6 +36,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages
      {"suse", "zypper install libibverbs1 libibverbs"},
      {"alpine", "apk add rdma-core"}}};
 
+// Returns the remedy for missing or mixed libraries. NVIDIA's images bring their own libibverbs, so a package manager
+// alone may mix sources.
 std::string how_to_install(const Image& image) {
   if (image.ngc) {
     return "the image is made from NVIDIA's: install both packages from one source (apt-get install --reinstall "
@@ -50,11 +52,11 @@ std::string how_to_install(const Image& image) {
          "libibverbs (RHEL)";
 }
 
-// The HCAs of one provider.
+// A provider that the image needs, with its HCAs.
 struct Need {
   std::string provider;
   std::vector<std::string> hcas;
-  bool used = false;  // by the choice, or as EFA
+  bool used = false;  // the decision uses one of the HCAs
 };
 
 std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision) {
@@ -71,12 +73,15 @@ std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& d
   return needs;
 }
 
+// Checks one provider. Returns nullopt if libibverbs will load it. The check is bad only for HCAs that the decision
+// uses.
 std::optional<Check> check_provider(const Need& need, const Image& image) {
   const std::string hcas = printable(fabric::join(need.hcas, ", "));
   const auto finding = [&](std::string message, std::string remedy) {
     return Check{"provider", need.used ? Verdict::kBad : Verdict::kNote,
                  fmt::format("{}: libibverbs will not find {}", message, hcas), std::move(remedy)};
   };
+  // Another ABI only matters if no provider with the right one exists.
   const Provider* other = nullptr;
   for (const Provider& provider : image.providers) {
     if (provider.driver != need.provider) continue;
@@ -88,7 +93,7 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
       return finding(fmt::format("{} {}", printable(provider.file.path), provider.file.problem), how_to_install(image));
     if (std::ranges::find(image.drivers, need.provider) != image.drivers.end()) return std::nullopt;
     if (!image.unread.empty()) break;
-    return finding(fmt::format("{} is there, and no file of /etc/libibverbs.d says `driver {}`",
+    return finding(fmt::format("{} exists, but no file in /etc/libibverbs.d has the line `driver {}`",
                                printable(provider.file.path), need.provider),
                    how_to_install(image));
   }
@@ -98,16 +103,16 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
                              printable(image.unread))};
   }
   if (other) {
-    return finding(fmt::format("{} has the private ABI {}, and {} looks for {}", printable(other->file.path),
-                               other->abi, printable(image.verbs.path), *image.abi),
-                   "take both from one source; " + how_to_install(image));
+    return finding(fmt::format("{} has the private ABI {}, but {} needs {}", printable(other->file.path), other->abi,
+                               printable(image.verbs.path), *image.abi),
+                   "install both from one source; " + how_to_install(image));
   }
   return finding(fmt::format("the image has no lib{}-rdmav{}.so", need.provider, *image.abi), how_to_install(image));
 }
 
-// missing: how bad it is that there is no libibverbs.
+// Returns the check for a missing or broken libibverbs. missing: the verdict if it is missing.
 Check without_verbs(const Image& image, Verdict missing) {
-  // A place that cannot be looked into may have it.
+  // A directory that cannot be read may have the library.
   const bool unknown = image.verbs.path.empty() && !image.verbs.problem.empty();
   if (!unknown && image.is_static)
     return {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it"};
@@ -130,15 +135,16 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
   }
   if (!image.abi) {
     return {{"libibverbs", Verdict::kNote,
-             fmt::format("{} does not say which private ABI its providers need", printable(image.verbs.path))}};
+             fmt::format("{} does not contain the private ABI of its providers", printable(image.verbs.path))}};
   }
   if (!image.abi_version) {
     checks.push_back({"abi_version", missing,
                       "/sys/class/infiniband_verbs/abi_version is missing: libibverbs finds no device without it",
-                      "give the container the whole of /sys/class/infiniband_verbs (rdma-hook's view has the file)"});
+                      "mount all of /sys/class/infiniband_verbs into the container (rdma-hook's view has the file)"});
   }
   std::vector<std::string> found;
   for (const Need& need : needs) {
+    // The provider of an unknown driver is not known, so it is no finding.
     if (need.provider.empty()) continue;
     if (auto check = check_provider(need, image)) {
       checks.push_back(std::move(*check));
@@ -154,6 +160,7 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
   return checks;
 }
 
+// Checks the libraries with which NCCL uses EFA.
 std::vector<Check> check_efa(const Image& image) {
   std::vector<Check> checks;
   const auto look = [&](const char* name, const ImageFile& file, const char* what) {
@@ -162,8 +169,8 @@ std::vector<Check> check_efa(const Image& image) {
     checks.push_back({"efa", unknown ? Verdict::kNote : Verdict::kBad,
                       unknown ? fmt::format("whether the image has {} is not known: {}", name, printable(file.problem))
                       : file.path.empty()
-                          ? fmt::format("the image has no {} ({}): NCCL cannot use EFA and takes TCP", name, what)
-                          : fmt::format("{} {}: NCCL cannot use EFA and takes TCP", printable(file.path), file.problem),
+                          ? fmt::format("the image has no {} ({}): NCCL cannot use EFA and uses TCP", name, what)
+                          : fmt::format("{} {}: NCCL cannot use EFA and uses TCP", printable(file.path), file.problem),
                       unknown ? ""
                               : "add AWS' EFA installer to the image (it has libfabric and aws-ofi-nccl), with its "
                                 "libraries in the library path"});
@@ -172,7 +179,7 @@ std::vector<Check> check_efa(const Image& image) {
   look("libnccl-net.so", image.nccl_plugin, "aws-ofi-nccl");
   if (checks.empty()) {
     checks.push_back({"efa", Verdict::kGood,
-                      fmt::format("{} and {} are there: NCCL can use EFA", printable(image.fabric.path),
+                      fmt::format("{} and {} exist: NCCL can use EFA", printable(image.fabric.path),
                                   printable(image.nccl_plugin.path))});
   }
   return checks;

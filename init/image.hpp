@@ -1,11 +1,10 @@
-// Whether the image has what opens the HCAs: libibverbs and a provider for each, or for EFA libfabric and aws-ofi-nccl.
-// What was found comes from read_image(); the rest is pure.
+// Checks whether the image has the libraries that open the HCAs: libibverbs and a provider for each HCA; for EFA also
+// libfabric and aws-ofi-nccl. read_image() reads the image; the rest is pure.
 //
-// How libibverbs finds a provider (rdma-core, libibverbs/dynamic_driver.c): each `driver NAME` line of
-// /etc/libibverbs.d is loaded as libNAME-rdmavNN.so from its own directory, else from the library paths. NN is the
-// private ABI, which must be its own; a provider of another NN is not even looked at, and the HCA is missing without a
-// word.
-// A library is known by its file's name, by which the loader and dlopen(3) look for it, and not by the SONAME in it.
+// How libibverbs finds a provider (rdma-core, libibverbs/dynamic_driver.c): for each `driver NAME` line in
+// /etc/libibverbs.d it loads libNAME-rdmavNN.so from its own directory, or from the library paths. NN is the private
+// ABI of libibverbs. libibverbs silently ignores a provider with another NN, and the HCA is missing.
+// The checks identify a library by its file name, which the loader and dlopen(3) use, and not by its SONAME.
 #pragma once
 
 #include <optional>
@@ -18,36 +17,37 @@
 
 namespace init {
 
-// One library by its name.
+// A library that was searched by file name.
 struct ImageFile {
-  std::string path;     // empty: it is in none of the places
-  std::string problem;  // one line: there, but nothing that could be loaded, or a place could not be looked into
+  std::string path;     // empty: not found in any directory
+  std::string problem;  // one line: the file cannot be loaded, or a directory cannot be read
 };
 
 struct Provider {
   std::string driver;  // "mlx5"
-  unsigned abi = 0;    // 34 of libmlx5-rdmav34.so
+  unsigned abi = 0;    // 34 for libmlx5-rdmav34.so
   ImageFile file;
 };
 
 struct Image {
   std::vector<std::string> distributions;  // ID and ID_LIKE of os-release
-  bool ngc = false;                        // NVIDIA's entrypoint lies in it
-  bool is_static = false;                  // it has no C library, which loads others: what runs there was linked whole
+  bool ngc = false;                        // the image has NVIDIA's entrypoint
+  bool is_static = false;                  // no C library that loads libraries: programs are linked statically
   ImageFile verbs;                         // libibverbs.so.1
-  std::optional<unsigned> abi;             // the private ABI that it looks for; nullopt: its file does not say
-  std::vector<std::string> drivers;        // of /etc/libibverbs.d and RDMAV_DRIVERS
+  std::optional<unsigned> abi;             // private ABI that libibverbs needs; nullopt: not found in its file
+  std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and RDMAV_DRIVERS
   std::vector<Provider> providers;
-  std::string unread;  // a directory of drivers or providers that was not read to its end: nothing is proven absent
-  bool abi_version = true;  // sysfs has infiniband_verbs/abi_version, without which libibverbs finds no device
+  std::string unread;  // a directory of drivers or providers that could not be read completely: no absence is proven
+  bool abi_version = true;  // sysfs has infiniband_verbs/abi_version; libibverbs needs it
   ImageFile fabric;         // libfabric.so.1, for EFA only
   ImageFile nccl_plugin;    // libnccl-net.so or libnccl-net-ofi.so, for EFA only
 };
 
-// root: empty for this machine. for_efa: look for EFA's libraries too. Nothing is loaded; every look has a bound.
+// Reads the libraries of the image. Loads none, and every read is bounded. root: prefix of a file tree, empty for this
+// machine. for_efa: also search the libraries for EFA.
 Image read_image(const std::string& root, bool for_efa);
 
-// Findings for the HCAs whose nodes open; none without such.
+// Returns the checks for the HCAs with device nodes that open; none if there are no such HCAs.
 std::vector<Check> check_image(const fabric::Inventory& inventory, const Decision& decision, const Image& image);
 
 }  // namespace init

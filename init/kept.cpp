@@ -10,11 +10,11 @@
 namespace init {
 namespace {
 
-// Libraries whose variables are checked, by prefix.
+// Libraries with checked variables, by prefix of the variables.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPrefixes = {
     {{"NCCL_", "nccl"}, {"UCX_", "ucx"}, {"NVSHMEM_", "nvshmem"}}};
 
-// Variables that bear on the choice, and are shown even though nothing about them is checked.
+// Returns true for variables that affect the choice. They are reported even if no check covers them.
 bool is_related(std::string_view name) {
   constexpr std::array<std::string_view, 6> kNames = {"NCCL_NET",         "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
                                                       "NVSHMEM_HCA_LIST", "GLOO_SOCKET_IFNAME", "MSCCLPP_HCA_DEVICES"};
@@ -22,13 +22,14 @@ bool is_related(std::string_view name) {
          std::ranges::find(kNames, name) != kNames.end();
 }
 
-// What NCCL sees: it opens the device, wants the port ACTIVE and of a link layer it knows, and looks no further.
+// Returns true if NCCL uses the port: NCCL opens the device, requires an ACTIVE port and a known link layer, and checks
+// no more.
 bool visible_to_nccl(const Candidate& candidate) {
   return candidate.hca->is_accessible() && candidate.port->is_active() &&
          (candidate.port->is_infiniband() || candidate.port->is_ethernet());
 }
 
-// Names of devices that an entry takes only because NCCL compares prefixes: mlx5_1 takes mlx5_10.
+// Returns the devices that an entry selects only because NCCL compares prefixes: mlx5_1 also selects mlx5_10.
 std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
   std::vector<std::string> names;
   if (list.exact) return names;
@@ -36,7 +37,7 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
     return std::ranges::find(list.entries, hca, &nccl::HcaList::Entry::name) != list.entries.end();
   };
   for (const auto& entry : list.entries) {
-    // "mlx5" names no device: it is meant as a prefix.
+    // "mlx5" is not the name of a device, so the prefix is intended.
     const bool is_device =
         std::ranges::any_of(candidates, [&](const Candidate& c) { return c.hca->name == entry.name; });
     if (!is_device) continue;
@@ -49,6 +50,7 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   return names;
 }
 
+// Returns the content of a GID slot for a message.
 std::string describe_slot(const Candidate& candidate, long index) {
   const auto entry = std::ranges::find(candidate.port->gids, index, &fabric::GidEntry::index);
   if (entry == candidate.port->gids.end()) return "empty";
@@ -60,8 +62,8 @@ std::string describe_slot(const Candidate& candidate, long index) {
 
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version) {
-  // One problem is told, the gravest: nothing works, more is taken than was meant, an entry has no effect, a port
-  // fails.
+  // Only the gravest problem is returned, in this order: no port works, more ports are selected than intended, an entry
+  // has no effect, a port fails.
   const nccl::HcaList list = nccl::parse_hca_list(value, version);
   std::size_t usable = 0;
   std::size_t selected = 0;
@@ -76,11 +78,11 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   if (usable == 0) return "selects no usable port";
   if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {
     return fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
-                       list.exclude ? "leaves out" : "takes", fabric::printable(fabric::join(extra, ", ")),
+                       list.exclude ? "excludes" : "selects", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
-  // No port of any machine. An entry that merely names no port here may be right elsewhere: one list often serves a
-  // whole job.
+  // Such an entry matches no port of any machine. An entry that names no port of this machine may be right on another
+  // one: one list often serves a complete job.
   const auto entry = std::ranges::find_if(
       list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
   if (entry != list.entries.end()) {
@@ -88,7 +90,7 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                        fabric::printable(entry->name), entry->port == 0 ? ":0" : "");
   }
   if (broken) {
-    return fmt::format("takes {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
+    return fmt::format("selects {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
   }
   return std::nullopt;
 }
@@ -105,7 +107,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
                          fabric::printable(candidate->name()), to_string(best->gid), best->index);
     }
-    // The scan ended with the last GID of ours, so only the whole table can tell what is at this index.
+    // The scan ended after the last GID of this namespace, so only the complete table can show the slot.
     if (!candidate->port->gids_complete) {
       unknown = true;
       continue;
@@ -131,9 +133,10 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
     return "is an IPv4 network in IPv6 form, and no GID of AF_INET6 is in it; write it as IPv4, for AF_INET";
   }
   const std::string_view length = fabric::trim(value.substr(slash + 1));
+  // NCCL reads digits with strtol(); "24,10.0.0.0/8" is 24.
   const std::size_t end = length.find_first_not_of("0123456789");
   if (length.empty() || end != std::string_view::npos) {
-    return fmt::format("is {} to NCCL, which takes one network and passes over `{}`", to_string(*rules.range),
+    return fmt::format("means {} to NCCL, which reads one network and ignores `{}`", to_string(*rules.range),
                        fabric::printable(length.substr(std::min(end, length.size()))));
   }
   return std::nullopt;
@@ -171,6 +174,7 @@ bool Kept::may_replace(std::string_view name) const {
 
 const Setting* Kept::in_effect(std::string_view name) const {
   const auto kept = values_.find(name);
+  // A wrong value has no effect if an export replaces it.
   if (kept != values_.end() && kept->second.problem && may_replace(name)) return nullptr;
   return find(name);
 }

@@ -1,4 +1,4 @@
-// Values that the user or a configuration file has set: kept, checked, and reported when they are wrong. Pure.
+// Values that the user or a configuration file has set. They are kept, checked, and reported if they are wrong. Pure.
 #pragma once
 
 #include <array>
@@ -21,50 +21,53 @@ struct KeptValue {
 };
 using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 
-// NCCL's rules for choosing a GID by itself, in the order family, range, version.
+// Variables of the rules with which NCCL chooses a GID, in the order family, range, version.
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
 
-// What is wrong with a value of NCCL_IB_HCA: it selects nothing, more than it names, or a port that cannot work.
+// Returns the problem of a value of NCCL_IB_HCA: it selects no port, more than it names, or a port that cannot work.
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version);
 
-// What is wrong with a fixed GID index on the chosen RoCE ports: empty, v1, of another netns, or not there.
-// unknown is set when a table was not read far enough to tell. family: what the operator wants, so that of another one
-// no address is better than a link-local one.
+// Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
+// network namespace, or does not exist. unknown: set to true if a table was not read far enough to decide. family: the
+// wanted family; a link-local GID is no problem if the port has no address of it.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
                                            std::optional<fabric::Family> family = {});
 
-// What is wrong with a value of NCCL_IB_ADDR_RANGE, which NCCL reads as these rules: it is not what was meant. roce: of
-// which 2.22.3 parses it, unlike of InfiniBand.
+// Returns the problem of a value of NCCL_IB_ADDR_RANGE that NCCL reads as `rules`, if its meaning to NCCL is not the
+// apparent one. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for these.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// What a wrong value becomes under --override when nothing better is exported in its place: the library's default. To
-// unset the variable would not do, because NCCL would then take the value of its configuration files. Empty for names
-// without such a default.
+// Returns the default of the library, which replaces a wrong value under --override if no better value is exported. The
+// variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without
+// such a default.
 std::string neutral_value(std::string_view name, bool ipv6);
 
-// The values found so far, and which of them will be in effect.
+// The values found so far, and whether each one will be in effect.
 class Kept {
  public:
-  // The arguments must outlive it. override_wrong: values with a problem give way, as far as exports reach.
+  // The arguments must outlive it. override_wrong: exports replace values with a problem, as far as they cover the
+  // library.
   Kept(const Settings& settings, bool override_wrong, const std::vector<std::string>& exports)
       : settings_(settings), override_wrong_(override_wrong), exports_(exports) {}
 
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
-  // Records the value, if the variable is set, with what is wrong about it.
+  // Records the value with its problem, if the variable is set.
   void keep(std::string_view name, std::optional<std::string> problem);
-  // Records what else is set that bears on the choice and was not checked.
+  // Records the other values that affect the choice and were not checked.
   void keep_related();
 
+  // Returns true if --export includes the library.
   bool writes_for(std::string_view library) const;
-  // True if a wrong value of the variable may be replaced: what is not written for a library stays as it is.
+  // Returns true if a wrong value of the variable may be replaced. Variables of libraries outside --export are never
+  // replaced.
   bool may_replace(std::string_view name) const;
-  // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
+  // Returns the value that stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // The name of a variable whose line in a file ends with CR LF; "": there is none.
+  // Returns the name of a variable with a file line that ends with CR LF, "" if there is none.
   std::string find_cr() const;
-  // The index that NCCL_IB_GID_INDEX fixes; nullopt when NCCL chooses.
+  // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;
   const KeptValues& values() const { return values_; }
 

@@ -15,6 +15,7 @@ void write_message(std::string_view line) {
   sigset_t broken_pipe, before;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
+  // A SIGPIPE that was pending before belongs to the command and must stay pending.
   sigset_t pending;
   sigpending(&pending);
   sigprocmask(SIG_BLOCK, &broken_pipe, &before);
@@ -24,9 +25,10 @@ void write_message(std::string_view line) {
   const ssize_t written = ::writev(STDERR_FILENO, parts.data(), static_cast<int>(parts.size()));
   if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
     const timespec now{};
+    // Removes the SIGPIPE of this write, before the mask allows its delivery.
     sigtimedwait(&broken_pipe, nullptr, &now);
   }
-  // Not SIG_SETMASK: glibc would clear its two internal signals from an inherited mask.
+  // SIG_UNBLOCK in place of SIG_SETMASK: glibc would remove its two internal signals from an inherited mask.
   if (sigismember(&before, SIGPIPE) == 0) sigprocmask(SIG_UNBLOCK, &broken_pipe, nullptr);
 }
 

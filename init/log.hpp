@@ -1,17 +1,17 @@
-// Messages on stderr: data goes to stdout, everything said about it goes here.
+// Messages on stderr. Data is written to stdout, and all messages to stderr.
 #pragma once
 
 #include <string_view>
 
 namespace init {
 
-// Writes one line to stderr; the newline is added. A closed or broken stderr is no error and raises no SIGPIPE: a
-// log reader that went away must not keep the command from starting.
+// Writes one line to stderr and adds the newline. A closed or broken stderr is no error and raises no SIGPIPE: a log
+// reader that has ended must not block the start of the command.
 void write_message(std::string_view line);
 
 enum class LogLevel { kQuiet, kInfo, kDebug, kJson };
 
-// One line per message, one write(2) per line. quiet prints errors only; json prints one object per line.
+// Writes one line per message with one system call. kQuiet writes errors only; kJson writes one object per line.
 class Log {
  public:
   explicit Log(LogLevel level) : level_(level) {}

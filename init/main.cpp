@@ -1,4 +1,4 @@
-// rdma-init: ENTRYPOINT ["rdma-init", "--"] of training images.
+// rdma-init: the ENTRYPOINT ["rdma-init", "--"] of training images.
 #include <fmt/format.h>
 #include <sys/auxv.h>
 #include <sys/utsname.h>
@@ -20,12 +20,11 @@
 #include "init/surroundings.hpp"
 #include "init/topo.hpp"
 
-// Runs when an exception is not caught. The library's own handler demangles the exception's type, which is 50 kB of a
-// static program that throws nothing on purpose; this definition keeps that out of the link.
+// Handles an uncaught exception. The library's own handler demangles the type of the exception, which adds 50 kB to a
+// static program that throws nothing on purpose. This definition keeps it out of the link.
 namespace __gnu_cxx {
 
-// The name is the library's (libstdc++ 12, libsupc++/vterminate.cc).
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
+// The library defines this name (libstdc++ 12, libsupc++/vterminate.cc).
 void __verbose_terminate_handler();
 void __verbose_terminate_handler() {
   std::abort();
@@ -41,7 +40,7 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitRefused = 78;  // EX_CONFIG of sysexits.h: --require or --strict not met
 
-// Everything or an error: a reader that went away, a full disk.
+// Writes the complete text to stdout. Returns 1 on an error, such as a closed pipe or a full disk.
 int print(const Log& log, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), text.size()));
@@ -56,7 +55,7 @@ int print(const Log& log, std::string_view text) {
 
 void log_decision(const Log& log, const Decision& decision) {
   if (decision.status == Status::kNone) {
-    // --require says the same again.
+    // A refusal by --require has the same text.
     if (!decision.refusal || !decision.refusal->starts_with("--require"))
       log.warning(decision.summary, decision.remedy);
   } else {
@@ -86,7 +85,7 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
     log.error(text.error().message);
     return kExitFailure;
   }
-  // What was refused must not be eval'ed all the same; JSON says it in its ports and kept values.
+  // The output of a refused decision must not reach eval. JSON has the refusal in its ports and kept values.
   if (decision.refusal && options.format != EnvFormat::kJson) return kExitRefused;
   const int code = print(log, *text);
   return code == 0 && decision.refusal ? kExitRefused : code;
@@ -97,7 +96,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   auto checks = check_up(inventory, settings, decision);
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
   add(check_other_values(inventory, settings, options.policy, decision));
-  // A snapshot says nothing of the image and of what surrounds it.
+  // A snapshot has no data about the image and the surroundings.
   if (!options.snapshot) {
     add(check_image(inventory, decision, read_image(options.root, decision.efa)));
     add(check_surroundings(inventory, decision, read_surroundings(options.root)));
@@ -118,7 +117,7 @@ int run_snapshot(const Options& options, const Log& log, Resolved resolved) {
   return print(log, fabric::write_snapshot(resolved.inventory));
 }
 
-// Returns only if the trainer could not be executed, or with --reap when it has ended.
+// Executes the trainer. Returns only if that failed, or with --reap after the trainer has ended.
 int run_program(const Options& options, char* const* environment, const Log& log, const Decision& decision) {
   log_decision(log, decision);
   if (decision.refusal) return kExitRefused;
@@ -158,9 +157,10 @@ int run_command(const Options& options, char* const* environment) {
 }  // namespace init
 
 int main(int argc, char** argv) {
-  init::guard_standard_descriptors();  // first: from here on descriptors are opened
+  // First: every later call may open descriptors.
+  init::guard_standard_descriptors();
   const init::Log log(init::LogLevel::kInfo);
-  // With rights that its caller lacks, every variable that it reads would be the caller's way to them.
+  // A privileged program must not read variables that its unprivileged caller controls.
   if (::getauxval(AT_SECURE) != 0) {
     log.error("does not run set-user-ID, set-group-ID or with file capabilities", "chmod u-s,g-s; setcap -r");
     return init::kExitFailure;
@@ -172,7 +172,8 @@ int main(int argc, char** argv) {
       return init::kExitUsage;
     }
     return init::run_command(*options, environ);
-  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+    // Only bad_alloc is expected here.
+  } catch (const std::exception& error) {
     log.error(error.what());
     return init::kExitFailure;
   }

@@ -15,10 +15,10 @@ namespace {
 using fabric::Address;
 using fabric::Family;
 
-constexpr std::size_t kRangeLength = 127;  // of its buffer
-constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7 and overflow a buffer before
+constexpr std::size_t kRangeLength = 127;  // NCCL's buffer
+constexpr std::size_t kNameLength = 63;    // NCCL cuts longer names since 2.30.7; they overflow a buffer before
 
-// "mlx5_0:", "mlx5_0::0"
+// Returns true for entries such as "mlx5_0:" and "mlx5_0::0".
 bool leaves_port_empty(std::string_view entry) {
   const std::size_t colon = entry.find(':');
   return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
@@ -31,16 +31,16 @@ HcaList::Entry parse_entry(std::string_view text, const Version& version) {
   if (colon == std::string_view::npos) return entry;
   const std::string port(text.substr(colon + 1));
   if (leaves_port_empty(text) && version >= kEmptyPortIsAny) return entry;
-  entry.port = std::strtol(port.c_str(), nullptr, 10);  // atoi(): ":x" is port 0, which no port has
+  entry.port = std::strtol(port.c_str(), nullptr, 10);  // as atoi(): ":x" is port 0, which no HCA has
   return entry;
 }
 
-// A slot of the table; the ones that were not listed are empty, and reading their type answers EINVAL.
+// A slot of the GID table. A slot that is not listed is empty, and reading its type returns EINVAL.
 struct Slot {
   Address gid;
   std::optional<int> type;  // 1, 2; nullopt: unreadable
 
-  // Not zero and not in fe80::/64; the rest of fe80::/10 is valid to NCCL.
+  // NCCL's validGid(): not zero and not in fe80::/64. The rest of fe80::/10 is valid to NCCL.
   bool is_valid() const {
     constexpr std::array<std::uint8_t, 8> kLinkLocal = {0xfe, 0x80};
     return !gid.is_zero() && !std::equal(kLinkLocal.begin(), kLinkLocal.end(), gid.bytes.begin());
@@ -89,7 +89,7 @@ bool has_empty_port(std::string_view value) {
 }
 
 bool HcaList::matches(std::string_view hca, unsigned port) const {
-  // "" and "=" take everything, "^" and "^=" nothing: the exclusion of an empty list, which takes everything.
+  // "" and "=" select every port. "^" and "^=" select none: they exclude an empty list, which selects every port.
   if (entries.empty()) return !exclude;
   const bool hit = std::ranges::any_of(entries, [&](const Entry& entry) {
     const bool name = exact ? hca == entry.name : hca.starts_with(entry.name);
@@ -113,14 +113,16 @@ int parse_index(std::string_view value) {
 GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version) {
   GidRules rules;
   if (family == "AF_INET6") rules.family = Family::kIpv6;
-  // Without "/" the range is ignored since 2.23 (and is undefined behaviour before).
+  // NCCL ignores a range without "/" since 2.23. Before, the behaviour is undefined.
   const std::string text(range.substr(0, kRangeLength));
   const std::size_t slash = text.find('/');
   const auto base = slash == std::string::npos ? std::nullopt : fabric::parse_address(text.substr(0, slash));
-  // inet_pton() of the family: IPv4 in IPv6 form is an address of AF_INET6, and has none of its GIDs in it.
+  // NCCL calls inet_pton() with the family. IPv4 in IPv6 form is therefore an AF_INET6 address, and contains no GID of
+  // that family.
   const bool ipv4 = text.find(':') >= slash;
   if (base && ipv4 == (rules.family == Family::kIpv4)) {
-    // What follows the number is passed over, no number is 0, and a negative one is no bad mask: it matches nothing.
+    // strtol(): text after the number is ignored, and no number is 0. A negative length is a valid mask that matches no
+    // GID.
     const int length = static_cast<int>(std::strtol(text.c_str() + slash + 1, nullptr, 10));
     const int offset = ipv4 ? 96 : 0;
     rules.nothing_in_range = length < 0;
@@ -132,13 +134,13 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
 
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   if (rules.version < kChoosesGid) return {0U, false};
-  unsigned length = port.gid_tbl_len.value_or(0);  // not read for a live port whose scan could end early
+  unsigned length = port.gid_tbl_len.value_or(0);  // 0 for a live port with a scan that ended early
   if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
   const auto in_range = [&](const Slot& slot) {
     return !rules.nothing_in_range && (!rules.range || rules.range->contains(slot.gid));
   };
 
-  // NCCL's loop with its oddities: index 0 is where it starts, never tested, and stays chosen when nothing suits.
+  // NCCL's loop, including its flaws: index 0 is the start, is never tested, and stays chosen if no slot fits.
   unsigned chosen = 0;
   Slot current = slot_at(port, 0);
   bool uncertain = false;
@@ -146,7 +148,7 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
     const Slot candidate = slot_at(port, index);
     if (candidate.gid.family() != rules.family || !in_range(candidate)) continue;
     if (candidate.gid.family() != current.gid.family()) {
-      // The first address of the wanted family is taken whatever its type, validity or netns.
+      // NCCL takes the first address of the wanted family whatever its type, validity or network namespace.
       chosen = index;
       current = candidate;
       continue;
@@ -155,6 +157,7 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
     if (rules.version < kToleratesUnreadable && (!current.type || !candidate.type)) return {std::nullopt, false};
     if (candidate.type != rules.roce_version) continue;
     if (!current.is_valid() || current.type != candidate.type) {
+      // NCCL compares with a type that it failed to read here.
       uncertain |= current.is_valid() && !current.type;
       chosen = index;
       current = candidate;

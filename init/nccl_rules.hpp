@@ -1,4 +1,4 @@
-// NCCL's own rules, restated: which ports NCCL_IB_HCA selects, and which GID index NCCL takes by itself. Pure.
+// NCCL's own rules: the ports that NCCL_IB_HCA selects, and the GID index that NCCL chooses. Pure.
 // Source: NVIDIA/nccl src/misc/utils.cc, src/transport/net_ib (connect.cc, init.cc), tags 2.21.5 to 2.30.7.
 #pragma once
 
@@ -20,20 +20,20 @@ struct Version {
 };
 
 inline constexpr Version kNewest{2, 30, 7};
-inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index is index 0
+inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index means index 0
 inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};
-inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, accept() queries it on every port
+inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, accept() queries the index on every port
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
-inline constexpr Version kTrimsCr{2, 30, 0};                   // at the end of a line of nccl.conf
-inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // 16 before
+inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // before, 16
 inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS and the length of the parsed list
 
-// "2.21.5", "2.21.5-1", "2.21"; nullopt for anything else.
+// Parses "2.21.5", "2.21.5-1" or "2.21". Returns nullopt for any other text.
 std::optional<Version> parse_version(std::string_view text);
 std::string to_string(const Version& version);
 
-// How many ports, and entries of a list, a version takes; it ignores more without a word.
+// Returns the number of ports, and of list entries, that a version uses. NCCL silently ignores more.
 constexpr std::size_t max_ports(const Version& version) {
   return version < kThirtyTwoPorts ? 16 : kMaxPorts;
 }
@@ -48,41 +48,42 @@ struct HcaList {
   bool exact = false;
   std::vector<Entry> entries;  // at most kMaxPorts
 
+  // Returns true if NCCL uses this port under the list.
   bool matches(std::string_view hca, unsigned port) const;
 };
 HcaList parse_hca_list(std::string_view value, const Version& version = kNewest);
-// Whether an entry leaves its port empty, as mlx5_0::0 (device, port, rail).
+// Returns true if an entry has an empty port, such as mlx5_0::0 (device, port, rail).
 bool has_empty_port(std::string_view value);
 
-// What NCCL makes of a numeric variable: strtoll with base 0, garbage is the leading number or 0, overflow and the
-// empty string are the default.
+// Returns the number that NCCL reads from a numeric variable: strtoll() with base 0. Text after the number is ignored,
+// other text is 0. Overflow and the empty string yield the default.
 long parse_param(std::string_view value, long fallback);
 
-// A fixed GID index, which NCCL keeps as an int: -4294967293 is 3. Negative: NCCL chooses.
+// Returns a fixed GID index, which NCCL stores in an int: -4294967293 is 3. A negative index means that NCCL chooses.
 int parse_index(std::string_view value);
 
-// What decides NCCL's choice when NCCL_IB_GID_INDEX is not set.
+// The rules of NCCL's choice if NCCL_IB_GID_INDEX is not set.
 struct GidRules {
   fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
-  std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, of that family
-  bool nothing_in_range = false;                  // its length is negative
+  std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, only of that family
+  bool nothing_in_range = false;                  // the prefix length is negative
   long roce_version = 2;                          // NCCL_IB_ROCE_VERSION_NUM
   Version version = kNewest;
 };
 
-// The values as NCCL reads them: an unknown family is AF_INET, a range that is not one of that family is ignored,
-// and so is what follows the number of its length.
+// Returns the rules as NCCL reads them. An unknown family is AF_INET. A range that is not a network of the family is
+// ignored, and so is text after its prefix length.
 GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version);
 
 struct GidChoice {
   std::optional<unsigned> index;  // nullopt: the connection fails
-  // The choice compares with an uninitialised variable (2.26 to 2.30.7, type of the current slot unreadable): the index
-  // is the likely one.
+  // NCCL compares with an uninitialised variable (2.26 to 2.30.7, if the type of the current slot is unreadable). The
+  // index is the likely result.
   bool uncertain = false;
 };
 
-// The index NCCL takes on this port by itself. Needs the table up to the chosen slot; see
-// needs_whole_tables() for when that is not enough.
+// Returns the index that NCCL chooses on this port. Needs the table up to the chosen slot; needs_whole_tables() reports
+// the cases that need more.
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules);
 
 }  // namespace init::nccl

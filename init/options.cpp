@@ -19,7 +19,7 @@ using fabric::make_error;
 using fabric::printable;
 using fabric::Result;
 
-// The row of that name; nullptr if there is none.
+// Returns the row with that name, nullptr if there is none.
 const auto* find_named(const auto& rows, std::string_view name) {
   const auto found = std::ranges::find_if(rows, [&](const auto& row) { return row.name == name; });
   return found == rows.end() ? nullptr : &*found;
@@ -30,12 +30,12 @@ Result<void> store(auto& target, const auto& value) {
   return {};
 }
 
-// parsed: a Result.
+// Stores the value of a Result, or returns its error.
 Result<void> take(auto& target, auto parsed) {
   return store(target, TRY(std::move(parsed)));
 }
 
-// parsed: the value of the text, or a null of its kind.
+// Stores a value, or returns the error that names the expected form. parsed: a pointer or optional.
 Result<void> expect(auto& target, const auto& parsed, std::string_view expected, std::string_view text) {
   if (!parsed) return make_error("expected {}, got `{}`", expected, printable(text));
   return store(target, *parsed);
@@ -54,6 +54,7 @@ Result<void> choose(auto& target, std::initializer_list<Named<T>> words, std::st
   return expect(target, word ? &word->value : nullptr, expected, text);
 }
 
+// Sets a switch. The environment may also turn it off with "0".
 Result<void> set_switch(bool& target, std::string_view text, bool on = true) {
   return choose<bool>(target, {{"0", !on}, {"1", on}}, "0 or 1", text);
 }
@@ -65,6 +66,7 @@ Result<void> apply_wait(Options& options, std::string_view text) {
 }
 
 Result<void> apply_cidr(Options& options, std::string_view text) {
+  // A repeated option replaces the list and does not extend it.
   options.policy.gids.cidrs.clear();
   for (const std::string_view part : fabric::split(text, ',')) {
     TRY_VOID(expect(options.policy.gids.cidrs.emplace_back(), fabric::parse_cidr(fabric::trim(part)), "ADDRESS/PREFIX",
@@ -92,54 +94,55 @@ Result<void> apply_format(Options& options, std::string_view text) {
 }
 
 constexpr fabric::Option<Options> kOptions[] = {
-    {"wait", "SECONDS", "wait at most this long for GIDs, nodes and carrier that are on their way (10)", apply_wait},
-    {"require", "N", "leave with 78 unless N HCAs have a usable port",
+    {"wait", "SECONDS", "wait at most this long for GIDs, device nodes and carrier (10)", apply_wait},
+    {"require", "N", "exit with 78 unless N HCAs have a usable port",
      [](Options& o, std::string_view t) {
        return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
-    {"strict", "", "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value",
+    {"strict", "", "exit with 78 instead of dropping a port without a right GID or keeping a wrong value",
      [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); }},
-    {"override", "", "replace values that are already set and were found wrong",
+    {"override", "", "replace wrong values that are already set",
      [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); }},
     {"hca", "LIST",
-     "take these HCAs, or with ^ all but these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
+     "use these HCAs, or with ^ all except these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
      [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
-    {"cidr", "LIST", "take only GIDs in one of these networks", apply_cidr},
-    {"family", "4|6", "take only GIDs of this address family", apply_family},
-    {"export", "LIST", "write for these libraries, or none (nccl,ucx,nvshmem)",
+    {"cidr", "LIST", "use only GIDs in one of these networks", apply_cidr},
+    {"family", "4|6", "use only GIDs of this address family", apply_family},
+    {"export", "LIST", "export for these libraries, or none (nccl,ucx,nvshmem)",
      [](Options& o, std::string_view t) { return take(o.policy.exports, parse_exports(t)); }},
-    {"nccl-version", "X.Y.Z", "be right under this NCCL (the newest, and $NCCL_VERSION)",
+    {"nccl-version", "X.Y.Z", "decide for this version of NCCL (the newest, and $NCCL_VERSION)",
      [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},
-    {"no-link-local", "", "never take a link-local GID",
+    {"no-link-local", "", "never use a link-local GID",
      [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); }},
-    {"no-node-gids", "", "never take a GID of the node's address where the container has no netdev of an HCA",
+    {"no-node-gids", "", "never use a GID of the node's addresses if the container has no netdev of an HCA",
      [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); }},
-    {"node-addresses", "LIST", "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
+    {"node-addresses", "LIST", "the node's addresses as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
      [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
-    {"env-file", "FILE", "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)",
+    {"env-file", "FILE", "set unset library variables from this file (/etc/rdma-init/env.d/*.conf)",
      [](Options& o, std::string_view t) { return store(o.env_file, t); }},
     {"reap", "", "stay as init: forward signals, reap zombies",
      [](Options& o, std::string_view t) { return set_switch(o.reap, t); }},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
     {"json", "", "doctor: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
-    {"snapshot", "FILE", "answer from a snapshot (- is stdin) instead of this machine",
+    {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
      [](Options& o, std::string_view t) { return store(o.root, t); }},
-    {"help", "", "this text", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
+    {"help", "", "print this help", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
     {"version", "", "print the version",
      [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},
 };
 
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
-// The environment sets all but the last.
+// The last six options have no variable: they concern one call, and a variable would affect all.
 constexpr std::size_t kWithoutTwin = 6;
 constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
 
+// Returns the variable of an option: RDMA_INIT_NCCL_VERSION for "nccl-version".
 std::string twin_name(std::string_view option) {
   std::string name = "RDMA_INIT_";
   for (const char c : option)
@@ -147,7 +150,7 @@ std::string twin_name(std::string_view option) {
   return name;
 }
 
-// Names of the options on the command line, in front of `--`.
+// Returns the names of the options on the command line before `--`.
 std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   std::vector<std::string_view> names;
   for (const std::string_view argument : arguments) {
@@ -157,7 +160,8 @@ std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   return names;
 }
 
-// Twins of the options that the command line does not give: it wins, also over a twin that is wrong.
+// Applies the variables of options that are not on the command line. The command line has precedence, even over an
+// invalid variable.
 Result<void> apply_twins(Options& options, const char* const* environment, const std::vector<std::string_view>& given) {
   constexpr std::string_view kPrefix = "RDMA_INIT_";
   for (; *environment; ++environment) {
@@ -165,6 +169,7 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
     if (!entry.starts_with(kPrefix)) continue;
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
+    // An empty variable counts as unset: a Dockerfile cannot unset a variable.
     if (value.empty()) continue;
     for (const auto& option : kTwins) {
       if (std::ranges::find(given, option.name) != given.end()) continue;
@@ -177,7 +182,7 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
   return {};
 }
 
-// As fabric::apply_option(); what is wrong with a value begins with the option's name.
+// Applies one option as fabric::apply_option() does. An error about the value starts with the name of the option.
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view name = fabric::split_argument(arguments[at]).name;
   const auto* const option = fabric::find_option(kTable, name);
@@ -195,7 +200,7 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
   }
   if (options.program && (options.snapshot || !options.root.empty())) {
     return make_error(
-        "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo");
+        "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo");
   }
   return {};
 }
@@ -207,7 +212,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   const auto given = given_options(arguments);
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
-  // --help has to work where a twin is wrong.
+  // --help must work with an invalid variable.
   if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
   bool has_subcommand = false;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
@@ -223,7 +228,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
     }
     const Named<Command>* subcommand = find_named(kSubcommands, argument);
     if (!subcommand || has_subcommand) {
-      return make_error("unexpected argument `{}`; a command to run goes after `--`", printable(argument));
+      return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
     }
     has_subcommand = true;
     if (options.command == Command::kExec) options.command = subcommand->value;
@@ -236,22 +241,23 @@ std::string help_text() {
   constexpr std::pair<std::string_view, std::string_view> kUsages[] = {
       {"-- command [args]", "export and execute"},
       {"env", "print the variables"},
-      {"doctor", "say what works, what does not, and the remedy"},
+      {"doctor", "check the container, print remedies"},
       {"topo", "draw GPUs, HCAs and NUMA nodes"},
       {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
   std::string text = fabric::wrapped(
-      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, "
-      "UCX and NVSHMEM read, and executes the trainer.");
+      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports the variables "
+      "of NCCL, UCX and NVSHMEM, and executes the trainer.");
   text += "\nUsage:\n";
   for (const auto& [left, about] : kUsages)
     text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
   return text + "\n" +
          fabric::wrapped(
-             "Options (in brackets the default; each but the last six has a twin RDMA_INIT_NAME in the environment):") +
+             "Options (default in brackets; all except the last six can also be set as RDMA_INIT_NAME in the "
+             "environment):") +
          fabric::option_help(kTable) + "\n" +
          fabric::wrapped(
-             "Exit: 0; 1 doctor found it unfit, or a snapshot cannot be read; 2 usage; 78 --require or --strict not "
-             "met; 126 and 127 command cannot be executed or found; with --reap 128+n for signal n.");
+             "Exit codes: 0; 1 container not fit (doctor), or unreadable snapshot; 2 usage; 78 --require or "
+             "--strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n for signal n.");
 }
 
 }  // namespace init

@@ -1,4 +1,4 @@
-// The command line and its RDMA_INIT_* twins.
+// The command line, and the RDMA_INIT_* variables that set the same options.
 #pragma once
 
 #include <optional>
@@ -24,13 +24,14 @@ struct Options {
   std::optional<std::string> snapshot;  // --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees
-  char** program = nullptr;             // argv of the trainer, kExec only
+  char** program = nullptr;             // argv of the trainer; kExec only
 };
 
-// Environment twins first, then the command line, which wins. Errors are for exit code 2 and name the argument or the
-// variable.
+// Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument
+// or the variable.
 fabric::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
 
+// Returns the text of --help.
 std::string help_text();
 
 }  // namespace init

@@ -14,13 +14,13 @@ namespace {
 using fabric::printable;
 using Problem = std::optional<std::string>;
 
-// How a library writes its list of devices.
+// The form of a library's list of devices.
 struct DeviceList {
   std::string_view variable;
-  bool ports;     // NAME:PORT; else bare names
-  bool netdevs;   // may name netdevs too, and then a device has to have its port
-  bool excludes;  // a leading '^'
-  bool trimmed;
+  bool ports;     // NAME:PORT; otherwise names only
+  bool netdevs;   // also names netdevs, and devices need their port
+  bool excludes;  // a leading '^' excludes
+  bool trimmed;   // the library ignores blanks around entries
 };
 
 constexpr std::array<DeviceList, 4> kLists = {{{"UCX_NET_DEVICES", true, true, true, false},
@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, 6> kIndices = {"MSCCLPP_IB_GID_INDEX",   
                                                       "UCCL_P2P_RDMA_GID_INDEX", "MC_GID_INDEX",
                                                       "FI_VERBS_GID_IDX",        "OMPI_MCA_btl_openib_gid_index"};
 
+// Checks values against the ports of this container.
 class OtherValues {
  public:
   OtherValues(const fabric::Inventory& inventory, const Policy& policy, const Decision& decision)
@@ -44,6 +45,7 @@ class OtherValues {
   Problem wrong_index(std::string_view value) const {
     const auto index = fabric::parse_number<long>(value);
     bool unknown = false;
+    // A negative index, or another text, leaves the choice to the library.
     return index && *index >= 0 ? check_gid_index(*index, used_, unknown) : std::nullopt;
   }
 
@@ -55,6 +57,7 @@ class OtherValues {
     if (value == "all") return std::nullopt;
     for (std::string_view entry : fabric::split(value, ',')) {
       if (list.trimmed) entry = fabric::trim(entry);
+      // Patterns are not checked: the libraries differ in their syntax.
       if (entry.empty() || entry.find_first_of("[*?") != std::string_view::npos) continue;
       if (list.netdevs && fabric::find_netdev(inventory_, entry)) continue;
       if (auto problem = wrong_entry(list, entry, exclude)) return problem;
@@ -63,6 +66,7 @@ class OtherValues {
   }
 
  private:
+  // Returns the problem of one entry. An entry without a port is right if one port of the HCA is usable.
   Problem wrong_entry(const DeviceList& list, std::string_view entry, bool exclude) const {
     const std::size_t colon = list.ports ? entry.find(':') : std::string_view::npos;
     const std::string_view name = entry.substr(0, colon);
@@ -77,7 +81,7 @@ class OtherValues {
       if (exclude || candidate.usable()) return std::nullopt;
       named = &candidate;
     }
-    if (exclude) return std::nullopt;  // what is not here is left out
+    if (exclude) return std::nullopt;  // excluding a missing device has no effect
     if (named) return fmt::format("names {}, which cannot be used: {}", printable(named->name()), named->reason);
     return fmt::format("names {}, which is not in this container", printable(entry));
   }
@@ -92,6 +96,7 @@ class OtherValues {
 std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
                                       const Policy& policy, const Decision& decision) {
   std::vector<Check> checks;
+  // With EFA or without HCAs, these variables do not apply.
   if (decision.efa || inventory.hcas.empty()) return checks;
   const OtherValues values(inventory, policy, decision);
   const auto check = [&](std::string_view name, auto problem_of) {

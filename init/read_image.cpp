@@ -1,4 +1,5 @@
-// The one place that looks at the image's libraries.
+// Reads the image's libraries. The author of the image controls these files, so every read is bounded and no file is
+// loaded.
 #include <elf.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -17,7 +18,7 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMostLibrary = 16 << 20;
-constexpr std::size_t kMostPlaces = 128;  // directories of the library path, files of a .d
+constexpr std::size_t kMostPlaces = 128;  // directories of the library path, files of a .d directory
 constexpr std::string_view kProviderName = "lib%s-rdmav";
 constexpr std::string_view kDriverFiles = "/etc/libibverbs.d";
 
@@ -29,7 +30,7 @@ constexpr unsigned kMachine = EM_AARCH64;
 constexpr unsigned kMachine = EM_NONE;  // not checked
 #endif
 
-// What keeps an open file from being loaded; empty: nothing seen.
+// Returns why the loader would refuse an open file, empty if no reason was found.
 std::string problem_of(int file) {
   Elf64_Ehdr header{};
   struct stat info {};
@@ -40,6 +41,7 @@ std::string problem_of(int file) {
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || (kMachine != EM_NONE && header.e_machine != kMachine))
     return "is of another architecture";
   if (header.e_type != ET_DYN) return "is no shared library";
+  // The section table is usually at the end of a library, so a truncated file lacks it.
   const std::uint64_t sections = std::uint64_t{header.e_shnum} * header.e_shentsize;
   if (::fstat(file, &info) == 0 && (header.e_shoff > static_cast<std::uint64_t>(info.st_size) ||
                                     sections > static_cast<std::uint64_t>(info.st_size) - header.e_shoff)) {
@@ -52,6 +54,7 @@ class ImageReader {
  public:
   explicit ImageReader(const std::string& root) : files_(root), live_(root.empty()) { find_places(); }
 
+  // The order matters: providers are searched in the directory that libibverbs names.
   Image read(bool for_efa) {
     read_distribution();
     image_.verbs = find({"libibverbs.so.1"});
@@ -76,7 +79,7 @@ class ImageReader {
   }
 
  private:
-  // Empty if it cannot be read.
+  // Returns an empty text if the file cannot be read.
   std::string read_text(const std::string& path, std::size_t limit) const {
     return fabric::value_or(files_.read(path, limit), std::string());
   }
@@ -86,7 +89,8 @@ class ImageReader {
     if (std::ranges::find(places_, path) == places_.end()) places_.emplace_back(path);
   }
 
-  // As ld.so does: LD_LIBRARY_PATH, what ldconfig was told, the defaults of the C libraries.
+  // Collects the directories in the order of ld.so: LD_LIBRARY_PATH, the configuration of ldconfig, and the defaults of
+  // the C libraries.
   void find_places() {
     if (const char* path = live_ ? std::getenv("LD_LIBRARY_PATH") : nullptr) {
       for (const std::string_view place : fabric::split(path, ':'))
@@ -97,6 +101,7 @@ class ImageReader {
     files_.each_name("/etc/ld.so.conf.d", [&](std::string_view name) {
       if (name.ends_with(".conf") && names.size() < kMostPlaces) names.emplace_back(name);
     });
+    // ldconfig reads the files in the order of glob(3), which sorts.
     std::ranges::sort(names);
     for (const std::string& name : names)
       add_configured("/etc/ld.so.conf.d/" + name);
@@ -117,7 +122,8 @@ class ImageReader {
       add_place(fabric::trim(line.substr(0, line.find('#'))));
   }
 
-  // The first of these names that can be loaded, in the order of the places; else the first that is there.
+  // Returns the first file with one of these names that can be loaded, in the order of the directories. If none can be
+  // loaded, returns the first that exists.
   ImageFile find(std::initializer_list<const char*> names) const {
     ImageFile found;
     std::string unknown;
@@ -138,7 +144,8 @@ class ImageReader {
     return found;
   }
 
-  // No path, no problem: it is not there. No path: whether it is there is not known.
+  // Returns the file at the path. Without path and problem, it does not exist. With a problem only, its existence is
+  // unknown.
   ImageFile look_at(const std::string& path) const {
     auto file = files_.open(path);
     if (const int code = error_of(file); code != 0) {
@@ -162,7 +169,8 @@ class ImageReader {
     image_.ngc = files_.each_name("/opt/nvidia/entrypoint.d", [](std::string_view) {}) == 0;
   }
 
-  // It has the names that it loads as text: "lib%s-rdmav34.so", and the same behind the directory of providers.
+  // Finds the private ABI and the directory of providers in the text of libibverbs: it contains the format
+  // "lib%s-rdmav34.so", and the same format after the directory.
   void read_verbs() {
     if (image_.verbs.path.empty() || !image_.verbs.problem.empty()) return;
     const std::string text = read_text(image_.verbs.path, kMostLibrary);
@@ -171,7 +179,9 @@ class ImageReader {
       const std::string_view rest = std::string_view(text).substr(digits, 16);
       const std::size_t end = rest.find(".so");
       if (end == std::string_view::npos) continue;
+      // The format may occur more than once; all occurrences have the same ABI.
       image_.abi = fabric::parse_number<unsigned>(rest.substr(0, end));
+      // The string of the directory starts after a zero byte.
       const std::size_t before = text.rfind('\0', at);
       const std::string_view directory =
           std::string_view(text).substr(before == std::string::npos ? 0 : before + 1, at - before - 1);
@@ -180,6 +190,7 @@ class ImageReader {
     }
   }
 
+  // Records the first failed read: afterwards no absence is proven.
   void note_unread(std::string_view path, int code) {
     if (code != 0 && !is_gone(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));
@@ -195,6 +206,7 @@ class ImageReader {
       const std::string path = fmt::format("{}/{}", kDriverFiles, name);
       const auto text = files_.read(path, kMostText);
       if (const int code = error_of(text); code != 0) {
+        // libibverbs ignores entries that are not regular files.
         if (code != EINVAL) note_unread(path, code);
         continue;
       }
@@ -221,7 +233,7 @@ class ImageReader {
     }
   }
 
-  // libNAME-rdmavNN.so
+  // Adds the provider of a file named libNAME-rdmavNN.so.
   void add_provider(const std::string& place, std::string_view name) {
     const std::size_t mark = name.rfind("-rdmav");
     if (!name.starts_with("lib") || !name.ends_with(".so") || mark == std::string_view::npos || mark < 3 ||
@@ -235,7 +247,7 @@ class ImageReader {
     image_.providers.push_back({std::string(name.substr(3, mark - 3)), *abi, std::move(file)});
   }
 
-  // Where sysfs has no such directory there are no HCAs to find either.
+  // Returns false if sysfs has uverbs nodes and lacks abi_version. Without the directory there are no HCAs to find.
   bool sees_abi_version() const {
     const std::string directory = "/sys/class/infiniband_verbs";
     bool node = false;

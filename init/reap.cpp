@@ -1,5 +1,5 @@
-// All signals stay blocked in the parent from before the fork until the end, and one loop takes them from the queue.
-// So nothing is lost between fork and loop, no handler runs, and no default action can end this process.
+// The parent blocks all signals from before the fork until its end, and one loop takes them from the queue. No signal
+// is lost between fork and loop, no handler runs, and no default action can end this process.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -21,8 +21,8 @@
 namespace init {
 namespace {
 
-// A signal set as the kernel has it, and its system calls without the C library in between: glibc leaves signals 32
-// and 33 out of every set, and then either of them, sent by anybody, would end this process.
+// A signal set in the form of the kernel, used with direct system calls. glibc removes the signals 32 and 33 from every
+// set; either of them, sent by any process, would then end this process.
 using SignalSet = std::uint64_t;
 static_assert(_NSIG == 65, "the kernel's signal set has 64 bits on all architectures but MIPS");
 
@@ -30,8 +30,9 @@ constexpr SignalSet bit(int signal) {
   return SignalSet{1} << (signal - 1);
 }
 
-// Faults included. On Linux, blocking them is safe: the kernel unblocks a fault's own signal and kills (signal.c,
-// force_sig_info_to_task). Left open, a SIGABRT or SIGSEGV sent to us would end us and orphan the child.
+// Includes faults. Blocking them is safe on Linux: the kernel unblocks a fault's own signal and kills the process
+// (signal.c, force_sig_info_to_task). If they were not blocked, a SIGABRT or SIGSEGV from another process would end
+// this process and orphan the child.
 constexpr SignalSet kAll = ~SignalSet{0};
 
 SignalSet set_mask(SignalSet mask) {
@@ -43,7 +44,7 @@ SignalSet set_mask(SignalSet mask) {
 int next_signal() {
   for (;;) {
     const long signal = ::syscall(SYS_rt_sigtimedwait, &kAll, nullptr, nullptr, sizeof kAll);
-    if (signal > 0) return static_cast<int>(signal);  // else EINTR: we were stopped and continued
+    if (signal > 0) return static_cast<int>(signal);  // otherwise EINTR: this process was stopped and continued
   }
 }
 
@@ -53,12 +54,12 @@ bool is_pending(int signal) {
   return (pending & bit(signal)) != 0;
 }
 
-// The controlling terminal, if there is one. All signals are blocked here, SIGTTOU too, or tcsetpgrp from the
-// background would stop us.
+// The controlling terminal, if there is one. SIGTTOU is blocked here with all other signals; otherwise tcsetpgrp() from
+// the background would stop this process.
 class Terminal {
  public:
-  // /dev/tty first: ENXIO settles that there is none. An image need not have it, or need not be allowed it: then a
-  // standard descriptor may be the terminal.
+  // /dev/tty is first: ENXIO proves that there is no terminal. An image may lack /dev/tty, or may not be allowed to
+  // open it. A standard descriptor may then be the terminal.
   Terminal() {
     fabric::UniqueFd named(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
     if (!named.ok() && errno == ENXIO) return;
@@ -75,7 +76,8 @@ class Terminal {
   bool exists() const { return fd_.ok(); }
   bool has_in_foreground(pid_t group) const { return exists() && ::tcgetpgrp(fd()) == group; }
 
-  // Nothing happens unless `from` has the foreground: it is never taken from a third group.
+  // Passes the foreground from one group to another. Does nothing unless `from` has it, so a third group never loses
+  // it.
   void pass(pid_t from, pid_t to) const {
     if (has_in_foreground(from)) ::tcsetpgrp(fd(), to);
   }
@@ -84,7 +86,7 @@ class Terminal {
   fabric::UniqueFd fd_;
 };
 
-// What the child has to be given back before its exec.
+// State that the child must restore before its exec.
 struct Inherited {
   SignalSet mask = 0;
   struct sigaction on_child {};  // the only disposition that is changed
@@ -94,7 +96,7 @@ struct Inherited {
 Inherited take_signals() {
   Inherited inherited;
   inherited.mask = set_mask(kAll);
-  // A process that ignores SIGCHLD gets no zombies, hence no exit codes (wait(2)).
+  // A process that ignores SIGCHLD gets no zombies and therefore no exit codes (wait(2)).
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &standard, &inherited.on_child);
@@ -102,23 +104,24 @@ Inherited take_signals() {
   return inherited;
 }
 
-// In the child.
+// Restores the inherited state in the child. After vfork(), it may only make system calls.
 void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());
-  // A launcher that asked for its child to die with it meant the command; fork has cleared that.
+  // A launcher that sets a parent-death signal means the command, and fork() clears the signal. The parent may have
+  // ended before prctl(), so getppid() is checked after it.
   if (const int signal = inherited.parent_death_signal; signal != 0) {
     ::prctl(PR_SET_PDEATHSIG, signal);
     if (::getppid() != parent) ::kill(::getpid(), signal);
   }
-  // exec(2) resets all others to the default.
+  // exec(2) resets every handler to the default and keeps SIG_IGN.
   if (inherited.on_child.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   set_mask(inherited.mask);
 }
 
-// The command's process. The first try costs no copy of this one's page tables: its child has this memory, so that it
-// makes system calls and nothing else, and where its file is none that execve takes as it is, it ends, and a child that
-// may allocate finds out why, or what else there is. -1, with errno: no process could be started.
+// Starts the process of the command. The first attempt uses vfork(), which copies no page tables. Its child shares this
+// memory, so it only makes system calls. If execve() refuses the file, that child ends, and a fork() child, which may
+// allocate, tries other files and reports the failure. Returns -1 and sets errno if no process could be started.
 pid_t start_command(const Inherited& inherited, const Terminal& terminal, char* const argv[], char* const envp[]) {
   const pid_t self = ::getpid();
   const pid_t group = terminal.exists() ? ::getpgrp() : 0;
@@ -145,7 +148,8 @@ pid_t start_command(const Inherited& inherited, const Terminal& terminal, char* 
   ::_exit(exec_command(argv, envp));
 }
 
-// Before Linux 5.9 there is no close_range; they then stay open, which only delays the end of a pipe.
+// Closes inherited descriptors. Linux before 5.9 has no close_range(); the descriptors then stay open, which only
+// delays the end of a pipe.
 void close_inherited_descriptors(int keep) {
   const auto close_range = [](int first, unsigned last) {
     if (static_cast<unsigned>(first) <= last) ::syscall(SYS_close_range, first, last, 0);
@@ -160,7 +164,8 @@ class Reaper {
   Reaper(pid_t child, const Terminal& terminal) : child_(child), terminal_(terminal) {}
 
   int run() {
-    // It begins as with a SIGCHLD: what an exec handed over to us and ended before the signals were blocked sends none.
+    // The loop starts as if SIGCHLD had arrived: a child that this process had before its exec, and that ended before
+    // signals were blocked, sends none.
     for (int signal = SIGCHLD;; signal = next_signal()) {
       if (signal != SIGCHLD) {
         handle(signal);
@@ -174,18 +179,18 @@ class Reaper {
  private:
   void handle(int signal) const {
     if (signal == SIGTTIN || signal == SIGTTOU) return;
-    // The shell's "fg" puts our group into the foreground and continues it.
+    // The shell's "fg" moves this group into the foreground and continues it.
     if (signal == SIGCONT) terminal_.pass(::getpgrp(), child_);
     forward(signal);
   }
 
-  // The group can be gone while the child lives (it may have changed groups). Other failures, EPERM from a set-user-id
-  // child above all, leave nothing to be done.
+  // Forwards a signal to the child's group. The group may no longer exist while the child lives in another one. No
+  // other failure can be handled; EPERM from a set-user-ID child is the main one.
   void forward(int signal) const {
     if (::kill(-child_, signal) == -1 && errno == ESRCH) ::kill(child_, signal);
   }
 
-  // Collects every process that has ended or stopped. Returns the wait status of the child once it has ended.
+  // Reaps every process that has ended or stopped. Returns the wait status of the child after it has ended.
   std::optional<int> reap() const {
     std::optional<int> ended;
     for (;;) {
@@ -201,28 +206,30 @@ class Reaper {
     }
   }
 
-  // Without a terminal the sender of the stop will continue the child, and nothing is to be done here.
+  // Follows a stop of the child. Without a terminal, the sender of the stop will continue the child, and no action is
+  // needed.
   void follow_stop(int signal) const {
     if (!terminal_.exists() || (signal == SIGSTOP && !is_job_of_parent())) return;
     stop_own_group();
-    if (is_pending(SIGCONT)) return;  // continued by the shell: the loop passes it on
+    if (is_pending(SIGCONT)) return;  // the shell continued this group: the loop forwards SIGCONT
 
-    // The kernel dropped the stop because no process above could continue us. Then none could continue the child
-    // either. One that wants the terminal (SIGTTIN, SIGTTOU) would only stop again unless it has the terminal now.
+    // The kernel dropped the stop, because no process above could continue this one; then no process could continue the
+    // child either. A child that stopped for terminal access (SIGTTIN, SIGTTOU) would stop again unless it has the
+    // terminal now.
     terminal_.pass(::getpgrp(), child_);
     if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);
   }
 
-  // Stops our group as Ctrl-Z would have, if it had the foreground: the rest of a pipeline, and us, whom the default
-  // action stops as soon as SIGTSTP is let through. The kernel ignores it where no shell could continue us: in an
-  // orphaned process group, or in PID 1.
+  // Stops this group as Ctrl-Z would in the foreground: the rest of a pipeline, and this process as soon as SIGTSTP is
+  // unblocked. The kernel ignores the stop if no shell could continue the group: in an orphaned process group, or as
+  // PID 1.
   static void stop_own_group() {
     ::kill(0, SIGTSTP);
     set_mask(kAll & ~bit(SIGTSTP));
     set_mask(kAll);
   }
 
-  // Started as a job of its own by our parent, which then sees our stops.
+  // Returns true if the parent started this process as a separate job, and therefore receives its stops.
   static bool is_job_of_parent() {
     const pid_t parent = ::getppid();
     return ::getsid(parent) == ::getsid(0) && ::getpgid(parent) != ::getpgrp();
@@ -248,7 +255,7 @@ int run_reaping(char* const argv[], char* const envp[]) {
     return 125;
   }
 
-  // Here too: the group must exist before the first signal is forwarded.
+  // Parent and child both call setpgid(): the group must exist before the first signal is forwarded.
   ::setpgid(child, child);
   close_inherited_descriptors(terminal.fd());
   return Reaper(child, terminal).run();

@@ -15,12 +15,13 @@ namespace {
 
 using fabric::printable;
 
-// Of a decision without any port.
+// The cause of a decision without ports.
 struct Cause {
   std::string reason;  // one line; empty if there is nothing to explain
   std::string remedy;  // empty if none is known
 };
 
+// Explains an inventory without ports.
 Cause explain_empty(const fabric::Inventory& inventory) {
   if (!inventory.hcas.empty()) return {"the RDMA devices have no port", {}};
   const int error = inventory.rdma_error.value_or(ENOENT);
@@ -30,15 +31,14 @@ Cause explain_empty(const fabric::Inventory& inventory) {
                                "mount /sys into the container"};
     return {unread.message, fabric::remedy_of(unread)};
   }
-  return {"no RDMA device: /sys/class/infiniband has none", "load the HCA's driver on the node, if it has one"};
+  return {"no RDMA device in /sys/class/infiniband", "load the HCA's driver on the node, if it has one"};
 }
 
 std::string rank_name(GidRank rank) {
   return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
 }
 
-// What keeps the ports that are not usable from being so: the obstacle that is nearest to use, since its remedy helps
-// most.
+// Explains the unusable ports by the obstacle that is nearest to a usable port, because its remedy helps most.
 Cause explain_missing(const Deciding& d) {
   if (d.candidates.empty()) return explain_empty(d.inventory);
   const Candidate* nearest = nullptr;
@@ -52,7 +52,7 @@ Cause explain_missing(const Deciding& d) {
   return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), nearest->remedy};
 }
 
-// Why no port was chosen.
+// Explains why no port was chosen.
 Cause explain_none(const Deciding& d) {
   if (d.choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
   std::vector<std::size_t> usable;
@@ -73,7 +73,7 @@ Cause explain_none(const Deciding& d) {
     const std::string why =
         meant == d.candidates.end() ? "" : fmt::format(": {}: {}", printable(meant->name()), meant->reason);
     return {fmt::format("--hca {} selects no usable port{}", printable(asked->text), why),
-            "usable are " + d.list(usable)};
+            "select from " + d.list(usable)};
   }
   const std::size_t first = usable.front();
   return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drop_reasons[first]),
@@ -84,6 +84,7 @@ bool is_exported(const Deciding& d, std::string_view name) {
   return std::ranges::find(d.decision.env, name, &Variables::value_type::first) != d.decision.env.end();
 }
 
+// Warns about ports with different indices: NCCL before 2.21 cannot use them together.
 void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
   std::vector<std::string> indices;
   bool differ = false;
@@ -92,15 +93,16 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
     differ |= one.gid.index != gids.front().gid.index;
   }
   if (!differ) return;
-  d.decision.warnings.push_back(fmt::format(
-      "NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right per port{}",
-      fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+  d.decision.warnings.push_back(
+      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose the right "
+                  "one per port{}",
+                  fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
-// Exports must be right for the NCCL that the image says it has, too.
+// Warns if the exports are wrong for the version of NCCL that the image declares.
 void check_versions(Deciding& d) {
   const auto gids = d.wanted();
-  if (gids.empty() || d.plan.index) return;  // every version takes a fixed index as it is
+  if (gids.empty() || d.plan.index) return;  // every version uses a fixed index unchanged
   warn_about_difference(d, gids);
   const auto image = d.image_version();
   if (!image) return;
@@ -111,11 +113,13 @@ void check_versions(Deciding& d) {
   const auto wrong = wrong_ports(gids, rules);
   if (wrong.empty()) return;
   const char* cause = *image < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
-                                                 : "does not get over the unreadable GID types (2.26 and later do)";
+                                                 : "fails at unreadable GID types (2.26 and later do not)";
   d.decision.warnings.push_back(
       fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image), cause, d.list(wrong)));
 }
 
+// Exports NCCL's variables. An index that serves all ports is right in every version, so it is exported even if NCCL
+// would choose it.
 void export_nccl(Deciding& d) {
   if (!d.kept.writes_for("nccl")) return;
   d.put("NCCL_IB_HCA", nccl_hca_value(d.chosen_ports()),
@@ -132,6 +136,7 @@ void export_nccl(Deciding& d) {
   check_versions(d);
 }
 
+// Exports the same choice for the other libraries.
 void export_others(Deciding& d) {
   ExportInput input;
   input.ports = d.chosen_ports();
@@ -145,15 +150,18 @@ void export_others(Deciding& d) {
   }
 }
 
+// Replaces wrong values that no export has replaced (--override).
 void neutralize_wrong_values(Deciding& d) {
   for (const auto& [name, kept] : d.kept.values()) {
     if (!kept.problem || !d.kept.may_replace(name) || is_exported(d, name)) continue;
+    // The default of a range depends on the family that will be in effect.
     const Setting* family = name == kGidRuleNames[0] ? nullptr : d.kept.in_effect(kGidRuleNames[0]);
     std::string value = neutral_value(name, d.is_ipv6() || (family && family->value == "AF_INET6"));
     if (!value.empty()) d.put(name, std::move(value), "the default instead of a wrong value");
   }
 }
 
+// Warns about GIDs of the node's addresses, which all containers of the node can use.
 void warn_about_node_gids(Deciding& d) {
   std::vector<std::string> uses;
   for (const std::size_t i : d.choice.ports) {
@@ -172,17 +180,19 @@ void warn_about_node_gids(Deciding& d) {
                   one ? "" : "es", fabric::join(uses, ", "), one ? "it" : "them"));
 }
 
+// Warns about chosen ports that work with restrictions.
 void warn_about_ports(Deciding& d) {
   std::ranges::move(d.choice.warnings, std::back_inserter(d.decision.warnings));
   if (d.choice.rank == GidRank::kLinkLocal) {
     d.decision.warnings.push_back(
-        "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
+        "only link-local GIDs: works inside one subnet at best; assign IPv4 or global IPv6 addresses to the ports");
   }
   warn_about_node_gids(d);
   const bool software = std::ranges::any_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca->is_software(); });
   if (software) d.decision.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
 }
 
+// Reports the kept values, and the wrong ones among them as warnings. --strict refuses on a wrong value.
 void keep_the_rest(Deciding& d) {
   d.kept.keep_related();
   for (const auto& [name, value] : d.kept.values()) {
@@ -194,7 +204,7 @@ void keep_the_rest(Deciding& d) {
     }
     d.decision.kept.emplace(name, value);
     if (!value.problem) continue;
-    const char* outlook = d.policy.override_wrong ? "there is nothing to replace it with" : "--override replaces it";
+    const char* outlook = d.policy.override_wrong ? "no replacement is known" : "--override replaces it";
     d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
       d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
@@ -203,17 +213,18 @@ void keep_the_rest(Deciding& d) {
   }
 }
 
+// Warns about a kept or missing index that older versions of NCCL handle differently.
 template <typename MayBeBefore, typename Warn>
 void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Warn& warn) {
   const auto index = d.kept.fixed_index();
   if (!index) {
-    if (!d.agreed_index()) return;  // warn_about_difference(d) says it
+    if (!d.agreed_index()) return;  // warn_about_difference() reports this case
     std::vector<const Candidate*> chosen;
     for (const WantedGid& one : d.wanted())
       chosen.push_back(one.candidate);
     const auto wrong = check_gid_index(0, chosen, d.decision.needs_full);
     if (wrong && may_be_before(nccl::kChoosesGid)) {
-      warn(kIndexNames[0], fmt::format("NCCL before 2.21 takes index 0, and {}", *wrong));
+      warn(kIndexNames[0], fmt::format("NCCL before 2.21 uses index 0, and {}", *wrong));
     }
     return;
   }
@@ -231,7 +242,8 @@ void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Wa
   }
 }
 
-// What is set is checked as the newest NCCL reads it. Which one there is, is often not known.
+// Warns about kept values that older versions of NCCL read differently. The checks assume the newest version, and the
+// actual version is often not known.
 void warn_of_older_versions(Deciding& d) {
   const auto known = d.policy.nccl_version ? d.policy.nccl_version : d.image_version();
   const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
@@ -249,12 +261,13 @@ void warn_of_older_versions(Deciding& d) {
   const auto with_cr = d.kept.find_cr();
   if (!with_cr.empty() && may_be_before(nccl::kTrimsCr)) {
     d.decision.warnings.push_back(
-        fmt::format("{} ({}): the line ends with CR LF, and NCCL before 2.30 takes the CR for a "
+        fmt::format("{} ({}): the line ends with CR LF, and NCCL before 2.30 treats the CR as "
                     "part of the value; `sed -i 's/\\r$//'` removes it",
                     printable(with_cr), printable(d.kept.find(with_cr)->source)));
   }
 }
 
+// Reports every port with its GID and the reason for its use.
 void report_ports(Deciding& d) {
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     const Candidate& candidate = d.at(i);
@@ -281,6 +294,7 @@ void report_ports(Deciding& d) {
   }
 }
 
+// Writes the summary of the chosen ports.
 void summarize(Deciding& d) {
   const Candidate& first = d.at(d.choice.ports.front());
   std::string gids;
@@ -296,6 +310,7 @@ void summarize(Deciding& d) {
                   first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids, d.list(d.choice.ports));
 }
 
+// Sets the status, the summary and a refusal by --require.
 void finish(Deciding& d) {
   d.decision.usable_hcas = count_usable_hcas(d.candidates);
   report_ports(d);
@@ -306,17 +321,17 @@ void finish(Deciding& d) {
     d.decision.summary = std::move(cause.reason);
     d.decision.remedy = std::move(cause.remedy);
     d.decision.asides = std::exchange(d.decision.warnings, {});
-    d.decision.env.clear();  // also what was put before the last port was dropped
+    d.decision.env.clear();  // removes exports from before the last port was dropped
     if (d.choice.efa && d.kept.writes_for("libfabric")) d.put("FI_PROVIDER", "efa", "the fabric of this machine");
   } else {
     d.decision.status = d.decision.warnings.empty() ? Status::kOk : Status::kOkWarn;
     summarize(d);
   }
-  // In place of a refusal of --strict, which is about ports that are there.
+  // This replaces a refusal by --strict, which concerns ports that exist.
   if (d.decision.usable_hcas < d.policy.require) {
     Cause cause = explain_missing(d);
     if (cause.reason.empty()) {
-      cause = {"there are no other HCAs in this container", "give the container more HCAs, or lower --require"};
+      cause = {"no other HCAs in this container", "request more HCAs for the container, or lower --require"};
     }
     d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
                                      d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);

@@ -24,6 +24,7 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
+// Returns true if any port has a GID for the address; the address then belongs to that port.
 bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address) {
   return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) {
     return std::ranges::any_of(hca.ports, [&](const fabric::Port& port) {
@@ -36,17 +37,17 @@ bool is_open_ethernet(const Candidate& candidate) {
   return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
 }
 
-// True for a netdev of this netns for whose addresses GIDs are to be expected on the port.
+// Returns true for a netdev of this network namespace with addresses that the port will get GIDs for.
 bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
   return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
-// An address that awaits its GID on this port; global_only when the port has a link-local GID already.
+// Returns an address that has no GID on this port yet. global_only: the port has a link-local GID already.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_up() || !is_over(inventory, *candidate.port, netdev)) continue;
-    // With a link-local GID it is known which netdev of ours is on this port.
+    // The link-local GID shows which netdev is on this port.
     const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
@@ -58,6 +59,7 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
   return nullptr;
 }
 
+// Returns the missing GID of an open RoCE port without a global one.
 std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate,
                                        const std::optional<fabric::Family>& family) {
   const bool has_global = (candidate.best(GidRank::kIpv4) && family != fabric::Family::kIpv6) ||
@@ -72,7 +74,8 @@ bool selected(const Policy& policy, const Candidate& candidate) {
   return !policy.hcas || selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs);
 }
 
-// What the options ask of a port whose netdev is here, and it does not have yet.
+// Returns the GID that the options require on a port with its netdev in this network namespace, if it does not exist
+// yet.
 std::optional<std::string> pending_match(const Inventory& inventory, const Policy& policy, const Candidate& candidate,
                                          bool others_match) {
   if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
@@ -93,7 +96,7 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
                      printable(*candidate.port->netdev));
 }
 
-// What is set of the family is an option like --family, where it is not void and some address can come of it.
+// Returns a kept family, which counts like --family unless an index voids it or no address of the family can get a GID.
 std::optional<fabric::Family> kept_family(const Inventory& inventory, const Settings& settings) {
   const Setting* family = find_setting(settings, "NCCL_IB_ADDR_FAMILY");
   const Setting* index = find_setting(settings, "NCCL_IB_GID_INDEX");
@@ -109,7 +112,7 @@ std::optional<fabric::Family> kept_family(const Inventory& inventory, const Sett
 
 constexpr long kFirstPollMs = 10;
 constexpr long kLastPollMs = 100;
-// A netdev that came while waiting is up before it gets its address, and has a link-local GID in between.
+// A netdev that appears during the wait is up before it gets its address. In between, it has a link-local GID.
 constexpr double kSettleSeconds = 1;
 constexpr std::size_t kMaxStatus = 64 << 10;
 
@@ -117,9 +120,9 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Notices SIGTERM and SIGINT while waiting. As PID 1 of a container the kernel drops both as long as there is no
-// handler (signal(7), pid_namespaces(7)), so that stopping a container that waits would take the engine's whole grace
-// period. Blocks them for its lifetime, and restores the mask as it was: the trainer inherits it.
+// Receives SIGTERM and SIGINT during the wait. The kernel drops both for PID 1 of a container without a handler
+// (signal(7), pid_namespaces(7)); a stop would then take the engine's complete grace period. Blocks both for its
+// lifetime and restores the mask, which the trainer inherits.
 class StopSignals {
  public:
   StopSignals() {
@@ -129,7 +132,7 @@ class StopSignals {
       if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&watched_, signal);
     }
     sigprocmask(SIG_BLOCK, &watched_, &former_);
-    // What was blocked at start is the trainer's to receive.
+    // Signals that were blocked at start are left pending for the trainer.
     for (const int signal : {SIGTERM, SIGINT}) {
       if (sigismember(&former_, signal) == 1) sigdelset(&watched_, signal);
     }
@@ -138,7 +141,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals() { sigprocmask(SIG_SETMASK, &former_, nullptr); }
 
-  // Sleeps; the signal that ended the sleep, if one did. Signals that came ignored stay ignored.
+  // Sleeps. Returns the signal that ended the sleep, if there was one. Signals that were ignored at start stay ignored.
   std::optional<int> sleep_ms(long milliseconds) const {
     const timespec span{milliseconds / 1000, milliseconds % 1000 * 1000000};
     const int signal = sigtimedwait(&watched_, nullptr, &span);
@@ -165,8 +168,8 @@ fabric::Limits read_limits() {
     if (line.starts_with("CapEff:"))
       limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
   }
-  // ib_umem_get() asks capable(CAP_IPC_LOCK), which means the initial user namespace (6.12
-  // drivers/infiniband/core/umem.c).
+  // ib_umem_get() calls capable(CAP_IPC_LOCK), which checks the initial user namespace (drivers/infiniband/core/umem.c,
+  // Linux 6.12). The map of that namespace has one line with all 4,294,967,295 ids.
   const auto map = fabric::sysfs::read_file("/proc/self/uid_map", kMaxStatus);
   if (const auto* text = std::get_if<std::string>(&map)) {
     limits.initial_userns = fabric::trim(*text).ends_with("4294967295");
@@ -174,6 +177,7 @@ fabric::Limits read_limits() {
   return limits;
 }
 
+// Adds the configuration files in NCCL's order; settings that exist stay.
 void add_conf_files(const std::map<std::string, std::string>& files, const std::vector<std::string>& order,
                     Settings& settings) {
   for (const std::string& path : order) {
@@ -182,6 +186,7 @@ void add_conf_files(const std::map<std::string, std::string>& files, const std::
   }
 }
 
+// Returns the settings of a snapshot.
 Settings snapshot_settings(const Inventory& inventory) {
   Settings settings;
   if (inventory.env) {
@@ -189,7 +194,8 @@ Settings snapshot_settings(const Inventory& inventory) {
       settings[name] = {value, "environment"};
   }
   if (!inventory.conf) return settings;
-  // NCCL_CONF_FILE, if the snapshot's environment has it; else whatever is not /etc/nccl.conf is ~/.nccl.conf.
+  // The first file is NCCL_CONF_FILE, if the snapshot's environment has it. Otherwise a file other than /etc/nccl.conf
+  // is ~/.nccl.conf.
   std::vector<std::string> order = conf_paths(settings, "");
   if (order.size() == 1) {
     for (const auto& [path, text] : *inventory.conf) {
@@ -200,8 +206,8 @@ Settings snapshot_settings(const Inventory& inventory) {
   return settings;
 }
 
-// Reads as much of the GID tables as the decision needs: it asks for whole ones (needs_full) where NCCL's own choice
-// has to be simulated, or a fixed index lies behind what was read.
+// Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
+// simulate NCCL's choice, or if a fixed index is beyond the part that was read.
 void read_and_decide(const Options& options, bool full, Resolved& resolved) {
   for (const bool whole_tables : {false, true}) {
     resolved.inventory = fabric::read_inventory({options.root, full, whole_tables});
@@ -211,12 +217,12 @@ void read_and_decide(const Options& options, bool full, Resolved& resolved) {
 }
 
 void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
-  // Nothing pending: not one system call more. Signals stay as they are until there is something to wait for.
+  // Without a pending resource, the wait costs no system call, and signals stay unchanged.
   auto pending = find_pending(resolved.inventory, resolved.settings, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
   const StopSignals signals;
-  double settled_since = 0;  // 0: something else is still pending
+  double settled_since = 0;  // 0: a resource is still pending
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
     const double left = start + options.wait_seconds - now_seconds();
@@ -242,7 +248,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
-// What the decision replaced (--override) is exported already.
+// Exports the site's variables. A variable that the decision replaced (--override) is exported already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
   for (const auto& [name, setting] : applied) {
     if (std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end()) continue;
@@ -259,7 +265,7 @@ void export_policy(const Settings& applied, const std::vector<std::string>& prob
 std::optional<std::string> find_pending(const Inventory& inventory, const Settings& settings, const Policy& asked) {
   Policy policy = asked;
   if (!policy.gids.family) policy.gids.family = kept_family(inventory, settings);
-  // The node's addresses are no reason not to wait for those of this netns.
+  // GIDs of the node do not count: the wait is for addresses of this network namespace.
   GidFilter own = policy.gids;
   own.node_gids = false;
   GidFilter unfiltered;
@@ -278,6 +284,7 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
   }
   std::size_t usable = count_usable_hcas(matching);
   if (usable >= policy.require) return awaited;
+  // --require also accepts HCAs that use the node's GIDs.
   usable = count_usable_hcas(find_candidates(inventory, policy.gids));
   if (usable >= policy.require) return awaited;
   return fmt::format("{} of {} HCAs with a usable port{}{}", policy.require - usable, policy.require,
@@ -299,13 +306,14 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   const auto paths = conf_paths(resolved.settings, home ? home : "");
   std::vector<std::string> problems = site.problems;
   auto files = read_conf_files(resolved.settings, paths, options.root, problems);
-  add_conf_files(files, paths, resolved.settings);  // after the environment, which beats them
+  add_conf_files(files, paths, resolved.settings);  // after the environment, which has precedence
   read_and_decide(options, full, resolved);
   wait_for_pending(options, full, log, resolved);
   export_policy(from_site, problems, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();
     for (auto& [path, text] : files)
+      // A snapshot is attached to bug reports, so other lines of the files must not be in it.
       text = conf_lines(text);
     resolved.inventory.conf = std::move(files);
     resolved.inventory.env.emplace();

@@ -1,4 +1,5 @@
-// Reads the machine (or a snapshot), waits for what is pending, decides. The one place where rdma-init meets time.
+// Reads the machine or a snapshot, waits for pending resources, and decides. Only this part of rdma-init depends on
+// time.
 #pragma once
 
 #include <optional>
@@ -12,15 +13,15 @@
 
 namespace init {
 
-// Whether something that this container needs is still on its way, so that waiting can help. Pure.
-
-// One line naming what is awaited; nullopt when nothing is pending, and then nothing is waited for:
-//  - an openable, active Ethernet port without a usable GID (or with a link-local one only), while this netns has an
-//    address without a GID on the port's own netdev, or on a macvlan, ipvlan, vlan or bond that may be over it;
-//  - --cidr, --family (or NCCL_IB_ADDR_FAMILY=AF_INET6) or --hca was given, and a port whose netdev is in this netns
-//  does not match yet. Once another
-//    port matches, a port that has its addresses, all outside of the CIDR, is settled: a storage NIC is not waited for;
-//  - --require is not reached: nodes, carrier and addresses may all still come.
+// Returns one line with the pending resource, nullopt if nothing is pending and waiting cannot help. Pending are:
+//  - an openable, active Ethernet port without a usable GID, or with a link-local one only, while this network
+//    namespace has an address without a GID. The address must be on the port's own netdev, or on a macvlan, ipvlan,
+//    vlan or bond that may be stacked on it.
+//  - with --cidr, --family (or NCCL_IB_ADDR_FAMILY=AF_INET6) or --hca: a port that does not match yet, if its netdev is
+//    in this namespace. If another port matches, a port with addresses that are all outside the CIDR is not pending,
+//    so that a storage NIC does not delay the start.
+//  - HCAs that --require still needs: device nodes, carrier and addresses may all appear later.
+// Pure.
 std::optional<std::string> find_pending(const fabric::Inventory& inventory, const Settings& settings,
                                         const Policy& asked);
 
@@ -28,11 +29,11 @@ struct Resolved {
   fabric::Inventory inventory;
   Settings settings;
   Decision decision;
-  std::optional<int> stopped_by;  // the signal that ended the waiting: leave with 128+n
+  std::optional<int> stopped_by;  // the signal that ended the wait: exit with 128+n
 };
 
-// full: read everything the snapshot format knows (doctor, topo, snapshot).
-// Errors: an unreadable snapshot. Nothing else fails: what is missing is in the decision.
+// Reads, waits and decides. full: read every fact of the snapshot format (doctor, topo, snapshot).
+// Errors: an unreadable snapshot. All other failures are in the decision.
 fabric::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log, bool full);
 
 }  // namespace init

@@ -14,6 +14,7 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMostEntries = 1 << 16;
+// O_NONBLOCK: the open of a FIFO without a writer would block.
 constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 }  // namespace
@@ -24,11 +25,14 @@ fabric::UniqueFd Rooted::open_as(const std::string& path, int flags) const {
   if (!root.ok()) return {};
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags);
+  // The kernel resolves absolute links and ".." below the root, also while another process renames directories.
+  // openat2() needs Linux 5.6.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return fabric::UniqueFd(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
 }
 
 fabric::Attr<fabric::UniqueFd> Rooted::open(const std::string& path, int flags) const {
+  // O_PATH has no effect on a device or FIFO, so the type is checked before the real open.
   const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | flags);
   struct stat info {};
   if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return fabric::Unreadable{errno};
@@ -47,12 +51,14 @@ fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limi
 int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags,
                       bool (*trusted)(int)) const {
   const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
-  if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {  // what a link causes, too
+  if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {
+    // O_DIRECTORY with O_NOFOLLOW returns ENOTDIR for a link, too.
     const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     struct stat info {};
     return seen.ok() && ::fstat(seen.get(), &info) == 0 && S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
   }
   if (!directory.ok()) return errno;
+  // The check uses the open descriptor, so a rename in between has no effect.
   if (trusted && !trusted(directory.get())) return EPERM;
   std::size_t count = 0;
   const bool read = fabric::sysfs::next_names(directory.get(), [&](std::string_view name) {

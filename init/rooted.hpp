@@ -1,4 +1,4 @@
-// Files of an image, below a root: whoever wrote the image chose what lies there.
+// Reads files of an image below a root. The author of the image controls these files, so they are not trusted.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace init {
 
-inline constexpr std::size_t kMostText = 64 << 10;  // of a file of settings
+inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file
 
 class Rooted {
  public:
-  // root: empty for this machine. Links are followed below it, never out of it.
+  // root: empty for this machine. Links are followed below the root, never out of it.
   explicit Rooted(std::string root) : root_(std::move(root)) {}
 
-  // A regular file; else the errno: EINVAL for what is none, whose open might wait or do something. flags: O_NOFOLLOW
-  // refuses a symbolic link as the last component with ELOOP.
+  // Opens a regular file. Errors: EINVAL for any other type, because such an open might block or have an effect;
+  // otherwise the errno. flags: O_NOFOLLOW refuses a symbolic link as the last component with ELOOP.
   fabric::Attr<fabric::UniqueFd> open(const std::string& path, int flags = 0) const;
-  // Its text; EFBIG beyond limit.
+  // Reads a regular file. Errors: as open(), and EFBIG beyond `limit` bytes.
   fabric::Attr<std::string> read(const std::string& path, std::size_t limit) const;
-  // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that, EPERM if
-  // trusted(directory) is false. flags: as for open().
+  // Calls use(name) for each entry of a directory, at most 65,536. Returns 0 or the errno: EFBIG beyond that limit,
+  // EPERM if trusted(descriptor) returns false. flags: as for open().
   int each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags = 0,
                 bool (*trusted)(int) = nullptr) const;
 
@@ -33,7 +33,7 @@ class Rooted {
   std::string root_;
 };
 
-// Not there, as opposed to a look that failed.
+// Returns true if the errno means that the file does not exist, as opposed to a failed lookup.
 bool is_gone(int code);
 
 }  // namespace init

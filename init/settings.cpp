@@ -23,7 +23,8 @@ using fabric::printable;
 constexpr std::size_t kMaxConfSize = 64 << 20;
 constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
                                                                "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
-// Mooncake's by name: MinIO's client keeps its keys in MC_HOST_*, and a snapshot goes into bug reports.
+// Mooncake's variables by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached to bug
+// reports.
 constexpr std::array<std::string_view, 9> kVariableNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
                                                             "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
                                                             "MC_PKEY_INDEX", "MC_MTU",        "FI_PROVIDER"};
@@ -32,26 +33,28 @@ bool begins_with_one(std::span<const std::string_view> prefixes, std::string_vie
   return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// No other library reads these files.
+// Returns true for a line that sets a variable of NCCL; no other library reads these files.
 bool is_conf_line(std::string_view line) {
   return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;
 }
 
 constexpr std::string_view kPolicyFolder = "/etc/rdma-init/env.d";
 constexpr std::size_t kMostFiles = 128;
-constexpr std::size_t kLongestShown = 64;  // of a variable's name
+constexpr std::size_t kLongestShown = 64;  // length of a variable's name in a message
 
 bool is_name(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
 }
 
-// A line of a file of keys can look like NAME=: base64 and base32 pad with '='. So only upper case with a value counts.
+// Returns true if a message may show the name. A line of a key file can look like NAME=, because base64 and base32 pad
+// with '='. Therefore only an upper-case name with a value is shown.
 bool may_show(std::string_view name, std::string_view value) {
   return is_name(name) && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
          std::ranges::none_of(name, [](unsigned char c) { return std::islower(c) != 0; }) &&
          value.find_first_not_of('=') != std::string_view::npos;
 }
 
+// Returns true if only root or this user can change the file or directory.
 bool is_trusted(int file) {
   struct stat info {};
   return ::fstat(file, &info) == 0 && (info.st_uid == 0 || info.st_uid == ::geteuid()) &&
@@ -59,11 +62,12 @@ bool is_trusted(int file) {
 }
 
 constexpr const char* kLink = "is a symbolic link";
-constexpr const char* kUntrusted = "can be written by others than root and this user";
+constexpr const char* kUntrusted = "can be written by users other than root and this user";
 
+// Adds the variables of one file. A file is used completely or not at all.
 void read_policy_file(const Rooted& files, const std::string& path, int flags, bool only_trusted, SitePolicy& policy) {
   const auto refuse = [&](std::string_view why) {
-    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", printable(path), why));
+    policy.problems.push_back(fmt::format("{} {}: ignored", printable(path), why));
   };
   const auto file = files.open(path, flags);
   if (const int code = error_of(file); code != 0) {
@@ -99,6 +103,7 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
     if (!is_conf_line(line)) continue;
     const std::size_t equals = line.find('=');
     const std::string_view name = line.substr(0, equals);
+    // emplace() keeps a setting that exists: the first source has precedence.
     settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, has_cr});
   }
 }
@@ -116,6 +121,7 @@ void add_environment(const char* const* environment, Settings& settings) {
     const std::string_view entry = *environment;
     const std::size_t equals = entry.find('=');
     if (equals == std::string_view::npos || !is_library_variable(entry.substr(0, equals))) continue;
+    // getenv() returns the first of several entries with the same name.
     settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment", false});
   }
 }
@@ -140,9 +146,9 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
     const int code = error_of(text);
     if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
-    // What we may not read, NCCL may not either.
+    // NCCL runs as the same user, so it cannot read the file either.
     if (code == 0 || (!asked && (is_gone(code) || code == EACCES))) continue;
-    problems.push_back(fmt::format("{}{}: {}; nothing of it is known", asked ? "NCCL_CONF_FILE=" : "", printable(path),
+    problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "", printable(path),
                                    code == EFBIG ? "has more than 64 MiB" : std::strerror(code)));
   }
   return files;
@@ -162,6 +168,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     const std::size_t equals = line.find('=');
     const std::string_view name = line.substr(0, equals);
     const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
+    // A zero byte would end the value in the environment.
     const bool whole = equals != std::string_view::npos && line.find('\0') == std::string_view::npos;
     if (!whole || !is_policy_variable(name)) {
       policy.problems.push_back(fmt::format(
@@ -187,7 +194,7 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
   const int code = files.each_name(std::string(kPolicyFolder), add, O_NOFOLLOW, only_trusted ? is_trusted : nullptr);
   if (code == EPERM || code == ELOOP) {
     const char* const why = code == EPERM ? kUntrusted : kLink;
-    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, why));
+    policy.problems.push_back(fmt::format("{} {}: ignored", kPolicyFolder, why));
   } else if (code != 0 && !is_gone(code)) {
     policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
   }
@@ -205,6 +212,7 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
 Settings apply_policy(const SitePolicy& policy, Settings& settings) {
   Settings applied;
   for (const auto& [name, setting] : policy.settings) {
+    // An empty value of the environment counts as unset.
     Setting& present = settings[name];
     if (!present.value.empty()) continue;
     present = setting;

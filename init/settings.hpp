@@ -1,6 +1,8 @@
-// What is already set for the trainer: its environment, the site's policy and NCCL's configuration files.
-// NCCL reads $NCCL_CONF_FILE (else ~/.nccl.conf), then /etc/nccl.conf, and sets what is not set yet, so the environment
-// beats the first file and the first file beats the second (src/misc/param.cc, 2.30.7).
+// The variables that are already set for the trainer: its environment, the site's policy and NCCL's configuration
+// files.
+// NCCL reads $NCCL_CONF_FILE (or ~/.nccl.conf), then /etc/nccl.conf, and sets only variables that are not set. The
+// environment therefore has precedence over the first file, and the first file over the second (src/misc/param.cc,
+// 2.30.7).
 #pragma once
 
 #include <map>
@@ -15,60 +17,62 @@ class Rooted;
 struct Setting {
   std::string value;
   std::string source;   // "environment" or the path of a file
-  bool had_cr = false;  // its line in that file ends with CR LF
+  bool had_cr = false;  // the line in that file ends with CR LF
 };
 
-// NAME to value; only names of the libraries that rdma-init writes for.
+// Settings by name. Only variables of the libraries that rdma-init exports for.
 using Settings = std::map<std::string, Setting, std::less<>>;
 
-// The setting of a variable; nullptr when it is not set, or empty: an empty value chooses nothing, so it is replaced
-// like one that is not set.
+// Returns the setting of a variable, nullptr if it is not set or empty. An empty value has no meaning to the libraries
+// and is replaced.
 const Setting* find_setting(const Settings& settings, std::string_view name);
 
-// True for names that matter to rdma-init: NCCL_*, UCX_*, NVSHMEM_*, ...
+// Returns true for names of library variables: NCCL_*, UCX_*, NVSHMEM_*, ...
 bool is_library_variable(std::string_view name);
 
-// Adds the NAME=value lines of a file; what is set already stays. NCCL's reading: split at the first '=', nothing
-// trimmed but a final CR, lines that begin with '#' skipped, no quotes.
+// Adds the NAME=value lines of a file; settings that exist stay. Lines are read as NCCL does: split at the first '=',
+// only a final CR trimmed, lines that begin with '#' skipped, no quotes.
 void add_conf(std::string_view text, const std::string& path, Settings& settings);
 
-// The lines of a file that add_conf() reads, as they are. NCCL_CONF_FILE can name a file that holds secrets, too.
+// Returns the unchanged lines that add_conf() reads. Other lines are left out, because NCCL_CONF_FILE may name a file
+// with secrets.
 std::string conf_lines(std::string_view text);
 
-// Adds the variables of an environment (the process's "environ").
+// Adds the library variables of an environment (the process's "environ").
 void add_environment(const char* const* environment, Settings& settings);
 
-// Paths of the configuration files in NCCL's order for these settings; home: $HOME.
+// Returns the paths of NCCL's configuration files in NCCL's order. home: $HOME.
 std::vector<std::string> conf_paths(const Settings& settings, std::string_view home);
 
-// path to text of those files that can be read; problems: takes a line for each other one that is there, or that
-// NCCL_CONF_FILE names. A file of more than 64 MiB is not read.
+// Reads the configuration files. Returns the text of each readable file by path. problems: receives a line for each
+// unreadable file that exists or that NCCL_CONF_FILE names. A file above 64 MiB is not read.
 std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
                                                    const std::string& root, std::vector<std::string>& problems);
 
-// Variables that a site or an image sets for all its trainers: RDMA_INIT_ENV_FILE, else /etc/rdma-init/env.d/*.conf in
-// order of their names. NAME=value lines, '#' lines and empty ones apart; nothing is quoted, and only a CR at the end
-// is dropped. They count where the environment has no value, before NCCL's configuration files, and are checked like
-// all that is kept.
+// Variables that a site or an image sets for all trainers: the file RDMA_INIT_ENV_FILE, or /etc/rdma-init/env.d/*.conf
+// in order of their names. The files have NAME=value lines, '#' lines and empty lines. Values have no quoting; a CR at
+// the end is removed. The variables apply if the environment has no value, before NCCL's configuration files, and are
+// checked as all kept values are.
 //
-// Such a file can be one that holds secrets, so no problem quotes a line or a value of it.
+// Such a file may hold secrets, so no problem quotes a line or a value of it.
 struct SitePolicy {
-  Settings settings;                  // the first file that sets a variable wins
-  std::vector<std::string> problems;  // lines and files that were not taken, one line each
+  Settings settings;                  // the first file that sets a variable has precedence
+  std::vector<std::string> problems;  // lines and files that were ignored, one line each
 };
 
-// Of the libraries: NCCL_*, UCX_*, ... Never RDMA_INIT_*, PATH or LD_*.
+// Returns true for names that a policy may set: variables of the libraries (NCCL_*, UCX_*, ...). Never RDMA_INIT_*,
+// PATH or LD_*.
 bool is_policy_variable(std::string_view name);
 
-// One file's lines. A problem names the file, the line number and, of a well-formed line, the variable.
+// Adds the lines of one file. A problem names the file and the line number, and the variable of a well-formed line.
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy);
 
-// file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a mounted ConfigMap is. Neither
-// env.d nor a file in it may be one. only_trusted: env.d and a file in it count only if root or this user owns them and
-// nobody else can write to them.
+// Reads the site's policy. file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a
+// mounted ConfigMap is. env.d and its files must not be links. only_trusted: ignore env.d and its files unless root or
+// this user owns them and no other user can write to them.
 SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted);
 
-// What of it counts beside the settings, which then have it too.
+// Adds the variables that are not set yet to the settings. Returns the added variables.
 Settings apply_policy(const SitePolicy& policy, Settings& settings);
 
 }  // namespace init

@@ -23,8 +23,9 @@ namespace {
 using fabric::printable;
 
 constexpr std::uint64_t kEnoughMemory = 1ULL << 30;
-constexpr std::uint64_t kEnoughFiles = 4096;  // NCCL opens a handful for each peer, channel and GPU
+constexpr std::uint64_t kEnoughFiles = 4096;  // NCCL opens several files for each peer, channel and GPU
 
+// Checks /dev/shm. Engines create it with 64 MiB by default, and NCCL uses it between GPUs of one node.
 std::optional<Check> check_shared_memory(const fabric::Inventory& inventory, const Surroundings& around) {
   const bool several = inventory.gpus && inventory.gpus->size() > 1;
   if (!several || !around.shared_memory || *around.shared_memory == 0 || *around.shared_memory >= kEnoughMemory)
@@ -38,6 +39,7 @@ std::optional<Check> check_shared_memory(const fabric::Inventory& inventory, con
 
 std::optional<Check> check_open_files(const Surroundings& around) {
   if (!around.open_files || *around.open_files >= kEnoughFiles) return std::nullopt;
+  // The trainer itself may raise the soft limit up to the hard one.
   const bool raisable = around.open_files_hard && *around.open_files_hard >= kEnoughFiles;
   const std::string message = fmt::format(
       "RLIMIT_NOFILE is {}: NCCL opens files for each peer and channel, and large jobs end with \"Too many open "
@@ -51,8 +53,8 @@ std::optional<Check> check_open_files(const Surroundings& around) {
                  "containerd's unit"};
 }
 
-// uverbs charges a handle for each open of a device, and an object for each PD, MR, CQ and QP (Linux 6.1,
-// drivers/infiniband/core/cgroup.c). A trainer has thousands of these.
+// Checks the RDMA cgroup. uverbs charges a handle for each open of a device, and an object for each PD, MR, CQ and QP
+// (drivers/infiniband/core/cgroup.c, Linux 6.1). A trainer has thousands of objects.
 void check_rdma_limits(const Decision& decision, const Surroundings& around, std::vector<Check>& checks) {
   constexpr std::uint64_t kFewObjects = 1024;
   std::string last;
@@ -65,8 +67,8 @@ void check_rdma_limits(const Decision& decision, const Surroundings& around, std
     if (!none && limit.objects.value_or(kFewObjects) >= kFewObjects) continue;
     const auto text = [](std::optional<std::uint64_t> value) { return value ? std::to_string(*value) : "max"; };
     checks.push_back({"rdma.max", none ? Verdict::kBad : Verdict::kNote,
-                      fmt::format("the RDMA cgroup gives {} hca_handle={} hca_object={}: {}", printable(port.device),
-                                  text(limit.handles), text(limit.objects),
+                      fmt::format("the RDMA cgroup limits {} to hca_handle={} hca_object={}: {}",
+                                  printable(port.device), text(limit.handles), text(limit.objects),
                                   none ? "it cannot be opened" : "memory regions and queue pairs may run out"),
                       "raise or remove the limit (linux.resources.rdma of the container, rdma.max of its cgroup)"});
   }
@@ -80,7 +82,7 @@ std::optional<Check> check_seccomp(const Surroundings& around) {
                "allow it in the profile, or use the engine's own (`--security-opt seccomp=unconfined` to try)"};
 }
 
-// 5.12: DMA-BUF of RDMA came then (ib_umem_dmabuf_get).
+// Returns true if the kernel supports DMA-BUF for RDMA: Linux 5.12 added ib_umem_dmabuf_get().
 bool has_dma_buf(std::string_view kernel) {
   return fabric::version_of(kernel) >= std::pair(5U, 12U);
 }
@@ -94,11 +96,12 @@ std::optional<Check> check_gpudirect(const Decision& decision, const Surrounding
                              printable(around.kernel))};
   }
   return Check{
-      "gpudirect", Verdict::kNote, "no GPUDirect RDMA is seen: data of the GPUs goes through the memory of the host",
+      "gpudirect", Verdict::kNote, "GPUDirect RDMA was not detected: GPU data passes through the host's memory",
       "load nvidia_peermem on the node (modprobe nvidia-peermem), or use NVIDIA's open kernel module with Linux 5.12 "
       "or later"};
 }
 
+// Returns the lower of two limits; nullopt is no limit.
 std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optional<std::uint64_t> right) {
   return !left ? right : !right ? left : std::min(*left, *right);
 }
@@ -109,7 +112,8 @@ std::string read_text(const Rooted& files, const std::string& path) {
   return fabric::value_or(files.read(path, kMostText), std::string());
 }
 
-// Of the container's own cgroup and those above it: on cgroup v2 one tree, on v1 that of the controller.
+// Reads rdma.max of the container's cgroup and of all cgroups above: in one tree on cgroup v2, in the controller's tree
+// on v1.
 void read_rdma_limits(const Rooted& files, Surroundings& around) {
   const std::string cgroups = read_text(files, "/proc/self/cgroup");
   for (const std::string_view line : fabric::split(cgroups, '\n')) {
@@ -119,6 +123,7 @@ void read_rdma_limits(const Rooted& files, Surroundings& around) {
     const std::string top = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/rdma";
     std::string path(line.substr(v2 ? 3 : v1 + 6));
     for (unsigned depth = 0; depth < kDeepestCgroup; ++depth) {
+      // In a cgroup namespace, the root of the tree is the container's own cgroup.
       if (path == "/") path.clear();
       add_rdma_max(read_text(files, top + path + "/rdma.max"), around.rdma_limits);
       if (path.empty()) break;
@@ -127,8 +132,9 @@ void read_rdma_limits(const Rooted& files, Surroundings& around) {
   }
 }
 
-// In a child, because a profile may kill for a call: an ioctl of verbs on no file, whose answer is EBADF where it is
-// let through, and the advice that ibv_fork_init() gives.
+// Returns the system calls that seccomp refuses. Each probe runs in a child, because a profile may kill the caller. The
+// probes are a verbs ioctl() on no file, which returns EBADF if the profile allows it, and the madvise() of
+// ibv_fork_init().
 std::vector<std::string> refused_calls() {
   std::vector<std::string> refused;
   using Probe = bool (*)();
@@ -149,6 +155,7 @@ std::vector<std::string> refused_calls() {
   return refused;
 }
 
+// Reads the modules for GPUDirect RDMA: nvidia_peermem and its older names, or NVIDIA's open kernel module.
 void read_gpudirect(const Rooted& files, Surroundings& around) {
   const std::string version = read_text(files, "/proc/driver/nvidia/version");
   around.nvidia = !version.empty();
@@ -203,6 +210,7 @@ Surroundings read_surroundings(const std::string& root) {
     around.open_files = open.rlim_cur;
     around.open_files_hard = open.rlim_max;
   }
+  // Without a filter (mode 2), no child is started.
   const bool is_filtered = read_text(files, "/proc/self/status").find("\nSeccomp:\t2") != std::string::npos;
   if (is_filtered) around.refused = refused_calls();
   return around;

@@ -1,6 +1,6 @@
-// What else of a container decides whether a trainer runs well on its HCAs: shared memory, open files, the RDMA cgroup,
-// seccomp, GPUDirect. What was found comes from read_surroundings(); the rest is pure. What could not be read is not
-// known, and no finding.
+// Checks other properties of a container that affect a trainer on its HCAs: shared memory, open files, the RDMA cgroup,
+// seccomp, GPUDirect. read_surroundings() reads them; the rest is pure. An unreadable property is unknown and yields no
+// finding.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace init {
 
-// The rdma.max of one device, the least of the cgroups above; nullopt: no limit.
+// The limits of rdma.max for one device: the lowest of its cgroup and all cgroups above. nullopt: no limit.
 struct RdmaLimit {
   std::optional<std::uint64_t> handles;
   std::optional<std::uint64_t> objects;
@@ -23,22 +23,24 @@ struct RdmaLimit {
 
 struct Surroundings {
   std::optional<std::uint64_t> shared_memory;  // bytes of /dev/shm; 0: no limit
-  std::optional<std::uint64_t> open_files;     // RLIMIT_NOFILE, soft; RLIM_INFINITY: no limit
+  std::optional<std::uint64_t> open_files;     // soft RLIMIT_NOFILE; RLIM_INFINITY: no limit
   std::optional<std::uint64_t> open_files_hard;
   std::map<std::string, RdmaLimit> rdma_limits;
-  std::vector<std::string> refused;  // system calls of verbs that seccomp refuses
+  std::vector<std::string> refused;  // system calls of libibverbs that seccomp refuses
   bool nvidia = false;               // NVIDIA's driver is loaded on the node
   bool peer_memory = false;          // nvidia_peermem or its older names
   bool open_module = false;          // NVIDIA's open kernel module
   std::string kernel;                // "6.1.0-18-amd64"
 };
 
-// root: empty for this machine; below one, what has no file is not known.
+// Reads the surroundings. root: prefix of a file tree, empty for this machine; with a root, properties without a file
+// are unknown.
 Surroundings read_surroundings(const std::string& root);
 
-// Adds "mlx5_0 hca_handle=2 hca_object=max" lines; where both have a limit the lower stands.
+// Adds lines of the form "mlx5_0 hca_handle=2 hca_object=max". The lower of two limits is kept.
 void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limits);
 
+// Returns the findings about the surroundings.
 std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Decision& decision,
                                       const Surroundings& surroundings);
 

@@ -16,16 +16,16 @@ using fabric::Hca;
 using fabric::Inventory;
 using fabric::printable;
 
-// By Distance.
+// Names in the order of Distance.
 constexpr std::array kNames = {"PIX", "PXB", "PHB", "NODE", "SYS", "?"};
 
-// Of a GPU or an HCA.
+// Returns the place of a GPU or an HCA.
 PciPlace place_of(const auto& device) {
   return {std::optional(device.pci).value_or(""), device.numa_node.value_or(-1),
           device.pci_path ? &*device.pci_path : nullptr};
 }
 
-// The lines under a NUMA node by path and address, so that what shares a bridge stands together.
+// The lines of a NUMA node by path and address, so that devices below the same bridge are adjacent.
 using Leaves = std::multimap<std::string, std::string>;
 
 std::string path_key(const PciPlace& place) {
@@ -59,6 +59,7 @@ std::map<int, Leaves> leaves_by_node(const Inventory& inventory, const Decision&
   return nodes;
 }
 
+// Returns the matrix of distances between GPUs and HCAs.
 std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hcas) {
   std::size_t width = 4;
   for (const Hca& hca : hcas)
@@ -87,7 +88,7 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
   const bool same_domain = left.pci.substr(0, left.pci.find(':')) == right.pci.substr(0, right.pci.find(':'));
   const bool comparable = same_domain && left.path && right.path && !left.path->empty() && !right.path->empty();
   if (comparable && left.path->front() == right.path->front()) {
-    // The same root port. Bridges that both do not share lie between them.
+    // Both are below one root port. The distance is the number of bridges that they do not share.
     const auto parting = std::ranges::mismatch(*left.path, *right.path).in1;
     const auto common = static_cast<std::size_t>(parting - left.path->begin());
     const std::size_t between = left.path->size() - common + right.path->size() - common;
@@ -95,7 +96,7 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
   }
   const bool known = left.numa_node >= 0 && right.numa_node >= 0;
   if (known && left.numa_node != right.numa_node) return Distance::kSys;
-  // Root ports on one root bus.
+  // Different root ports of one root bus, as "0000:16": the first seven characters are domain and bus.
   if (comparable && left.path->front().substr(0, 7) == right.path->front().substr(0, 7)) return Distance::kPhb;
   return known ? Distance::kNode : Distance::kUnknown;
 }
@@ -109,7 +110,7 @@ std::string topo_text(const Inventory& inventory, const Decision& decision) {
     for (auto leaf = leaves.begin(); leaf != leaves.end(); ++leaf)
       text += fmt::format("{}── {}\n", std::next(leaf) == leaves.end() ? "└" : "├", leaf->second);
   }
-  text += "● used by the trainer, ○ not used (rdma-init doctor says why)\n";
+  text += "● used by the trainer, ○ not used (rdma-init doctor prints the reason)\n";
   if (inventory.gpus && !inventory.gpus->empty() && !inventory.hcas.empty()) {
     text += matrix_text(*inventory.gpus, inventory.hcas);
   }
