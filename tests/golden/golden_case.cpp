@@ -141,7 +141,7 @@ void compare_env(const Expectation& expected, const Json& answer, Source source,
   for (const auto& [name, value] : expected.env) {
     std::optional<std::string> got;
     if (answer["env"].contains(name)) got = answer["env"][name].get<std::string>();
-    // A list of devices has no order, whatever the source.
+    // A list of devices has no order, from either source.
     const bool same =
         name == "NCCL_IB_HCA" && value && got ? same_value(value, got, Source::kTree) : same_value(value, got, source);
     if (!same) found.push_back(fmt::format("env {}: expected {}, got {}", name, shown(value), shown(got)));

@@ -1,5 +1,4 @@
-// The cases as they are written down: cases/README.md. What an answer of `env --format json` has to be, and the
-// differences in words.
+// Reads cases (cases/README.md) and compares an answer of `env --format json` with the expected one.
 #pragma once
 
 #include <map>
@@ -14,22 +13,23 @@ using Json = nlohmann::ordered_json;
 
 struct Expectation {
   std::string status;
-  // All of env when whole_env, else these variables; null: not exported.
+  // The complete env if whole_env is set, otherwise these variables. null: not exported.
   std::map<std::string, std::optional<std::string>> env;
   bool whole_env = true;
-  // Variable to a part of its problem, or null for no problem. Checked when given.
+  // Variable to a part of its problem, or null for no problem. Checked if the case has it.
   std::optional<std::map<std::string, std::optional<std::string>>> kept;
-  // A part of each warning, in order. Checked when given.
+  // A part of each warning, in order. Checked if the case has it.
   std::optional<std::vector<std::string>> warnings;
   // "mlx5_0:1" to {"used"?, "gid_index"?, "gid"?, "reason"?: a part of it}.
   Json ports = Json::object();
-  // GID index of every used port. Checked when given.
+  // GID index of every used port. Checked if the case has it.
   std::optional<std::map<std::string, unsigned>> indices;
 };
 
 enum class Source { kSnapshot, kTree };
 
-// A tree lists devices in natural order, so there lists are compared as sets, and reasons, which may say more, are not.
+// Returns the differences as text. A tree lists devices in natural order, so its lists are compared as sets. The
+// reasons of a tree may be more detailed and are not compared.
 std::vector<std::string> differences(const Expectation& expected, const Json& answer, Source source);
 
 struct Case {
@@ -38,12 +38,12 @@ struct Case {
   int exit_code = 0;
   std::vector<std::string> stderr_parts;
 
-  // A machine and the answer wanted of it.
+  // A machine and the expected answer.
   Json snapshot;
   std::optional<Expectation> expected;
-  std::string not_as_tree;  // why a file tree cannot say it; empty if it can
+  std::string not_as_tree;  // why a file tree cannot express the case; empty: it can
 
-  // Or a command line as it is: files to make, then what comes out. @DIR@ is the temporary directory.
+  // Or a command line: the files to create, and the expected output. @DIR@ is the temporary directory.
   std::map<std::string, std::string> files;
   std::map<std::string, std::string> environment;
   std::string input;
@@ -51,8 +51,8 @@ struct Case {
   std::vector<std::string> stdout_parts;
 };
 
-// Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json beside it. Throws nlohmann::json::exception or
-// std::runtime_error for a file that is no case.
+// Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json next to it. Throws nlohmann::json::exception
+// or std::runtime_error for a file that is not a case.
 Case read_case(const std::string& path);
 
 }  // namespace golden

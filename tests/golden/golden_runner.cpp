@@ -1,4 +1,4 @@
-// golden_runner PROGRAM CASE: runs one case and prints what differs.
+// golden_runner PROGRAM CASE: runs one case and prints the differences.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Runner {
     return test_support::run(command);
   }
 
-  // What every run is held to: it ends, by itself, with the code and the words.
+  // Checks the requirements on every run: it ends without a signal, with the expected exit code and messages.
   void check_end(std::string_view where, const Outcome& outcome) {
     if (outcome.timed_out) return fail(where, "did not end");
     if (outcome.signal != 0) fail(where, fmt::format("ended by signal {}\n{}", outcome.signal, outcome.err));
@@ -70,7 +70,8 @@ class Runner {
     if (source == Source::kSnapshot) check_second_run(answer);
   }
 
-  // Its own exports, fed back as a nested entrypoint sees them, are kept, right, and lead to the same choice.
+  // Runs rdma-init again with its own exports, as a nested entrypoint would. The exports must be kept, be right, and
+  // lead to the same choice.
   void check_second_run(const Json& first) {
     if (case_.exit_code != 0) return;
     for (const bool replace : {false, true}) {
@@ -89,7 +90,7 @@ class Runner {
         if (wrong || second["env"].contains(name))
           fail(where, fmt::format("{}={} is not kept as right: {}", name, value.dump(), second["kept"].dump()));
       }
-      // Of what the user had set and was wrong, --override may replace more than the first run did.
+      // --override may replace more wrong values of the user in the second run than in the first.
       if (replace && case_.snapshot.contains("env")) continue;
       for (std::size_t i = 0; i < first["ports"].size(); ++i) {
         for (const char* key : {"used", "gid_index"}) {
@@ -116,7 +117,8 @@ class Runner {
     check_answer("snapshot", start(arguments_with({"--snapshot", dir / "snapshot.json"}), {}), Source::kSnapshot);
   }
 
-  // Sparse as a prepared view is, and with every slot as a kernel has them.
+  // Runs the case from two file trees: one with used GID slots only, as in a prepared view, and one with every slot, as
+  // in a kernel.
   void run_trees() {
     const auto inventory = fabric::parse_snapshot(case_.snapshot.dump());
     if (!inventory) return fail("tree", inventory.error().message);

@@ -1,7 +1,7 @@
-// Made-up nodes and values that are set already, against what NCCL does with them: the ports that are said to be used
-// are those that NCCL takes, each at a GID of this network namespace; neither the order of the devices nor a port that
-// is down nor a second run on the first one's exports changes anything. RDMA_INIT_RANDOM_SEED names the first seed,
-// RDMA_INIT_RANDOM_NODES how many follow.
+// Compares decisions about random nodes and kept values with the choice of NCCL. The used ports are the ports that NCCL
+// uses, each at a GID of this network namespace. The order of the devices, an additional down port, and a second run on
+// the first run's exports change nothing. RDMA_INIT_RANDOM_SEED is the first seed, RDMA_INIT_RANDOM_NODES the number of
+// nodes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,10 +41,10 @@ class Random {
   }
 
  private:
-  std::mt19937 engine_;  // the same everywhere, which std::shuffle and the distributions are not
+  std::mt19937 engine_;  // portable, unlike std::shuffle and the distributions
 };
 
-// As a rail has them: of its own one to three addresses, others' before and between.
+// Returns a GID table of a rail: one to three own addresses, with foreign ones before and between them.
 std::vector<GidEntry> random_table(Random& random, unsigned rail, std::vector<std::string>& own) {
   const bool ipv4 = !random.one_in(6);
   const bool ipv6 = !ipv4 || random.one_in(4);
@@ -121,7 +121,7 @@ Settings random_settings(Random& random) {
   return settings;
 }
 
-// What a used port and its GID are.
+// Returns the used ports with their GID indices.
 std::set<std::string> used(const Decision& decision) {
   std::set<std::string> ports;
   for (const PortReport& port : decision.ports) {
@@ -149,7 +149,7 @@ void expect_own_gids(const Inventory& node, const Decision& decision) {
   }
 }
 
-// Where nothing that is set was found wrong: there the warnings speak.
+// Checks the decision against NCCL's rules. Decisions with a wrong kept value are skipped: they have a warning.
 void expect_what_nccl_takes(const Inventory& node, const Settings& settings, const Decision& decision) {
   if (decision.status == init::Status::kNone) return;
   for (const auto& [name, kept] : decision.kept)
@@ -194,7 +194,7 @@ unsigned number_of(const char* variable, unsigned otherwise) {
   return text ? fabric::parse_number<unsigned>(text).value_or(otherwise) : otherwise;
 }
 
-TEST(RandomNodes, WhatIsSaidIsWhatNcclDoes) {
+TEST(RandomNodes, AreDecidedAsNcclChooses) {
   const unsigned first = number_of("RDMA_INIT_RANDOM_SEED", 1);
   const unsigned count = number_of("RDMA_INIT_RANDOM_NODES", 2000);
   std::printf("seeds %u to %u\n", first, first + count - 1);
@@ -212,24 +212,25 @@ TEST(RandomNodes, WhatIsSaidIsWhatNcclDoes) {
     Inventory other = node;
     random.shuffle(other.hcas);
     if (node.hcas.size() <= init::nccl::kMaxPorts) {
-      EXPECT_EQ(used(init::decide(other, settings, policy)), used(decision)) << "in another order";
+      EXPECT_EQ(used(init::decide(other, settings, policy)), used(decision)) << "devices in another order";
     }
     other = node;
     fabric::Port down = test_support::ethernet_port({});
     down.state = "1: DOWN";
     other.hcas.push_back(test_support::hca("mlx5_99", 99, {down}));
     const Decision with_down = init::decide(other, settings, policy);
-    EXPECT_EQ(with_down.env, decision.env) << "beside a port that is down";
+    EXPECT_EQ(with_down.env, decision.env) << "with an additional down port";
 
     const bool any_problem = std::any_of(decision.kept.begin(), decision.kept.end(),
                                          [](const auto& kept) { return kept.second.problem.has_value(); });
-    if (any_problem) continue;  // what follows from it is exported, and found as wrong
+    if (any_problem) continue;  // its consequence is exported, and then reported as wrong
     const Decision again = init::decide(node, with_exports(settings, decision), policy);
-    EXPECT_EQ(used(again), used(decision)) << "a second run; the first: " << fabric::join(decision.warnings, "; ");
+    EXPECT_EQ(used(again), used(decision))
+        << "in a second run; warnings of the first: " << fabric::join(decision.warnings, "; ");
     EXPECT_EQ(again.env, init::Variables())
-        << "a second run exports nothing else; the first: " << testing::PrintToString(decision.env);
+        << "a second run has other exports; the first: " << testing::PrintToString(decision.env);
     EXPECT_LE(again.warnings.size(), decision.warnings.size())
-        << "a second run warns of no more: " << fabric::join(again.warnings, "; ")
+        << "a second run has more warnings: " << fabric::join(again.warnings, "; ")
         << "\nthe first: " << fabric::join(decision.warnings, "; ");
     if (HasFailure()) return;
   }

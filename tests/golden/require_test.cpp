@@ -1,5 +1,6 @@
-// RDMA_INIT_REQUIRE of a plan, and rdma-init where it is set: on each node of fixtures/ and what may become of it, with
-// each engine, mode and network, it is met by what the plan gives, or it is not set and a warning of the plan says so.
+// Compares RDMA_INIT_REQUIRE of a plan with the decision of rdma-init in the planned container, for each node of
+// fixtures/, with changes, and for each engine, mode and network. rdma-init meets the number, or the plan does not set
+// it and has a warning with the reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,9 +34,9 @@ using hook::Json;
 
 struct Setting {
   const char* engine = "";
-  const char* mode = "";  // of the pool's network; "hca": none
+  const char* mode = "";  // mode of the pool's network; "hca": no network
   const char* child = "macvlan";
-  const char* addresses = "all";  // rails for which the network has some; "others": those of another node
+  const char* addresses = "all";  // rails with addresses of the network; "others": only rails of another node
   bool host_network = false;
 };
 
@@ -62,7 +63,7 @@ void drop_addresses(fabric::Netdev& netdev) {
   netdev.addresses.clear();
 }
 
-// Of the first RoCE HCA, or of all.
+// Changes the netdevs of the first RoCE HCA, or of all.
 Change netdevs(bool all, const std::function<void(fabric::Netdev&)>& change) {
   return [=](fabric::Inventory& node) {
     for (const fabric::Hca& hca : node.hcas) {
@@ -107,7 +108,7 @@ void make_iwarp(fabric::Inventory& node) {
   }
 }
 
-// As an adapter that is not switched to RoCE v2.
+// Changes HCAs to RoCE v1, as an adapter without RoCE v2.
 Change make_v1(bool all) {
   return [=](fabric::Inventory& node) {
     for (fabric::Hca& hca : node.hcas) {
@@ -121,7 +122,7 @@ Change make_v1(bool all) {
   };
 }
 
-// Beside what it has: of a lower total rate than one rail, or of a higher one.
+// Adds an InfiniBand HCA with that rate, which may be below or above the total rate of the node.
 Change add_infiniband(const char* rate) {
   return [=](fabric::Inventory& node) {
     fabric::Hca hca = node.hcas.front();
@@ -143,29 +144,29 @@ Change add_infiniband(const char* rate) {
   };
 }
 
-// What may become of a node.
+// Changes to a node.
 const std::vector<std::pair<const char*, Change>>& changes() {
   static const std::vector<std::pair<const char*, Change>> all = {
-      {"as it is", [](fabric::Inventory&) {}},
+      {"unchanged", [](fabric::Inventory&) {}},
       {"no addresses on one HCA", netdevs(false, drop_addresses)},
       {"no addresses on the HCAs", netdevs(true, drop_addresses)},
       {"one netdev down", netdevs(false, [](fabric::Netdev& netdev) { netdev.carrier = 0; })},
       {"no IPv6", without(fabric::Family::kIpv6)},
       {"no IPv4", without(fabric::Family::kIpv4)},
       {"no device nodes", miss_device_nodes},
-      {"no uverbs of the first", miss_first_uverbs},
+      {"no uverbs node of the first HCA", miss_first_uverbs},
       {"iWARP", make_iwarp},
       {"RoCE v1", make_v1(true)},
       {"one HCA of RoCE v1", make_v1(false)},
-      {"a slow InfiniBand HCA more", add_infiniband("10 Gb/sec (1X SDR)")},
-      {"a fast InfiniBand HCA more", add_infiniband("6400 Gb/sec (8X XDR)")},
+      {"an additional slow InfiniBand HCA", add_infiniband("10 Gb/sec (1X SDR)")},
+      {"an additional fast InfiniBand HCA", add_infiniband("6400 Gb/sec (8X XDR)")},
       {"exclusive RDMA", [](fabric::Inventory& node) { node.netns_mode = fabric::NetnsMode::kExclusive; }},
   };
   return all;
 }
 
-// What a device plugin makes of all of the node's HCAs. A snapshot does not say the numbers from 32 on; a file tree has
-// these.
+// Returns the device nodes that a device plugin adds for all HCAs of the node. A snapshot lacks the numbers of nodes
+// from 32 up; a file tree has them.
 Json devices_of(const fabric::Inventory& node) {
   Json devices = Json::array();
   for (const fabric::Hca& hca : node.hcas) {
@@ -179,7 +180,8 @@ Json devices_of(const fabric::Inventory& node) {
   return devices;
 }
 
-// A network for the HCAs that its children are for; device nodes of the others.
+// Returns a configuration with a network for the HCAs that support its children, and device nodes only for all other
+// HCAs.
 Json config_of(const Setting& setting) {
   Json all = {{"name", "all"}, {"modes", {"hca"}}};
   if (setting.mode == std::string_view("hca")) return {{"pools", {all}}};
@@ -212,7 +214,7 @@ struct Given {
   std::vector<hook::ForeseenRail> rails;
 };
 
-// As `rdma-hook plan` does it.
+// Makes the plan as `rdma-hook plan` does.
 fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
   if (!asking.request) return Given();
   hook::NodeSettings settings;
@@ -232,7 +234,7 @@ fabric::Result<Given> plan_of(const fabric::Inventory& node, const Setting& sett
   return plan_of(node, TRY(asking_of(node, setting)));
 }
 
-// With the addresses that the plan foresees, as GIDs of the HCA's first port that is up.
+// Adds a rail with the addresses of the plan. They become GIDs of the first active port of the HCA.
 void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   fabric::Netdev netdev;
   netdev.name = rail.name;
@@ -245,7 +247,7 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   const auto port =
       std::find_if(hca.ports.begin(), hca.ports.end(), [](const fabric::Port& one) { return one.is_active(); });
   if (port == hca.ports.end() || !port->is_ethernet() || hca.is_iwarp()) return;
-  // The kernel makes them of the types that the adapter has.
+  // The kernel creates GIDs of the types that the adapter supports.
   std::optional<fabric::Attr<std::string>> type = "RoCE v2";
   const auto is_v2 = [](const fabric::GidEntry& gid) { return gid.type == fabric::Attr<std::string>("RoCE v2"); };
   if (!port->gids.empty() && std::none_of(port->gids.begin(), port->gids.end(), is_v2)) type = port->gids.front().type;
@@ -255,7 +257,7 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   }
 }
 
-// What rdma-init finds in a container that was given the plan.
+// Returns the inventory that rdma-init reads in the planned container.
 fabric::Inventory container_of(fabric::Inventory node, const Given& given, const Setting& setting) {
   const auto has = [](const auto& list, const auto& is_it) { return std::any_of(list.begin(), list.end(), is_it); };
   std::erase_if(node.hcas, [&](const fabric::Hca& hca) {
@@ -308,7 +310,7 @@ fabric::Inventory read_fixture(const std::string& name) {
   return *std::move(node);
 }
 
-// Told which addresses are the node's, rdma-init takes GIDs of these alone.
+// If the plan has the node's addresses, rdma-init may use GIDs of these addresses only.
 void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan) {
   const auto told = plan.env.find("RDMA_INIT_NODE_ADDRESSES");
   if (told == plan.env.end()) return;
@@ -324,7 +326,7 @@ void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan
   }
 }
 
-// Those with a port that rdma-init could use, of the link layer that it takes; nullopt: it takes none.
+// Returns the number of HCAs with a usable port of the chosen link layer, nullopt if no port is used.
 std::optional<std::size_t> hcas_of_layer(const fabric::Inventory& container, const init::Decision& decision) {
   const auto used = std::find_if(decision.ports.begin(), decision.ports.end(),
                                  [](const init::PortReport& port) { return port.used; });
@@ -346,8 +348,8 @@ std::string text_of(const char* change, const Setting& setting) {
 
 class Require : public testing::TestWithParam<std::string> {};
 
-// Also that it is not set without need.
-TEST_P(Require, isMetOrNotSetWithAReason) {
+// The number is also the exact number of usable HCAs.
+TEST_P(Require, IsMetOrNotSetWithAWarning) {
   const fabric::Inventory fixture = read_fixture(GetParam());
   for (const auto& [name, change] : changes()) {
     fabric::Inventory node = fixture;
@@ -372,7 +374,7 @@ TEST_P(Require, isMetOrNotSetWithAReason) {
       EXPECT_EQ(is_set, policy.require > 0);
       const fabric::Inventory container = container_of(node, *given, setting);
       EXPECT_FALSE(init::decide(container, {}, policy).refusal);
-      // Whether the node's addresses will be used is not known: another network may bring netdevs.
+      // The node's addresses do not count: another network may add netdevs to the container.
       policy.gids.node_gids = false;
       const init::Decision decision = init::decide(container, {}, policy);
       EXPECT_FALSE(decision.refusal) << *decision.refusal;
@@ -383,8 +385,8 @@ TEST_P(Require, isMetOrNotSetWithAReason) {
   }
 }
 
-// With what its author may know of: netdevs of another network for the RoCE HCAs that get none of ours, and the
-// link-local addresses of those that get no other.
+// Returns the container with every netdev that its author may expect: netdevs of another network for RoCE HCAs without
+// a planned netdev, and link-local addresses for rails without an address.
 fabric::Inventory largest_container(const fabric::Inventory& node, Given given, const Setting& setting) {
   unsigned number = 0;
   for (hook::ForeseenRail& one : given.rails) {
@@ -405,7 +407,7 @@ fabric::Inventory largest_container(const fabric::Inventory& node, Given given, 
   return container;
 }
 
-TEST_P(Require, ofTheContainersOwnIsMetOrWarnedOf) {
+TEST_P(Require, OfTheContainerIsMetOrHasAWarning) {
   const fabric::Inventory fixture = read_fixture(GetParam());
   for (const auto& [name, change] : changes()) {
     fabric::Inventory node = fixture;
@@ -447,8 +449,8 @@ std::vector<std::string> nodes() {
   return names;
 }
 
-// What rdma-nri and rdma-runtime read of a node is enough.
-TEST_P(Require, isTheSameFromAFileTree) {
+// The facts that rdma-nri and rdma-runtime read are enough for the same plan.
+TEST_P(Require, IsTheSameFromAFileTree) {
   const fabric::Inventory fixture = read_fixture(GetParam());
   const Setting host{.engine = "containerd", .mode = "hca", .host_network = true};
   const Setting rails{.engine = "containerd", .mode = "shared"};
@@ -466,7 +468,7 @@ TEST_P(Require, isTheSameFromAFileTree) {
       settings.root = directory.path();
       auto read = hook::read_node_for(*asking, settings, true);
       ASSERT_TRUE(read) << read.error().message;
-      read->netns_mode = node.netns_mode;  // which no tree says
+      read->netns_mode = node.netns_mode;  // a tree does not have it
       const auto live = plan_of(*read, *asking);
       const auto foretold = plan_of(node, *asking);
       if (!setting.host_network && !(live && foretold)) continue;  // its rails are refused
@@ -478,8 +480,8 @@ TEST_P(Require, isTheSameFromAFileTree) {
   }
 }
 
-// Or nothing was shown of it.
-TEST(RequireOfAll, isSetWithEachEngineAndMode) {
+// Checks that the tests above reach each engine and mode.
+TEST(RequireOfAll, IsSetWithEachEngineAndMode) {
   std::set<std::pair<std::string, std::string>> all;
   std::set<std::pair<std::string, std::string>> reached;
   for (const Setting& setting : settings()) {

@@ -1,5 +1,5 @@
-// The environment for the command, and the failures of exec that only a process with more than the kernel allows can
-// reach. Everything that a started rdma-init can show is in the Python tests beside this file.
+// The environment of the command, and failures of exec that only a process with more than the kernel's limit can reach.
+// The Python tests in this folder cover the other behaviour of a started rdma-init.
 #include "init/exec.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ std::vector<std::string> strings_of(const init::Environment& environment) {
 
 using Strings = std::vector<std::string>;
 
-// Null-terminated pointers to the strings, which stay with the caller.
+// Returns null-terminated pointers to the strings, which the caller keeps.
 std::vector<char*> pointers_to(Strings& strings) {
   std::vector<char*> result;
   for (std::string& string : strings)
@@ -30,7 +30,7 @@ std::vector<char*> pointers_to(Strings& strings) {
   return result;
 }
 
-TEST(Environment, IsTheOtherOneUntilSomethingIsSet) {
+TEST(Environment, SharesTheStringsOfTheOriginal) {
   Strings strings{"B=2", "A=1", "no equals sign", "=x", ""};
   const std::vector<char*> pointers = pointers_to(strings);
   const init::Environment environment(pointers.data());
@@ -38,7 +38,7 @@ TEST(Environment, IsTheOtherOneUntilSomethingIsSet) {
   EXPECT_EQ(*environment.envp(), pointers[0]) << "strings are shared, not copied";
 }
 
-TEST(Environment, SetReplacesEveryEntryOfThatNameAndNoOther) {
+TEST(Environment, SetReplacesEveryEntryOfTheName) {
   Strings strings{"A=1", "AB=2", "A=3", "A", "=A=4"};
   init::Environment environment(pointers_to(strings).data());
   environment.set("A", "new");
@@ -47,7 +47,7 @@ TEST(Environment, SetReplacesEveryEntryOfThatNameAndNoOther) {
   EXPECT_EQ(strings_of(environment), (Strings{"AB=2", "A", "=A=4", "A="}));
 }
 
-TEST(Environment, UnsetRemovesWhatIsThere) {
+TEST(Environment, UnsetRemovesEveryEntryOfTheName) {
   Strings strings{"A=1", "B=2", "A=3"};
   init::Environment environment(pointers_to(strings).data());
   environment.unset("C");
@@ -57,7 +57,7 @@ TEST(Environment, UnsetRemovesWhatIsThere) {
   EXPECT_EQ(strings_of(environment), Strings{});
 }
 
-TEST(Environment, KeepsWhatWasSetWhileItGrows) {
+TEST(Environment, KeepsSetVariablesWhileItGrows) {
   char* none[] = {nullptr};
   init::Environment environment(none);
   for (int i = 0; i < 1000; ++i)
@@ -69,7 +69,7 @@ TEST(Environment, KeepsWhatWasSetWhileItGrows) {
   }
 }
 
-TEST(StandardDescriptors, AreOccupiedWhenClosedAndLeftAloneOtherwise) {
+TEST(StandardDescriptors, AreOpenedIfClosedAndUnchangedOtherwise) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(0);
@@ -89,7 +89,7 @@ struct Ended {
   std::string message;
 };
 
-// exec_command in a child, with its stderr caught.
+// Runs exec_command() in a child and captures its stderr.
 Ended exec_in_child(Strings arguments, Strings variables) {
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(variables);
@@ -112,14 +112,14 @@ Ended exec_in_child(Strings arguments, Strings variables) {
   return ended;
 }
 
-TEST(ExecCommand, SearchesThePathOfTheGivenEnvironment) {
+TEST(ExecCommand, SearchesThePathOfTheNewEnvironment) {
   EXPECT_EQ(exec_in_child({"true"}, {"PATH=/nowhere:/bin"}).code, 0);
   const Ended ended = exec_in_child({"true"}, {"PATH=/nowhere"});
   EXPECT_EQ(ended.code, 127);
   EXPECT_NE(ended.message.find("PATH `/nowhere`"), std::string::npos) << ended.message;
 }
 
-TEST(ExecCommand, NamesTheSizeOfAnEnvironmentThatIsTooLarge) {
+TEST(ExecCommand, ReportsTheSizeOfATooLargeEnvironment) {
   Strings variables{"PATH=/bin"};
   for (int i = 0; i < 100; ++i)
     variables.push_back("FILL_" + std::to_string(i) + "=" + std::string(100000, 'x'));
@@ -130,9 +130,9 @@ TEST(ExecCommand, NamesTheSizeOfAnEnvironmentThatIsTooLarge) {
   EXPECT_EQ(ended.message.find('\n'), ended.message.size() - 1);
 }
 
-TEST(ExecCommand, NamesTheStringThatIsTooLong) {
+TEST(ExecCommand, ReportsATooLongString) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::string longest = "LONG=" + std::string(32 * page - 6, 'x');  // with its NUL what MAX_ARG_STRLEN allows
+  const std::string longest = "LONG=" + std::string(32 * page - 6, 'x');  // with its NUL exactly MAX_ARG_STRLEN
   EXPECT_EQ(exec_in_child({"true"}, {"PATH=/bin", longest}).code, 0);
   const Ended ended = exec_in_child({"true"}, {"PATH=/bin", longest + "x"});
   EXPECT_EQ(ended.code, 126);

@@ -20,7 +20,7 @@ def identity():
 
 
 def tell_signals(count):
-    """Says who it is, then which signals come, until there were count of them. The stop signals keep their effect."""
+    """Reports its process id and group, then each signal, until count of them. Stop signals keep their effect."""
     listened = signal.valid_signals() - {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
     signal.pthread_sigmask(signal.SIG_BLOCK, listened)
     say(**identity())
@@ -34,7 +34,7 @@ def tell_signals(count):
 
 
 def leave_group():
-    """Moves into the group of a child and leaves its own one empty."""
+    """Moves into the group of a child, so that its own group is empty."""
     helper = os.fork()
     if helper == 0:
         os.setpgid(0, 0)
@@ -42,13 +42,13 @@ def leave_group():
     try:
         os.setpgid(helper, helper)
     except PermissionError:
-        pass  # the helper has been faster
+        pass  # the helper has already done it
     os.setpgid(0, helper)
     tell_signals(1)
 
 
 def make_orphan(last_act):
-    """Leaves a grandchild behind, which gets the process id of the parent that it loses."""
+    """Leaves a grandchild, which gets the process id of its former parent."""
     middle = os.fork()
     if middle == 0:
         middle = os.getpid()
@@ -77,7 +77,7 @@ def tell_orphans(count):
 
 
 def tell_adoption():
-    """One orphan that stays and says who it is when it has a new parent. Ends with 42 itself when stdin ends."""
+    """One orphan that stays and reports its new parent. Ends with 42 itself when stdin ends."""
     def report_new_parent(middle):
         while os.getppid() == middle:
             time.sleep(0.001)
@@ -90,7 +90,7 @@ def tell_adoption():
 
 
 def leave_zombie(*argv):
-    """Becomes argv, with a child that has ended and has not been waited for."""
+    """Executes argv with a child that has ended and was not reaped."""
     zombie = os.fork()
     if zombie == 0:
         os._exit(3)
@@ -106,7 +106,7 @@ def tell_limits():
 
 
 def write_descriptors(path):
-    """Writes which descriptors are open and what they are, to a file, for stdout may be closed."""
+    """Writes the open descriptors with their targets to a file, because stdout may be closed."""
     found = {}
     for name in range(0, 64):
         try:
@@ -128,7 +128,7 @@ def launch(death_signal, *argv):
 
 
 def echo_line():
-    """Reads one line from stdin, says it and what the size of the terminal is."""
+    """Reads one line from stdin, and reports it with the size of the terminal."""
     say(**identity())
     line = os.read(0, 1024).decode()
     say(line=line.strip(), columns=os.get_terminal_size(0).columns)

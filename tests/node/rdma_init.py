@@ -1,4 +1,4 @@
-"""What the tests of rdma-init share.
+"""Shared parts of the tests of rdma-init.
 
 Every test starts the real program with commands that report on themselves (init_probe.py). The test process is a child
 subreaper: whatever a test leaves behind becomes its descendant and is killed at the end of that test.
@@ -42,7 +42,7 @@ def descendants(root):
 
 
 class Events:
-    """The JSON lines that probes write to one descriptor, whatever else stands between them."""
+    """The JSON lines that probes write to one descriptor; other text between them is ignored."""
 
     def __init__(self, descriptor):
         self.descriptor = descriptor
@@ -60,7 +60,7 @@ class Events:
         return bool(data)
 
     def until(self, find, what):
-        """Reads until find(unread text) returns the end of what was looked for."""
+        """Reads until find(unread text) returns the end of the match."""
         end = time.monotonic() + harness.DEADLINE
         while True:
             length = find(self.text[self.position:])
@@ -72,7 +72,7 @@ class Events:
                 raise AssertionError(f"{what} did not come; the output is {self.text!r}")
 
     def at_end(self):
-        """True when select says readable and nothing is there: all writers are gone."""
+        """Returns true if the descriptor is readable and empty: all writers have closed it."""
         return bool(select.select([self.descriptor], [], [], 0)[0]) and not self.read_some(0)
 
     def expect(self, text):
@@ -91,7 +91,7 @@ class Events:
 
 
 class Started:
-    """A started program whose standard output carries events."""
+    """A started program that writes events to its standard output."""
 
     def __init__(self, process, descriptor):
         self.process = process
@@ -110,7 +110,7 @@ class Started:
 
 
 class Case(harness.Case):
-    options = []  # of rdma-init, before "--"
+    options = []  # options of rdma-init before "--"
 
     def setUp(self):
         super().setUp()
@@ -133,8 +133,8 @@ class Case(harness.Case):
         wait_for(all_gone, "end of all processes of the test")
 
     def environment(self, **more):
-        """What the program is started with. No exports and no messages: the machine may have RDMA. A program built with
-        AddressSanitizer would catch these signals, and so no longer ignore them."""
+        """The environment of the program. It disables exports and messages, because the machine may have RDMA. A
+        program built with AddressSanitizer would catch these signals and not ignore them."""
         return {"PATH": PATH, "LANG": "C", "RDMA_INIT_LOG": "quiet", "RDMA_INIT_EXPORT": "none",
                 "RDMA_INIT_WAIT": "0", "ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:handle_sigfpe=0", **more}
 
@@ -147,7 +147,7 @@ class Case(harness.Case):
         return [PROGRAM, *(self.options if options is None else options), "--", *command]
 
     def settings(self, settings):
-        """Defaults for subprocess: a session of its own, so that a terminal of the person who tests is left alone."""
+        """Defaults for subprocess: a new session, so that the tests do not affect the terminal of the developer."""
         return {"env": self.environment(), "stdin": subprocess.DEVNULL, "start_new_session": True, **settings}
 
     def run_direct(self, argv, **settings):
@@ -178,7 +178,7 @@ class Case(harness.Case):
         wait_for(lambda: process_state(pid) == state, f"state {state} of {pid}")
 
     def wait_until_taken(self, number, pid):
-        """The process has taken this signal from those that are pending."""
+        """Returns true if the process has removed this signal from its pending ones."""
         wait_for(lambda: not is_pending(pid, number), f"{pid} takes signal {int(number)}")
 
     def write_program(self, name, content, mode=0o755):
@@ -188,7 +188,7 @@ class Case(harness.Case):
 def main():
     """Runs the tests of the calling file."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Whatever started the tests may ignore or block signals; each test starts from the defaults.
+    # The parent of the tests may ignore or block signals; each test starts from the defaults.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGPIPE}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -8,7 +8,7 @@ import rdma_init
 from harness import PATH
 from rdma_init import PROGRAM
 
-FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + bytes(43)  # of an unknown machine
+FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + bytes(43)  # for an unknown machine
 
 
 class ExitCodes(rdma_init.Case):
@@ -35,7 +35,7 @@ class ExitCodes(rdma_init.Case):
 
     @staticmethod
     def code_of_signal(number):
-        return -number  # the program has become the command
+        return -number  # the command has replaced the program
 
     def test_no_such_command(self):
         self.check_error(["no-such-command"], 127, "`no-such-command`", "not found", PATH)
@@ -62,7 +62,7 @@ class ExitCodes(rdma_init.Case):
         self.check_error([self.write_program("foreign", FOREIGN_ELF)], 126, "Exec format", "architecture")
 
     def test_missing_interpreter(self):
-        # 127 like dash and bash, although the script itself is there.
+        # 127 as in dash and bash, although the script itself exists.
         self.check_error([self.write_program("script", b"#!/no/interpreter\n")], 127, "/no/interpreter")
         self.check_error([self.write_program("crlf", b"#!/bin/sh\r\nexit 0\r\n")], 127, "CRLF")
 
@@ -138,7 +138,7 @@ class ReapExitCodes(ExitCodes):
         def no_more_processes():
             resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
-        # A program built with LeakSanitizer would look for leaks in a process of its own.
+        # A program built with LeakSanitizer would check for leaks in a separate process.
         self.check_error(["true"], 125, "`true`", "ulimit -u", preexec_fn=no_more_processes,
                          env=self.environment(ASAN_OPTIONS="detect_leaks=0"))
 

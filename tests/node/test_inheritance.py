@@ -1,4 +1,4 @@
-"""What the command inherits, in both modes: everything as it came. The yardstick is the same command run directly."""
+"""The state that the command inherits, in both modes: the same as without rdma-init."""
 import ctypes
 import errno
 import itertools
@@ -34,7 +34,7 @@ class Inheritance(rdma_init.Case):
 
     def check_process(self, pid, told):
         self.assertEqual(told["pid"], pid)
-        self.assertEqual(told["group"], pid)  # the session that the test made
+        self.assertEqual(told["group"], pid)  # the session of the test
         self.assertEqual(told["session"], pid)
 
     def test_arguments(self):
@@ -84,7 +84,7 @@ class Inheritance(rdma_init.Case):
         self.assertEqual(read_end.read(100), b"through\n")
 
     def test_closed_standard_descriptors(self):
-        environment = self.environment_with_messages()  # which must not end up in a descriptor that it has opened
+        environment = self.environment_with_messages()  # messages must not reach a descriptor that rdma-init has opened
         for closed in itertools.chain.from_iterable(itertools.combinations((0, 1, 2), n) for n in (1, 2, 3)):
             def close(closed=closed):
                 for fd in closed:
@@ -167,7 +167,7 @@ class Inheritance(rdma_init.Case):
         self.assertEqual((through.returncode, through.stdout), (0, direct.stdout), through.stderr)
 
     def test_no_room_for_the_command(self):
-        # The environment that just lets rdma-init start leaves no room for a command with a much longer file name.
+        # The largest environment with which rdma-init starts leaves no room for a command with a much longer file name.
         long_name = os.path.join(self.work, *["d" * 200] * 15)
         os.makedirs(long_name)
         os.symlink("/bin/true", os.path.join(long_name, "t"))
@@ -224,14 +224,14 @@ def mask_of(signals):
 
 
 def mask_signals(signals):
-    """Sets the signal mask without the C library, which leaves out its own signals 32 and 33."""
+    """Sets the signal mask without the C library, which excludes its own signals 32 and 33."""
     set_on_x86_64_and_aarch64 = {"x86_64": 14, "aarch64": 135}[os.uname().machine]
     mask = ctypes.c_uint64(mask_of(signals))
     ctypes.CDLL(None).syscall(set_on_x86_64_and_aarch64, signal.SIG_SETMASK, ctypes.byref(mask), None, 8)
 
 
 def raise_stack():
-    """The kernel takes a quarter of the stack limit for arguments and environment, 6 MiB at most."""
+    """The kernel allows a quarter of the stack limit for arguments and environment, at most 6 MiB."""
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     wanted = 64 * MIB
     resource.setrlimit(resource.RLIMIT_STACK, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))

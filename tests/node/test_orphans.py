@@ -9,7 +9,7 @@ from rdma_init import PROBE, PROGRAM, descendants
 
 
 def namespace_command():
-    """The unshare that works here for making a PID namespace, or None."""
+    """The command of unshare that can create a PID namespace here, or None."""
     for user in ([], ["--user", "--map-root-user"]):
         command = ["unshare", *user, "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         try:
@@ -25,13 +25,13 @@ class Orphans(rdma_init.Case):
     options = ["--reap"]
 
     def start_orphans(self, *command):
-        """Returns what was started, and the process id of rdma-init as seen from here."""
+        """Returns the started program and the process id of rdma-init in this PID namespace."""
         started = self.start_probe(*command, stdin=subprocess.PIPE)
         return started, started.pid
 
     @staticmethod
     def only_command_below(init):
-        """No zombie below the test process either: it inherits what rdma-init fails to adopt."""
+        """No zombie below the test process either: it inherits orphans that rdma-init does not adopt."""
         zombies = [pid for pid, state in descendants(os.getpid()) if state == "Z"]
         return len(descendants(init)) == 1 and not zombies
 
@@ -53,14 +53,14 @@ class Orphans(rdma_init.Case):
         told = started.next()
         self.check_adopted(told, init)
         started.process.stdin.close()
-        self.assertEqual(started.wait(), 42)  # at once: the orphan has not ended
+        self.assertEqual(started.wait(), 42)  # at once, while the orphan still runs
         self.check_orphan_after_end(told["orphan"])
 
     def check_adopted(self, told, init):
         self.assertEqual(told["parent"], init)
 
     def check_orphan_after_end(self, orphan):
-        """It lives on, and belongs to the next subreaper, which is this process."""
+        """It still runs, and its parent is the next subreaper, which is this process."""
         self.assertEqual(status_of(orphan).get("PPid"), str(os.getpid()))
         self.assertIn(process_state(orphan), ("S", "R"))
 
@@ -69,7 +69,7 @@ class EarlierChildren(rdma_init.Case):
     options = ["--reap"]
 
     def test_zombie_from_before_the_exec(self):
-        # Its SIGCHLD is long gone when rdma-init starts to look for signals.
+        # Its SIGCHLD was discarded before rdma-init blocked signals.
         started = self.start_direct([*PROBE, "leave_zombie",
                                      *self.through_init([*PROBE, "tell_signals", "1"])])
         started.next()
@@ -96,7 +96,7 @@ class OrphansInNamespace(Orphans):
 
     @staticmethod
     def child_of(pid):
-        """rdma-init below unshare; it has not been started as long as the program is another one."""
+        """Process id of rdma-init below unshare, once that process has executed it."""
         def find():
             below = [child for child, _ in descendants(pid) if status_of(child).get("PPid") == str(pid)]
             is_init = below and status_of(below[0]).get("Name") == os.path.basename(PROGRAM)[:15]
@@ -107,7 +107,7 @@ class OrphansInNamespace(Orphans):
         self.assertEqual(told["parent"], 1)
 
     def check_orphan_after_end(self, orphan):
-        """The kernel has ended it with its namespace, before the end of PID 1 could be seen."""
+        """The kernel kills it with its namespace, before the parent can reap PID 1."""
         self.assertEqual(descendants(os.getpid()), [])
 
     def test_exit_code(self):
@@ -125,7 +125,7 @@ class OrphansInNamespace(Orphans):
         self.assertEqual(started.wait(), 0)
 
     def test_signal_from_inside(self):
-        # The kernel drops what PID 1 has no handler for, unless it is blocked: rdma-init must have it blocked.
+        # The kernel drops a signal for PID 1 without a handler unless it is blocked, so rdma-init must block it.
         result = self.run_init(["sh", "-c", "trap 'exit 9' TERM; kill -TERM 1; while :; do sleep 0.01; done"])
         self.assertEqual(result.returncode, 9)
 

@@ -1,4 +1,4 @@
-"""No message and no snapshot has a value or a raw line of a foreign file, or of a variable that is not of a library."""
+"""No message and no snapshot has a value or a raw line of a foreign file, or of a variable of no library."""
 import json
 import os
 

@@ -1,4 +1,4 @@
-"""Signals in --reap mode: all that can be caught reach the group of the command, and none ends rdma-init before it."""
+"""Signals in --reap mode: all that can be caught reach the command's group, and none ends rdma-init first."""
 import os
 import shutil
 import signal
@@ -8,9 +8,9 @@ import rdma_init
 from harness import process_state, status_of, wait_for
 from rdma_init import PROBE, PROGRAM, descendants, is_pending
 
-# What rdma-init keeps for itself: SIGCHLD, and the two that concern its own group on a terminal.
+# rdma-init does not forward SIGCHLD, and the two signals that concern its own group on a terminal.
 KEPT = {signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU}
-# SIGTSTP stops the probe instead of being told by it.
+# SIGTSTP stops the probe, which therefore does not report it.
 FORWARDED = sorted(signal.valid_signals() - KEPT - {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP})
 
 
@@ -22,7 +22,7 @@ class ReapSignals(rdma_init.Case):
     options = ["--reap"]
 
     def start_telling(self, count):
-        """A started probe that ends after count signals, and its process id."""
+        """Returns a started probe that ends after count signals, and its process id."""
         started = self.start_probe("tell_signals", str(count))
         return started, started.next()["pid"]
 
@@ -53,7 +53,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.wait(), 0)
 
     def test_child_of_a_shell(self):
-        # Without a group, SIGTERM would only reach the shell, which waits for its child first.
+        # Without a group, SIGTERM would reach only the shell, which first waits for its child.
         started = self.start_init(["sh", "-c", " ".join([*PROBE, "tell_signals", "1"]) + "; exit 3"])
         probe = started.next()
         self.assertNotEqual(probe["parent"], started.pid)
@@ -75,7 +75,7 @@ class ReapSignals(rdma_init.Case):
             os.kill(started.pid, number)
             self.wait_until_taken(number, started.pid)
         os.kill(started.pid, signal.SIGRTMAX)
-        # The probe takes pending signals in the order of their numbers: a forwarded one would come first.
+        # The probe receives pending signals in the order of their numbers: a forwarded signal would be first.
         self.assertEqual(started.signals(1), ["SIGRTMAX"])
         self.assertNotEqual(probe, started.pid)
         self.assertEqual(started.wait(), 0)
@@ -116,7 +116,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.wait(), 128 + signal.SIGKILL)
 
     def test_signals_around_the_start(self):
-        # SIGTERM at any moment: before the fork it ends rdma-init, later the command; it never gets lost.
+        # SIGTERM at any moment: before the fork it ends rdma-init, after it the command. No signal is lost.
         for _ in range(100):
             started = self.start_init(["sleep", "1000"])
             os.kill(started.pid, signal.SIGTERM)
@@ -161,7 +161,7 @@ class ReapSignals(rdma_init.Case):
         self.wait_until_taken(signal.SIGTERM, started.pid)
         (command, _), = descendants(started.pid)
         denied = self.run_direct(["sh", "-c", f"kill -TERM {command}"], **nobody)
-        self.assertNotEqual(denied.returncode, 0)  # so rdma-init could not do it either, and lives
+        self.assertNotEqual(denied.returncode, 0)  # rdma-init may not signal the command either, and continues
         os.kill(command, signal.SIGUSR1)
         self.assertEqual(started.wait(), 128 + signal.SIGUSR1)
 

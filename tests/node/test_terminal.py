@@ -1,4 +1,4 @@
-"""Terminals: who has the foreground, who gets the keys, and job control, on a pseudo-terminal."""
+"""Terminals: the group in the foreground, the receiver of keys, and job control, on a pseudo-terminal."""
 import fcntl
 import os
 import shlex
@@ -17,7 +17,7 @@ PROMPT = "PROMPT>"
 
 class Terminal(rdma_init.Case):
     def start_on_terminal(self, argv, **settings):
-        """argv leads a session of its own on a new terminal without echo. Its events are what it writes there."""
+        """argv is the leader of a new session on a new terminal without echo. Its events are its output there."""
         self.master, self.slave = os.openpty()
         self.addCleanup(self.close_master)
         attributes = termios.tcgetattr(self.slave)
@@ -35,7 +35,7 @@ class Terminal(rdma_init.Case):
             self.master = None
 
     def start_probe(self, *command, **settings):
-        """A probe below rdma-init, which leads the session, as in a container with a terminal."""
+        """A probe below rdma-init, the session leader, as in a container with a terminal."""
         started = self.start_on_terminal(self.through_init([*PROBE, *command]), **settings)
         return started, started.next()
 
@@ -46,7 +46,7 @@ class Terminal(rdma_init.Case):
         return os.tcgetpgrp(self.master)
 
     def check_no_other_signal(self, started):
-        """The probe takes pending signals in the order of their numbers: another one would come before this."""
+        """The probe receives pending signals in the order of their numbers: another signal would precede this one."""
         os.kill(started.pid, signal.SIGRTMAX)
         self.assertEqual(started.signals(1), ["SIGRTMAX"])
 
@@ -73,7 +73,7 @@ class AnyModeOnTerminal(Terminal):
         self.assertEqual(started.wait(), 0)
 
     def test_input_after_ctrl_z(self):
-        # Nobody can continue what stops here, so Ctrl-Z must have no effect.
+        # No process could continue a stopped one here, so Ctrl-Z must have no effect.
         started, _ = self.start_probe("echo_line")
         self.press(CTRL_Z)
         self.press(b"typed\n")
@@ -87,7 +87,7 @@ class AnyModeOnTerminal(Terminal):
         self.assertIn(started.wait(), (-signal.SIGHUP, 128 + signal.SIGHUP))
 
     def test_foreground_afterwards(self):
-        # A shell without job control reads from the terminal when its command has ended.
+        # A shell without job control reads from the terminal after its command has ended.
         script = '"$@"; read -r line; echo "{\\"line\\": \\"$line\\"}"'
         started = self.start_on_terminal(["sh", "-c", script, "sh", *self.through_init(["true"])])
         self.press(b"typed\n")
@@ -126,7 +126,7 @@ class ReapOnTerminal(AnyModeOnTerminal):
         started, told = self.start_probe("tell_signals", "2")
         os.kill(told["pid"], signal.SIGSTOP)
         self.wait_for_state("T", told["pid"])
-        os.kill(started.pid, signal.SIGWINCH)  # rdma-init takes it after SIGCHLD, which has a lower number
+        os.kill(started.pid, signal.SIGWINCH)  # rdma-init receives it after SIGCHLD, which has a lower number
         wait_for(lambda: is_pending(told["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
         self.assertEqual(process_state(told["pid"]), "T")
         os.kill(started.pid, signal.SIGCONT)
@@ -146,7 +146,7 @@ class UnderAShell(Terminal):
         self.shell.events.expect(PROMPT)
 
     def job(self, *command, after=""):
-        """Types a command line; returns what the probe tells and the process id of rdma-init."""
+        """Types a command line. Returns the first event of the probe and the process id of rdma-init."""
         self.press(f"{shlex.join(self.through_init([*PROBE, *command]))} {after}\n".encode())
         told = self.shell.next()
         return told, told["parent"]
@@ -218,7 +218,7 @@ class UnderAShell(Terminal):
     def test_background_job_does_not_take_the_terminal(self):
         told, init = self.job("echo_line", after="&")
         self.assertEqual(self.foreground(), self.shell.pid)
-        # It wants to read: the kernel stops it, and its job with it.
+        # The command reads from the terminal in the background: the kernel stops its job.
         self.wait_for_states("T", told["pid"], init)
         self.press(b"\n")
         self.shell.events.expect("Stopped")

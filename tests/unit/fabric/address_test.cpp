@@ -13,7 +13,7 @@ using fabric::Family;
 using fabric::parse_selectors;
 using test_support::address;
 
-TEST(ParseAddress, ReadsWhatSysfsNetlinkAndPeopleWrite) {
+TEST(ParseAddress, AcceptsTheFormsOfSysfsAndOfUsers) {
   // `gid` is nullptr where the text is refused.
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"dotted", "10.0.0.2", "0000:0000:0000:0000:0000:ffff:0a00:0002"},
@@ -37,16 +37,16 @@ TEST(ParseAddress, ReadsWhatSysfsNetlinkAndPeopleWrite) {
     if (!parsed) continue;
     EXPECT_EQ(to_gid_string(*parsed), gid);
   }
-  EXPECT_FALSE(fabric::parse_address(std::string_view("10.0.0.2\0.3", 11))) << "a zero byte ends no address";
+  EXPECT_FALSE(fabric::parse_address(std::string_view("10.0.0.2\0.3", 11))) << "a zero byte does not end the address";
 }
 
-TEST(AddressText, IsDottedForIpv4AndShortForIpv6) {
+TEST(AddressText, IsDottedForIpv4AndShortestForIpv6) {
   EXPECT_EQ(to_string(address("::ffff:192.168.1.1")), "192.168.1.1");
   EXPECT_EQ(to_string(address("fd00:0:0:1::1")), "fd00:0:0:1::1");
   EXPECT_EQ(to_string(Address{}), "::");
 }
 
-TEST(AddressClass, TellsTheKinds) {
+TEST(AddressClass, DetectsZeroIpv4LinkLocalAndLoopback) {
   const struct {
     const char* text;
     bool zero, ipv4, link_local, loopback;
@@ -99,7 +99,7 @@ TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
   }
 }
 
-TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
+TEST(CidrContains, ComparesTheBitsOfThePrefix) {
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"10.0.0.0/8", "10.255.255.255", "11.0.0.0"},
       {"10.128.0.0/9", "10.128.0.1", "10.127.255.255"},
@@ -121,7 +121,7 @@ TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
   EXPECT_TRUE((Cidr{Address{}, 0}.contains(address("10.0.0.1"))));
 }
 
-TEST(CommonPrefix, IsTheLongestThatHoldsAll) {
+TEST(CommonPrefix, IsTheLongestPrefixOfAllAddresses) {
   // `expected` is nullptr where there is no such prefix.
   const std::tuple<const char*, std::vector<const char*>, const char*> rows[] = {
       {"none", {}, nullptr},
@@ -153,7 +153,7 @@ fabric::Hca device() {
   return hca;
 }
 
-TEST(Selectors, TakeWhatTheyName) {
+TEST(Selectors, SelectTheNamedPorts) {
   const std::tuple<const char*, unsigned, bool> rows[] = {{"mlx5_1", 1, true},
                                                           {"mlx5_1", 2, true},
                                                           {"mlx5_1:1", 1, true},
@@ -192,24 +192,24 @@ TEST(Selectors, TakeWhatTheyName) {
   }
 }
 
-TEST(Selectors, SoftwareDevicesHaveNoPciAddress) {
+TEST(Selectors, NeverMatchAPciAddressOfASoftwareDevice) {
   fabric::Hca hca = device();
   hca.pci.reset();
   EXPECT_FALSE(selects(*parse_selectors("pci:*"), hca, hca.ports[0], {}));
 }
 
-TEST(Selectors, ErrorsNameTheEntry) {
+TEST(Selectors, NameTheEntryInErrors) {
   const std::pair<const char*, const char*> rows[] = {
-      {"", "`` names nothing"},
-      {"^", "`` names nothing"},
-      {"mlx5_0,", "`` names nothing"},
-      {",mlx5_0", "`` names nothing"},
-      {":1", "`:1` names nothing"},
-      {"netdev:", "`netdev:` names nothing"},
-      {"guid:", "`guid:` names nothing"},
-      {"guid:zz", "`guid:zz` names nothing"},
-      {"=mlx5_0", "`=mlx5_0`: names are exact here, leave out the `=`"},
-      {"^=mlx5_0", "`^=mlx5_0`: names are exact here, leave out the `=`"},
+      {"", "``: empty selector"},
+      {"^", "``: empty selector"},
+      {"mlx5_0,", "``: empty selector"},
+      {",mlx5_0", "``: empty selector"},
+      {":1", "`:1`: empty selector"},
+      {"netdev:", "`netdev:`: empty selector"},
+      {"guid:", "`guid:`: empty selector"},
+      {"guid:zz", "`guid:zz`: empty selector"},
+      {"=mlx5_0", "`=mlx5_0`: names are always exact; remove the `=`"},
+      {"^=mlx5_0", "`^=mlx5_0`: names are always exact; remove the `=`"},
       {"mlx5_0:x", "`mlx5_0:x`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID"},
       {"mlx5_0:0", "`mlx5_0:0`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID"},
       {"mlx5_0:", "`mlx5_0:`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID"},

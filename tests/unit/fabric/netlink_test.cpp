@@ -24,7 +24,7 @@ using fabric::GidSearch;
 using fabric::Netdev;
 using namespace test_support;
 
-// One attribute with a length of the caller's choice; padded to four bytes as the kernel does.
+// Adds one attribute, with a length of the caller's choice, padded to four bytes as the kernel does.
 void add(Buffer& buffer, unsigned type, const Buffer& value, int length = -1) {
   const auto size = static_cast<std::uint16_t>(length >= 0 ? length : static_cast<int>(value.size()) + NLA_HDRLEN);
   nlattr header{size, static_cast<std::uint16_t>(type)};
@@ -34,7 +34,7 @@ void add(Buffer& buffer, unsigned type, const Buffer& value, int length = -1) {
   buffer.resize((buffer.size() + 3) / 4 * 4);
 }
 
-TEST(Attributes, AreFoundByType) {
+TEST(Attributes, ReturnsTheFirstAttributeOfAType) {
   Buffer buffer;
   add(buffer, 1, {0x78, 0x56, 0x34, 0x12});
   add(buffer, 2, {'e', 't', 'h', '0', 0});
@@ -51,14 +51,14 @@ TEST(Attributes, AreFoundByType) {
   EXPECT_TRUE(attributes.has(4));
   EXPECT_FALSE(attributes.u8(4));
   EXPECT_FALSE(attributes.text(4));
-  EXPECT_EQ(attributes.u8(5), 9) << "flags are no part of the type";
+  EXPECT_EQ(attributes.u8(5), 9) << "flags are not part of the type";
   EXPECT_FALSE(attributes.has(6));
-  EXPECT_FALSE(attributes.u32(3)) << "too short for the asked size";
-  EXPECT_EQ(attributes.text(7), "abcd") << "without its zero";
+  EXPECT_FALSE(attributes.u32(3)) << "shorter than the requested integer";
+  EXPECT_EQ(attributes.text(7), "abcd") << "no terminating zero";
   EXPECT_EQ(attributes.text(8), "a");
 }
 
-TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
+TEST(PrivilegedQkey, IsReadFromTheAnswerOfTheKernel) {
   constexpr unsigned kMode = 96;  // Linux 6.7, include/uapi/rdma/rdma_netlink.h
   for (const bool is_on : {false, true}) {
     Buffer answer;
@@ -69,24 +69,24 @@ TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
   }
 }
 
-TEST(Attributes, MalformedLengthsEndTheWalk) {
+TEST(Attributes, StopsAtAMalformedLength) {
   for (const int length : {0, 1, 3, 9, 100, 65535}) {
     SCOPED_TRACE(length);
     Buffer buffer;
     add(buffer, 1, {1, 0, 0, 0});
     add(buffer, 2, {2, 0, 0, 0}, length);
     const Attributes attributes{Bytes(buffer)};
-    EXPECT_EQ(attributes.u32(1), 1U) << "what came before stays";
+    EXPECT_EQ(attributes.u32(1), 1U) << "the attribute before it is kept";
     EXPECT_FALSE(attributes.has(2));
   }
 }
 
-TEST(Attributes, EveryCutIsSafe) {
+TEST(Attributes, ReadsNothingBeyondATruncatedBuffer) {
   Buffer buffer;
   add(buffer, 1, {'a', 'b', 'c', 0});
   add(buffer, 2, {1, 2, 3});
   for (std::size_t size = 0; size <= buffer.size(); ++size) {
-    // A buffer of exactly that size, so that a sanitizer sees what is read behind its end.
+    // The buffer has exactly that size, so that a sanitizer detects a read beyond its end.
     const Buffer cut(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(size));
     const Attributes attributes{Bytes(cut)};
     EXPECT_EQ(attributes.has(1), size >= 8);
@@ -94,20 +94,20 @@ TEST(Attributes, EveryCutIsSafe) {
   }
 }
 
-TEST(Message, IsTooShortForItsHeader) {
+TEST(Message, HasNoHeaderIfItIsTooShort) {
   const Buffer buffer(sizeof(ifinfomsg) - 1);
   const Message message{RTM_NEWLINK, Bytes(buffer)};
   EXPECT_EQ(message.header<ifinfomsg>(), nullptr);
   EXPECT_FALSE(message.attributes(sizeof(ifinfomsg)).has(IFLA_IFNAME));
 }
 
-TEST(Socket, NamesTheProtocolThatIsNotThere) {
-  // MAX_LINKS is 32, and nobody has the last.
+TEST(Socket, ReportsAnUnsupportedProtocol) {
+  // MAX_LINKS is 32, and the kernel has no protocol 31.
   EXPECT_EQ(fabric::netlink::Socket::open(31).error().message,
             "open netlink socket (protocol 31): Protocol not supported");
 }
 
-TEST(Socket, ReportsTheKernelsError) {
+TEST(Socket, ReturnsTheErrnoOfTheKernel) {
   auto socket = fabric::netlink::Socket::open(NETLINK_ROUTE);
   ASSERT_TRUE(socket);
   ifinfomsg header{};
@@ -122,7 +122,7 @@ const fabric::Netdev* find(const std::vector<fabric::Netdev>& netdevs, const cha
   return found == netdevs.end() ? nullptr : &*found;
 }
 
-TEST(LiveNetwork, HasALoopbackNetdev) {
+TEST(LiveNetwork, ListsTheLoopbackNetdev) {
   const auto network = fabric::netlink::read_network(true);
   if (!network && (network.error().code == EPERM || network.error().code == EAFNOSUPPORT))
     GTEST_SKIP() << network.error().message;
@@ -133,7 +133,7 @@ TEST(LiveNetwork, HasALoopbackNetdev) {
   EXPECT_EQ(lo->in_this_netns, true);
 }
 
-// Runs in a child with network namespaces of its own: 77 says that they cannot be made here.
+// Exit code of a child that cannot create its network namespace.
 constexpr int kCannot = 77;
 
 void expect_in_new_netns(int (*test)(), const char* otherwise) {
@@ -169,8 +169,8 @@ int loopback_of_a_new_netns() {
   return 0;
 }
 
-TEST(LiveNetwork, ANewNetnsHasADownLoopback) {
-  expect_in_new_netns(loopback_of_a_new_netns, "no network namespace can be made here");
+TEST(LiveNetwork, ReportsADownLoopbackInANewNetns) {
+  expect_in_new_netns(loopback_of_a_new_netns, "cannot create a network namespace");
 }
 
 int kinds_addresses_and_routes() {
@@ -202,12 +202,12 @@ int kinds_addresses_and_routes() {
   return 0;
 }
 
-TEST(LiveNetwork, KindsAddressesAndRoutes) {
+TEST(LiveNetwork, ReadsKindsAddressesAndRoutes) {
   expect_in_new_netns(kinds_addresses_and_routes,
-                      "no network namespace with a veth can be made here (root and iproute2)");
+                      "cannot create a network namespace with a veth (needs root and iproute2)");
 }
 
-// A macvlan whose lower device stayed behind, as in a pod.
+// A macvlan with its lower device in another network namespace, as in a pod.
 int lower_device_in_another_netns() {
   if (!ip("link add va type veth peer name vb")) return kCannot;
   const pid_t sleeper = fork();
@@ -245,11 +245,11 @@ int lower_device_in_another_netns() {
   return result;
 }
 
-TEST(LiveNetwork, ALowerDeviceInAnotherNetnsIsKnownByItsId) {
-  expect_in_new_netns(lower_device_in_another_netns, "no macvlan can be moved between network namespaces here");
+TEST(LiveNetwork, ReportsTheNetnsIdOfALowerDeviceInAnotherNetns) {
+  expect_in_new_netns(lower_device_in_another_netns, "cannot move a macvlan between network namespaces");
 }
 
-TEST(LiveRdma, AnswersOrIsNotThere) {
+TEST(LiveRdma, ListsPortNetdevsOfListedHcasOnly) {
   const auto answer = fabric::netlink::read_rdma(true);
   if (!answer) GTEST_SKIP() << "this kernel has no RDMA netlink";
   for (const auto& [key, netdev] : answer->port_netdevs.netdevs) {
@@ -265,7 +265,7 @@ Netdev of_kind(std::string name, const char* kind, int ifindex, std::initializer
   return device;
 }
 
-// A netdev over another one of this netns, or over one of the netns with that id.
+// Stacks a netdev on another one, which is in this network namespace or in the one with that id.
 Netdev over(Netdev device, int lower, std::optional<int> netns = std::nullopt) {
   device.lower_ifindex = lower;
   device.lower_netns_id = netns;
@@ -284,20 +284,21 @@ TEST(StackedOn, FollowsVlansMacvlansAndBonds) {
                      of_kind("eth2", "", 7, {})};
   netdevs[0].master_ifindex = 5;
   netdevs[0].master = "bond0";
-  // Itself, a vlan and a macvlan on that; not a veth, the link of which is its peer; its bond and a vlan on that.
+  // eth1 itself, a VLAN, a macvlan on the VLAN; not the veth, which links to its peer; the bond of eth1 and a VLAN on
+  // it.
   const std::vector<bool> expected = {true, true, true, false, true, true, false};
   for (std::size_t i = 0; i < netdevs.size(); ++i)
     EXPECT_EQ(fabric::is_stacked_on(netdevs, netdevs[i], netdevs[0]), expected[i]) << netdevs[i].name;
 }
 
-TEST(StackedOn, ALoopInTheStackEnds) {
+TEST(StackedOn, EndsAtALoop) {
   const Netdevs netdevs = {over(of_kind("a", "vlan", 1, {}), 2), over(of_kind("b", "vlan", 2, {}), 1),
                            of_kind("c", "", 3, {})};
   EXPECT_FALSE(fabric::is_stacked_on(netdevs, netdevs[0], netdevs[2]));
   EXPECT_FALSE(fabric::leaves_netns(netdevs, netdevs[0]));
 }
 
-TEST(LeavesNetns, IsForStackedNetdevsWithTheLowerDeviceElsewhere) {
+TEST(LeavesNetns, IsTrueForStackedNetdevsWithALowerDeviceInAnotherNetns) {
   const Netdevs netdevs = {over(of_kind("net1", "macvlan", 2, {}), 9, 0),
                            over(of_kind("net1.5", "vlan", 3, {}), 2),
                            over(of_kind("eth0", "veth", 4, {}), 9, 0),
@@ -317,7 +318,7 @@ struct SearchCase {
   std::vector<const char*> found;
 };
 
-TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
+TEST(GidSearch, IsCompleteAfterTheLastGidOfThisNetns) {
   const Netdev eth0 = of_kind("eth0", "veth", 2, {"192.168.0.2"});
   const auto net1 = [](std::initializer_list<std::string_view> addresses, int lower = 70) {
     return over(of_kind("net1", "macvlan", 3, addresses), lower, 0);
@@ -340,10 +341,10 @@ TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
        {eth0, of_kind("rail0", "", 3, {"10.0.0.1", "fe80::1"}), over(of_kind("rail0.5", "vlan", 4, {"10.5.0.1"}), 3)},
        "rail0",
        {"fe80::1", "10.0.0.1", "10.5.0.1"}},
-      {"none of other netnss and of down netdevs", {rail0, down, elsewhere}, "rail0", {"10.0.0.1"}},
-      {"a slave awaits its bond's", {slave, of_kind("bond0", "bond", 5, {"10.0.0.1"})}, "eth1", {"10.0.0.1"}},
-      // Which of a pod's macvlans is over this port shows with the first GID of one; the others are then of no
-      // interest.
+      {"no GIDs of other netns and of down netdevs", {rail0, down, elsewhere}, "rail0", {"10.0.0.1"}},
+      {"a slave has the GIDs of its bond", {slave, of_kind("bond0", "bond", 5, {"10.0.0.1"})}, "eth1", {"10.0.0.1"}},
+      // The first GID of one of a pod's macvlans shows that it is on this port. GIDs of the other macvlans cannot
+      // follow.
       {"the first macvlan found decides the group",
        {eth0, net1({"10.1.0.1", "fe80::1"}), net2({"10.2.0.1", "fe80::2"}, 71)},
        {},
@@ -353,14 +354,14 @@ TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
        {net1({"fe80::1", "10.1.0.1"}), net2({"fe80::1", "10.2.0.1"}, 71)},
        {},
        {"fe80::1", "10.2.0.1"}},
-      {"one lower index in two netnss", {net1({"10.1.0.1"}), net2({"10.2.0.1"}, 70, 1)}, {}, {"10.1.0.1"}},
-      // A pod with nothing but its veth can own no GID on a port whose netdev is elsewhere: nothing is read at all.
+      {"the same lower index in two netns", {net1({"10.1.0.1"}), net2({"10.2.0.1"}, 70, 1)}, {}, {"10.1.0.1"}},
+      // A pod with a veth only owns no GID on a port with its netdev in another namespace. The scan reads no slot.
       {"veth, bridge and tunnel",
        {over(eth0, 9, 0), of_kind("docker0", "bridge", 3, {"172.17.0.1"}), of_kind("t0", "vxlan", 4, {"10.9.0.1"})},
        {},
        {}},
-      // Without kinds (a file tree) every netdev may be over the port, so that nothing is missed.
-      {"nothing is known of the stacking",
+      // Without kinds (a file tree), every netdev may be on the port, so that the scan misses no GID.
+      {"the stacking is not known",
        {netdev("eth0", {"192.168.0.2"}), netdev("net1", {"10.1.0.1"})},
        {},
        {"10.1.0.1", "192.168.0.2"}},
@@ -377,10 +378,10 @@ TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
     }
     EXPECT_TRUE(search.complete());
   }
-  EXPECT_FALSE(GidSearch({over(eth0, 9, 0)}, "eth0").complete()) << "rxe over the veth: it is the port's own netdev";
+  EXPECT_FALSE(GidSearch({over(eth0, 9, 0)}, "eth0").complete()) << "rxe on a veth: the veth is the port's own netdev";
 }
 
-TEST(GidSearch, IgnoresAForeignGid) {
+TEST(GidSearch, IgnoresAGidOfAnotherNetns) {
   GidSearch search({of_kind("rail0", "", 3, {"10.0.0.1"})}, "rail0");
   search.found_v2(address("10.0.0.2"));
   EXPECT_FALSE(search.complete());

@@ -26,7 +26,7 @@ using fabric::Inventory;
 using fabric::Port;
 using namespace test_support;
 
-// Reading file trees in the layout of sysfs: what rdma-init sees of a machine, and how little of it it reads.
+// Reads file trees in the layout of sysfs. These tests also check that rdma-init reads no more than it needs.
 
 constexpr const char* kPort0 = "/sys/class/infiniband/mlx5_0/ports/1";
 
@@ -36,7 +36,7 @@ Inventory laid_out_and_read(const Inventory& node, bool full = false) {
   return read_tree(root.path(), full);
 }
 
-TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
+TEST(RdmaSysfs, ReadsEveryFactOfATree) {
   Inventory node = rails(2);
   node.hcas[0].fw_ver = "28.39.1002";
   node.hcas[0].vendor = "0x15b3";
@@ -76,9 +76,9 @@ TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
   EXPECT_EQ((*seen.gpus)[0], (*node.gpus)[0]);
 }
 
-TEST(RdmaSysfs, NoRdmaIsAValueToo) {
+TEST(RdmaSysfs, ReportsTheErrnoWithoutRdma) {
   const TempDir root;
-  EXPECT_EQ(read_tree(root.path()).rdma_error, ENODEV) << "no sysfs at all";
+  EXPECT_EQ(read_tree(root.path()).rdma_error, ENODEV) << "no sysfs";
   fs::create_directories(root / "sys/class/net");
   EXPECT_EQ(read_tree(root.path()).rdma_error, ENOENT) << "no RDMA driver";
   write_file(root / "sys/class/infiniband", "");
@@ -86,8 +86,8 @@ TEST(RdmaSysfs, NoRdmaIsAValueToo) {
   EXPECT_EQ(read_tree(root / "nothing", true).rdma_error, ENODEV);
 }
 
-// Nodes from 32 up have a dynamic major, and their numbers follow no HCA's name.
-TEST(RdmaSysfs, TakesNodeNumbersFromSysfs) {
+// Nodes from 32 up have a dynamic major, and node numbers do not follow the names of HCAs.
+TEST(RdmaSysfs, ReadsNodeNumbersFromSysfs) {
   Inventory node = rails(2);
   node.hcas[0].uverbs = 40;
   node.hcas[0].uverbs_dev = "511:8";
@@ -97,13 +97,13 @@ TEST(RdmaSysfs, TakesNodeNumbersFromSysfs) {
   EXPECT_EQ(seen.hcas[0].uverbs_dev, "511:8");
   EXPECT_EQ(seen.hcas[0].accessible, true);
   EXPECT_EQ(seen.hcas[1].uverbs, 0U);
-  EXPECT_FALSE(laid_out_and_read(node).hcas[0].uverbs_dev) << "choosing ports needs no device numbers";
+  EXPECT_FALSE(laid_out_and_read(node).hcas[0].uverbs_dev) << "the choice of ports needs no device numbers";
 }
 
-TEST(RdmaSysfs, ASubFunctionBelongsToItsPciFunction) {
+TEST(RdmaSysfs, AssignsASubfunctionToItsPciFunction) {
   const TempDir root;
   lay_out(rails(1), root.path());
-  // As mlx5 shows a sub-function: the device is on the auxiliary bus below the PCI function.
+  // The layout of a subfunction of mlx5: the device is on the auxiliary bus below the PCI function.
   const std::string parent = "sys/devices/pci0000:00/0000:00:10.0/0000:10:00.0";
   const std::string sf = parent + "/mlx5_core.sf.2/infiniband/mlx5_9";
   write_file(root / sf + "/ports/1/state", "4: ACTIVE\n");
@@ -128,7 +128,7 @@ Inventory software_node(const char* name, const char* driver, const char* parent
   return node;
 }
 
-TEST(RdmaSysfs, SoftRoceNamesItsParent) {
+TEST(RdmaSysfs, FindsTheNetdevOfSoftRoceByItsParent) {
   Inventory node = software_node("rxe0", "rdma_rxe", "veth0");
   node.hcas[0].ports[0].netdev = "veth0";
   const TempDir root;
@@ -143,17 +143,17 @@ TEST(RdmaSysfs, SoftRoceNamesItsParent) {
   EXPECT_FALSE(read_tree(root.path()).hcas[0].ports[0].netdev) << "a parent that is not in this netns";
 }
 
-TEST(RdmaSysfs, IwarpOverTcpIsSoftwareToo) {
+TEST(RdmaSysfs, DetectsSoftwareIwarp) {
   Inventory node = software_node("siw0", "siw", "eth0");
   node.hcas[0].ports[0].gids.resize(1);
   node.hcas[0].ports[0].gids[0].ndev = fabric::Attr<std::string>("eth0");
   node.hcas[0].node_type = "4: RNIC";
   const Inventory seen = laid_out_and_read(node);
   EXPECT_EQ(seen.hcas[0].driver, "siw");
-  EXPECT_EQ(seen.hcas[0].ports[0].netdev, "eth0") << "only its GIDs know it";
+  EXPECT_EQ(seen.hcas[0].ports[0].netdev, "eth0") << "only the GID table names the netdev";
 }
 
-TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
+TEST(RdmaSysfs, AssignsNetdevsOfTwoPortsByDevPort) {
   Inventory node;
   node.hcas = {test_support::hca(
       "mlx4_0", 0,
@@ -166,8 +166,8 @@ TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
   EXPECT_EQ(seen.hcas[0].ports[1].netdev, "p1");
 }
 
-// In switchdev mode the representors of VFs lie beside the uplink, and sort before it.
-TEST(RdmaSysfs, TheUplinkIsThePortsNetdevNotARepresentor) {
+// In switchdev mode, representors of VFs are in the same directory as the uplink, and one sorts before it.
+TEST(RdmaSysfs, PrefersTheUplinkToARepresentor) {
   Inventory node = rails(1);
   for (const char* name : {"aaa_vf0", "zzz_sf1"}) {
     node.netdevs.push_back(netdev(name, {}));
@@ -181,7 +181,7 @@ TEST(RdmaSysfs, TheUplinkIsThePortsNetdevNotARepresentor) {
   EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].netdev, "rail0");
 }
 
-TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
+TEST(RdmaSysfs, PrefersRdmaNetlinkToNamesInSysfs) {
   const TempDir root;
   lay_out(rails(2), root.path());
   const Inventory tree = read_tree(root.path());
@@ -193,21 +193,21 @@ TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
     return fabric::rdma_sysfs::read_hcas(scan, {name}).at(0).ports.at(0).netdev;
   };
   EXPECT_EQ(netdev_of("mlx5_0"), "renamed");
-  EXPECT_FALSE(netdev_of("mlx5_1")) << "no answer: it is in another netns, whatever sysfs shows";
+  EXPECT_FALSE(netdev_of("mlx5_1")) << "no netdev from netlink: it is in another netns, whatever sysfs shows";
   answer.hcas.erase("mlx5_1");
-  EXPECT_EQ(netdev_of("mlx5_1"), "rail1") << "an HCA that it does not list";
+  EXPECT_EQ(netdev_of("mlx5_1"), "rail1") << "netlink does not list this HCA";
 }
 
-TEST(RdmaSysfs, MissingSlotsEndNothing) {
+TEST(RdmaSysfs, ContinuesAfterMissingSlots) {
   Inventory node = rails(1);
   node.hcas[0].ports[0].gids = {test_support::v2(7, "10.1.0.1"), test_support::v2(200, "fe80::a288:c2ff:fe10:1")};
-  const auto gids = laid_out_and_read(node).hcas[0].ports[0].gids;  // two files, as a prepared view of sysfs has
+  const auto gids = laid_out_and_read(node).hcas[0].ports[0].gids;  // two slots, as in a prepared view of sysfs
   ASSERT_EQ(gids.size(), 2U);
   EXPECT_EQ(gids[0].index, 7U);
   EXPECT_EQ(gids[1].index, 200U);
 }
 
-// Reading a directory fails with EISDIR, whoever reads.
+// Reading a directory fails with EISDIR, for root too.
 void make_unreadable(const std::string& path) {
   fs::remove(path);
   fs::create_directory(path);
@@ -218,7 +218,7 @@ void trap(const TempDir& root, const std::string& port, unsigned from, unsigned 
     make_unreadable(fmt::format("{}{}/gids/{}", root.path(), port, slot));
 }
 
-TEST(RdmaSysfs, UnreadableSlotsAndTypesAreValues) {
+TEST(RdmaSysfs, ReportsTheErrnoOfUnreadableSlotsAndTypes) {
   const TempDir root;
   lay_out(rails(1, 16), root.path(), {.full = true});
   make_unreadable(root.path() + kPort0 + "/gid_attrs/types/3");
@@ -231,7 +231,7 @@ TEST(RdmaSysfs, UnreadableSlotsAndTypesAreValues) {
   EXPECT_TRUE(port.is_active());
 }
 
-TEST(RdmaSysfs, GarbageInAttributesIsNoGid) {
+TEST(RdmaSysfs, SkipsSlotsWithGarbage) {
   const TempDir root;
   lay_out(rails(1, 8), root.path(), {.full = true});
   write_file(root.path() + kPort0 + "/gids/0", "not a gid\n");
@@ -246,11 +246,10 @@ TEST(RdmaSysfs, GarbageInAttributesIsNoGid) {
   EXPECT_EQ(seen.hcas[0].ports[0].rate_gbps(), 0);
 }
 
-// What read_inventory() touches: no slot more than it needs, whatever stands in /dev/infiniband, and every real machine
-// from its tree.
+// The reads of read_inventory(): the needed slots, any file type in /dev/infiniband, and every fixture as a tree.
 
-// How little is read: the slots behind the needed ones cannot be read here, which would show.
-TEST(ReadsLittle, NoSlotAfterTheLastGidOfThisNetns) {
+// The slots after the needed ones are unreadable in these trees, so reading one sets gids_error.
+TEST(ReadsLittle, StopsAfterTheLastGidOfThisNetns) {
   const TempDir root;
   lay_out(rails(1), root.path(), {.full = true});
   trap(root, kPort0, 4, 256);
@@ -258,10 +257,11 @@ TEST(ReadsLittle, NoSlotAfterTheLastGidOfThisNetns) {
   EXPECT_EQ(port.gids.size(), 4U);
   EXPECT_FALSE(port.gids_complete);
   EXPECT_FALSE(port.gids_error) << "slot 4 was read";
-  EXPECT_EQ(read_tree(root.path(), true).hcas[0].ports[0].gids_error, EISDIR) << "a full report reads all";
+  EXPECT_EQ(read_tree(root.path(), true).hcas[0].ports[0].gids_error, EISDIR)
+      << "a full report reads the complete table";
 }
 
-TEST(ReadsLittle, NoSlotOfPortsThatCannotBeUsed) {
+TEST(ReadsLittle, SkipsTheTablesOfUnusablePorts) {
   const TempDir root;
   Inventory node = rails(4);
   node.hcas[0].ports[0].state = "1: DOWN";
@@ -278,14 +278,14 @@ TEST(ReadsLittle, NoSlotOfPortsThatCannotBeUsed) {
   EXPECT_EQ(seen.hcas[3].ports[0].gids.size(), 4U);
 }
 
-TEST(ReadsLittle, NoNetdevNamesOfGids) {
+TEST(ReadsLittle, ReadsNetdevNamesOfGidsOnlyForAFullReport) {
   Inventory node = rails(1);
   node.hcas[0].ports[0].gids[3].ndev = fabric::Attr<std::string>("rail0");
   EXPECT_FALSE(laid_out_and_read(node).hcas[0].ports[0].gids.at(3).ndev);
   EXPECT_TRUE(laid_out_and_read(node, true).hcas[0].ports[0].gids.at(3).ndev);
 }
 
-TEST(ReadsLittle, WholeTablesOnDemandOfUsablePortsOnly) {
+TEST(ReadsLittle, ReadsWholeTablesOfUsablePortsOnly) {
   const TempDir root;
   Inventory node = rails(2);
   node.hcas[0].ports[0].state = "1: DOWN";
@@ -301,13 +301,13 @@ TEST(ReadsLittle, WholeTablesOnDemandOfUsablePortsOnly) {
   EXPECT_FALSE(seen.hcas[1].fw_ver);
 }
 
-TEST(ReadsLittle, NothingButTheListWithoutHcas) {
+TEST(ReadsLittle, ReadsNoNetworkWithoutHcas) {
   const Inventory seen = laid_out_and_read(rails(0));
-  EXPECT_TRUE(seen.netdevs.empty()) << "without an HCA nothing of the network matters";
+  EXPECT_TRUE(seen.netdevs.empty()) << "without an HCA the network does not affect the decision";
   EXPECT_FALSE(seen.rdma_error);
 }
 
-TEST(DeviceDirectory, MayBeAnythingAtAll) {
+TEST(DeviceDirectory, MayHaveAnyFileType) {
   const TempDir root;
   lay_out(rails(1), root.path());
   const std::string dev = root / "dev/infiniband";
@@ -338,8 +338,8 @@ TEST(DeviceDirectory, MayBeAnythingAtAll) {
   EXPECT_EQ(read_tree(root.path()).hcas.size(), 1U) << "a FIFO does not block";
 }
 
-// The tree says what the snapshot said, as far as a tree can: every fixture goes through both.
-TEST(RdmaSysfs, FixturesReadBackFromTheirTrees) {
+// Every fixture is read from its snapshot and from its tree, with equal results as far as a tree can express them.
+TEST(RdmaSysfs, ReadsEveryFixtureFromItsTree) {
   std::size_t count = 0;
   for (const auto& entry : fs::directory_iterator(FIXTURES)) {
     const std::string path = entry.path().string();
@@ -376,12 +376,11 @@ TEST(RdmaSysfs, FixturesReadBackFromTheirTrees) {
   EXPECT_GE(count, 18U);
 }
 
-// HCAs that vanish while they are read. What is gone is missing in the answer; nothing crashes, hangs or is half read
-// into a wrong value.
+// HCAs that are removed during the read. Removed files are missing in the result, and no value is wrong.
 
 constexpr const char* kHca = "sys/class/infiniband/mlx5_0";
 
-TEST(Unplug, WhateverIsGoneIsMissingInTheAnswer) {
+TEST(Unplug, LeavesOutRemovedFiles) {
   const char* const parts[] = {"/ports",          "/ports/1",   "/ports/1/gids", "/ports/1/gid_attrs", "/ports/1/state",
                                "/ports/1/gids/3", "/node_guid", "/device",       "/ports/1/link_layer"};
   for (const char* part : parts) {
@@ -392,12 +391,12 @@ TEST(Unplug, WhateverIsGoneIsMissingInTheAnswer) {
       fs::remove_all(fs::canonical(root / kHca).string() + part);
       const Inventory seen = read_tree(root.path(), full);
       ASSERT_EQ(seen.hcas.size(), 2U);
-      EXPECT_EQ(seen.hcas[1].ports.at(0).gids.size(), 4U) << "the other HCA is whole";
+      EXPECT_EQ(seen.hcas[1].ports.at(0).gids.size(), 4U) << "the other HCA is complete";
     }
   }
 }
 
-TEST(Unplug, ADanglingLinkOrAListedNameThatIsGoneIsNoHca) {
+TEST(Unplug, LeavesOutHcasWithADanglingLinkOrWithoutADirectory) {
   const TempDir root;
   lay_out(rails(2), root.path());
   fs::remove_all(fs::canonical(root / kHca));
@@ -410,9 +409,9 @@ TEST(Unplug, ADanglingLinkOrAListedNameThatIsGoneIsNoHca) {
   EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_7"}).empty());
 }
 
-// Another process takes the HCA away and brings it back for as long as this one reads. Renaming moves the whole
-// directory at once, under descriptors that are open in it, as a kernel's unplug does.
-TEST(Unplug, TreeThatComesAndGoesDuringTheRead) {
+// Another process removes the HCA and restores it during the reads. rename() moves the complete directory at once,
+// while descriptors in it are open, as an unplug in the kernel does.
+TEST(Unplug, ReadsATreeThatChangesDuringTheRead) {
   const TempDir root;
   lay_out(rails(3, 64), root.path(), {.full = true});
   const std::string hca = fs::canonical(root / kHca);
@@ -423,7 +422,7 @@ TEST(Unplug, TreeThatComesAndGoesDuringTheRead) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    while (getppid() == parent) {  // an orphan ends by itself
+    while (getppid() == parent) {  // ends with its parent
       rename(gids.c_str(), gids_aside.c_str());
       rename(gids_aside.c_str(), gids.c_str());
       rename(hca.c_str(), aside.c_str());

@@ -1,4 +1,4 @@
-// Result, TRY and UniqueFd: what every other file leans on.
+// Result, TRY, UniqueFd and the command line, which all programs use.
 #include "fabric/result.hpp"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ Result<void> check_even(int number) {
   return {};
 }
 
-TEST(Result, HoldsTheValueOrTheError) {
+TEST(Result, HasTheValueOrTheError) {
   EXPECT_EQ(*half(4), 2);
   const auto bad = half(3);
   ASSERT_FALSE(bad);
@@ -48,13 +48,13 @@ TEST(Result, TryReturnsTheFirstError) {
   EXPECT_EQ(check_even(5).error().message, "halve 5: odd");
 }
 
-TEST(Result, TryMovesWhatCannotBeCopied) {
+TEST(Result, TryMovesMoveOnlyValues) {
   const auto make = [] { return Result<std::unique_ptr<int>>(std::make_unique<int>(5)); };
   const auto use = [&]() -> Result<int> { return *TRY(make()); };
   EXPECT_EQ(*use(), 5);
 }
 
-TEST(Result, SystemErrorsNameCauseAndCode) {
+TEST(Result, SysErrorHasCauseAndCode) {
   const Error error = fabric::sys_error(ENOENT, "open `{}`", "/x");
   EXPECT_EQ(error.message, "open `/x`: No such file or directory");
   EXPECT_EQ(error.code, ENOENT);
@@ -71,7 +71,7 @@ bool is_open(int fd) {
   return ::fcntl(fd, F_GETFD) != -1;
 }
 
-TEST(UniqueFd, ClosesWhenItGoes) {
+TEST(UniqueFd, ClosesInItsDestructor) {
   EXPECT_EQ(UniqueFd().get(), -1);
   EXPECT_FALSE(UniqueFd().ok());
   int number = -1;
@@ -83,9 +83,9 @@ TEST(UniqueFd, ClosesWhenItGoes) {
   EXPECT_FALSE(is_open(number));
 }
 
-TEST(UniqueFd, ReleaseGivesUpOwnership) {
+TEST(UniqueFd, DoesNotCloseAReleasedDescriptor) {
   UniqueFd zero(0);
-  EXPECT_TRUE(zero.ok()) << "zero is a descriptor";
+  EXPECT_TRUE(zero.ok()) << "zero is a valid descriptor";
   EXPECT_EQ(zero.release(), 0);
   UniqueFd fd(open_null());
   const int number = fd.release();
@@ -95,7 +95,7 @@ TEST(UniqueFd, ReleaseGivesUpOwnership) {
   ::close(number);
 }
 
-TEST(UniqueFd, ResetClosesTheOldOneAndKeepsErrno) {
+TEST(UniqueFd, ResetClosesTheOldDescriptorAndKeepsErrno) {
   UniqueFd fd(open_null());
   const int old = fd.get();
   const int fresh = open_null();
@@ -108,11 +108,11 @@ TEST(UniqueFd, ResetClosesTheOldOneAndKeepsErrno) {
   EXPECT_EQ(errno, ENODEV);
 }
 
-TEST(UniqueFd, MovingEmptiesTheSourceAndClosesWhatTheTargetHad) {
+TEST(UniqueFd, MoveEmptiesTheSourceAndClosesTheTargetsDescriptor) {
   UniqueFd first(open_null());
   const int moved = first.get();
   UniqueFd source(std::move(first));
-  EXPECT_FALSE(first.ok());  // NOLINT(bugprone-use-after-move): that is the contract
+  EXPECT_FALSE(first.ok());  // a moved-from UniqueFd is empty
   EXPECT_EQ(source.get(), moved);
   EXPECT_TRUE(is_open(moved));
   UniqueFd target(open_null());
@@ -168,7 +168,7 @@ std::string applied(std::vector<std::string> arguments) {
   return done ? fmt::format("{} {} {}", settings.file, settings.quick, at) : done.error().message;
 }
 
-TEST(CommandLine, AppliesAnOptionOrNamesWhatIsWrong) {
+TEST(CommandLine, AppliesAnOptionOrReportsTheError) {
   EXPECT_EQ(applied({"--file", "a"}), "a false 1");
   EXPECT_EQ(applied({"--file=a=b", "c"}), "a=b false 0");
   EXPECT_EQ(applied({"--file", "--quick"}), "--quick false 1");
@@ -182,7 +182,7 @@ TEST(CommandLine, AppliesAnOptionOrNamesWhatIsWrong) {
   EXPECT_EQ(applied({"file"}), "unexpected argument `file`");
 }
 
-TEST(CommandLine, HelpHasTheOptionsOfACommand) {
+TEST(CommandLine, HelpListsTheOptionsOfACommand) {
   EXPECT_EQ(fabric::option_help(kTable), "  --file FILE  a file that is read\n  --quick      sooner\n");
   EXPECT_EQ(fabric::option_help(kTable, "write"), fabric::option_help(kTable));
   EXPECT_EQ(fabric::option_help(kTable, "delete"), "  --quick      sooner\n");

@@ -24,7 +24,7 @@ using fabric::parse_snapshot;
 using fabric::write_snapshot;
 using test_support::TempDir;
 
-// Every key of the format, with values that no default equals.
+// Every key of the format, with values that differ from all defaults.
 constexpr const char* kEveryKey = R"json({
  "schema": 1, "about": {"z": 1, "a": [1.5, "\u00e4"]}, "rdma_cm": false, "unknown": {"ignored": true},
  "devices": [{"name": "mlx5_0", "node_guid": "a088:c203:0010:f0a0", "node_type": "1: CA", "pci": "0000:0c:00.0",
@@ -53,7 +53,7 @@ constexpr const char* kEveryKey = R"json({
  "conf": {"/etc/nccl.conf": "NCCL_IB_HCA==mlx5_0\n# \u00e4\r\n"},
  "env": {"NCCL_DEBUG": "INFO", "NCCL_EMPTY": ""}})json";
 
-TEST(SnapshotRead, KnowsEveryKey) {
+TEST(SnapshotRead, ReadsEveryKey) {
   const auto parsed = test_support::must(parse_snapshot(kEveryKey));
   EXPECT_EQ(parsed.rdma_cm, false);
   const fabric::Hca& hca = parsed.hcas.at(0);
@@ -79,7 +79,7 @@ TEST(SnapshotRead, KnowsEveryKey) {
   EXPECT_EQ(parsed.env->at("NCCL_EMPTY"), "");
 }
 
-TEST(SnapshotRead, MissingKeysHaveTheirDefaults) {
+TEST(SnapshotRead, UsesDefaultsForMissingKeys) {
   const auto parsed = test_support::must(
       parse_snapshot(R"({"devices": [{"name": "a", "uverbs": 0, "ports": [{}]}], "netdevs": [{"name": "b"}]})"));
   EXPECT_TRUE(parsed.hcas[0].is_accessible());
@@ -99,7 +99,7 @@ void expect_round_trip(const std::string& text) {
   EXPECT_EQ(write_snapshot(second), written);
 }
 
-TEST(SnapshotRoundTrip, IsExact) {
+TEST(SnapshotRoundTrip, KeepsEveryMember) {
   expect_round_trip(kEveryKey);
   expect_round_trip("{}");
   expect_round_trip(R"({"limits": {}, "gpus": [], "routes": [], "conf": {}, "env": {}})");
@@ -112,14 +112,14 @@ TEST(SnapshotRoundTrip, IsExact) {
     expect_round_trip(test_support::read_file(path));
   }
   EXPECT_GE(count, 18U);
-  Inventory inventory;  // with the ends of numbers
+  Inventory inventory;  // with the largest numbers
   inventory.limits = fabric::Limits{std::numeric_limits<std::uint64_t>::max() - 1, 0,
                                     std::numeric_limits<std::uint64_t>::max(), 4294967295U, true};
   inventory.routes = {{"::/0", "x", 4294967295U}};
   EXPECT_TRUE(test_support::must(parse_snapshot(write_snapshot(inventory))) == inventory);
 }
 
-TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
+TEST(SnapshotWrite, ReplacesInvalidUtf8) {
   Inventory inventory = test_support::rails(1);
   inventory.hcas[0].name = "mlx\xff";
   const std::string written = write_snapshot(inventory);
@@ -127,7 +127,7 @@ TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
   EXPECT_TRUE(parse_snapshot(written));
 }
 
-TEST(SnapshotRead, ErrorsNameThePlace) {
+TEST(SnapshotRead, NamesThePlaceInErrors) {
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"no object", "[]", "expected a JSON object"},
       {"number", "1", "expected a JSON object"},
@@ -181,7 +181,7 @@ TEST(SnapshotRead, ErrorsNameThePlace) {
   }
 }
 
-TEST(SnapshotRead, BrokenJsonIsOneLineOfText) {
+TEST(SnapshotRead, RefusesBrokenJsonWithOneLine) {
   const std::string text = kEveryKey;
   std::size_t refused = 0;
   for (std::size_t size = 0; size < text.size(); size += 3) {
@@ -196,7 +196,7 @@ TEST(SnapshotRead, BrokenJsonIsOneLineOfText) {
     EXPECT_FALSE(parse_snapshot(bad)) << bad;
 }
 
-TEST(SnapshotRead, DepthIsBounded) {
+TEST(SnapshotRead, RefusesDeepNesting) {
   const auto nested = [](int depth) {
     return "{\"about\": " + std::string(static_cast<std::size_t>(depth), '[') +
            std::string(static_cast<std::size_t>(depth), ']') + "}";
@@ -207,7 +207,7 @@ TEST(SnapshotRead, DepthIsBounded) {
   EXPECT_TRUE(parse_snapshot("{\"about\": \"[[[\\\"[[[" + std::string(100, '[') + "\"}")) << "brackets in a string";
 }
 
-TEST(SnapshotRead, SortsTheTableAndTakesTheLastOfTwoKeys) {
+TEST(SnapshotRead, SortsTheGidTableAndUsesTheLastOfTwoKeys) {
   const auto sorted = test_support::must(parse_snapshot(R"({"devices": [{"name": "a", "ports": [{"gids": [
     {"index": 5, "gid": "fe80::5"}, {"index": 1, "gid": "fe80::1"}]}]}]})"));
   EXPECT_EQ(sorted.hcas[0].ports[0].gids[0].index, 1U);
@@ -217,7 +217,7 @@ TEST(SnapshotRead, SortsTheTableAndTakesTheLastOfTwoKeys) {
   EXPECT_EQ(parsed.env->at("A"), "2");
 }
 
-TEST(SnapshotFile, FailuresNameTheFile) {
+TEST(SnapshotFile, NamesTheFileInErrors) {
   const TempDir dir;
   EXPECT_EQ(fabric::read_snapshot(dir / "missing\x1b.json").error().message,
             "open snapshot `" + dir.path() + "/missing?.json`: No such file or directory");
@@ -229,12 +229,12 @@ TEST(SnapshotFile, FailuresNameTheFile) {
   EXPECT_TRUE(fabric::read_snapshot(dir / "good.json"));
 }
 
-// `... | rdma-init doctor --snapshot -`: the writer may begin late and pause in the middle.
-TEST(SnapshotFile, ASlowPipeIsReadToItsEndAndOneWithoutWriterIsGivenUp) {
+// `... | rdma-init doctor --snapshot -`: the writer may start late and pause.
+TEST(SnapshotFile, ReadsASlowPipeToItsEndAndTimesOutWithoutAWriter) {
   const TempDir dir;
   const std::string path = dir / "pipe";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  ::alarm(60);  // instead of hanging
+  ::alarm(60);  // fail instead of hanging
   EXPECT_EQ(fabric::read_snapshot(path).error().code, ETIMEDOUT);
   ::alarm(0);
   const std::string text = write_snapshot(test_support::rails(64));

@@ -29,7 +29,7 @@ class SysfsDirectory : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(SysfsDirectory, ReadsAtMostAPageWithoutItsLineEnd) {
+TEST_F(SysfsDirectory, ReadsAtMostAPageWithoutTheLineEnd) {
   write_file(dir_ / "state", "4: ACTIVE\n");
   write_file(dir_ / "carrier", "\n");
   write_file(dir_ / "numa_node", "-1\n");
@@ -38,14 +38,14 @@ TEST_F(SysfsDirectory, ReadsAtMostAPageWithoutItsLineEnd) {
   EXPECT_EQ(open().read("state"), Attr<std::string>("4: ACTIVE"));
   EXPECT_EQ(open().read_text("state"), "4: ACTIVE");
   EXPECT_EQ(open().read("carrier"), Attr<std::string>(""));
-  EXPECT_FALSE(open().read_text("carrier")) << "empty is a value, but no text";
+  EXPECT_FALSE(open().read_text("carrier")) << "an empty attribute is a value, but not a text";
   EXPECT_FALSE(open().read_int("carrier"));
   EXPECT_EQ(open().read_int("numa_node"), -1);
-  EXPECT_FALSE(open().read_int("odd")) << "a number is the whole text";
+  EXPECT_FALSE(open().read_int("odd")) << "a number must be the complete text";
   EXPECT_EQ(std::get<std::string>(open().read("long")).size(), 4096U);
 }
 
-TEST_F(SysfsDirectory, FailuresAreErrnos) {
+TEST_F(SysfsDirectory, ReturnsTheErrnoOfAFailure) {
   EXPECT_EQ(code_of(open().read("missing")), ENOENT);
   mkdir((dir_ / "dir").c_str(), 0755);
   EXPECT_EQ(code_of(open().read("dir")), EISDIR);
@@ -58,39 +58,39 @@ TEST_F(SysfsDirectory, FailuresAreErrnos) {
   EXPECT_EQ(errno, ENOTDIR);
 }
 
-TEST_F(SysfsDirectory, NoPermissionIsAnErrno) {
-  if (geteuid() == 0) GTEST_SKIP() << "root reads everything";
+TEST_F(SysfsDirectory, ReturnsEaccesWithoutPermission) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read every file";
   write_file(dir_ / "secret", "x");
   ASSERT_EQ(chmod((dir_ / "secret").c_str(), 0), 0);
   EXPECT_EQ(code_of(open().read("secret")), EACCES);
 }
 
-// Whoever lays out a container's /sys must not be able to stop its start.
-TEST_F(SysfsDirectory, AFifoDoesNotBlock) {
+// The author of a container's /sys must not be able to block its start.
+TEST_F(SysfsDirectory, DoesNotBlockOnAFifo) {
   ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);
   EXPECT_EQ(open().read("fifo"), Attr<std::string>(""));
   EXPECT_FALSE(open().open_at("fifo"));
   EXPECT_EQ(fabric::sysfs::read_file(dir_ / "fifo", 100), Attr<std::string>(""));
 }
 
-TEST_F(SysfsDirectory, LinkNamesAreTheLastComponent) {
+TEST_F(SysfsDirectory, ReturnsTheLastComponentOfALink) {
   ASSERT_EQ(symlink("../../bus/pci/drivers/mlx5_core", (dir_ / "driver").c_str()), 0);
   ASSERT_EQ(symlink("plain", (dir_ / "short").c_str()), 0);
   EXPECT_EQ(open().read_link("driver"), "../../bus/pci/drivers/mlx5_core");
   EXPECT_EQ(open().read_link_name("driver"), "mlx5_core");
   EXPECT_EQ(open().read_link_name("short"), "plain");
   EXPECT_FALSE(open().read_link_name("missing"));
-  EXPECT_FALSE(open().contains("driver")) << "its target is not there";
+  EXPECT_FALSE(open().contains("driver")) << "its target does not exist";
 }
 
 TEST_F(SysfsDirectory, ListsInNaturalOrder) {
   for (const char* name : {"mlx5_10", "mlx5_9", "mlx5_1"})
     mkdir((dir_ / name).c_str(), 0755);
   EXPECT_EQ(open().list(), (std::vector<std::string>{"mlx5_1", "mlx5_9", "mlx5_10"}));
-  EXPECT_EQ(open().list().size(), 3U) << "listing twice gives the same";
+  EXPECT_EQ(open().list().size(), 3U) << "a second listing has the same entries";
 }
 
-TEST_F(SysfsDirectory, ReadFileIsBounded) {
+TEST_F(SysfsDirectory, RefusesAFileAboveTheLimit) {
   write_file(dir_ / "file", std::string(1000, 'x'));
   EXPECT_EQ(code_of(fabric::sysfs::read_file(dir_ / "file", 999)), EFBIG);
   EXPECT_EQ(std::get<std::string>(fabric::sysfs::read_file(dir_ / "file", 1000)).size(), 1000U);
@@ -112,7 +112,7 @@ TEST_F(SysfsDirectory, LeavesNoDescriptorOpen) {
   EXPECT_EQ(count(), before);
 }
 
-TEST(PciAddress, IsToldFromOtherWordsAndFoundInPaths) {
+TEST(PciAddress, IsRecognizedInTextAndPaths) {
   for (const char* text : {"0000:0c:00.0", "10000:e1:00.7", "ffffffff:00:1f.3"})
     EXPECT_TRUE(fabric::pci::is_address(text)) << text;
   for (const char* text : {"", "0c:00.0", "0000:0c:00", "0000:0c:00.00", "000g:0c:00.0", "0000-0c-00.0", "pci0000:00",
@@ -125,7 +125,7 @@ TEST(PciAddress, IsToldFromOtherWordsAndFoundInPaths) {
   EXPECT_EQ(fabric::pci::addresses_in_path(""), Path{});
 }
 
-TEST(Gpus, AreNvidiaAndAmdAcceleratorsOnly) {
+TEST(Gpus, AreAcceleratorsOfNvidiaAndAmdOnly) {
   const TempDir root;
   struct Row {
     const char *address, *pci_class, *vendor;
@@ -166,7 +166,7 @@ TEST(TreeNetdevs, AreReadWithTheirAddresses) {
   write_file(root / "sys/class/net/bond0/carrier", "1\n");
   write_file(root / "sys/class/net/bond0/bonding/slaves", "eth1 eth2\n");
   write_file(root / "sys/class/net/eth1/carrier", "");
-  write_file(root / "sys/class/net/bonding_masters", "bond0\n");  // a file among the netdevs, as the kernel has it
+  write_file(root / "sys/class/net/bonding_masters", "bond0\n");  // the kernel has this file among the netdevs
   write_file(root / "addrs.txt",
              "bond0 inet 10.0.0.1/24\nbond0 inet6 fe80::1/64\nnobody inet 10.9.9.9/24\n\nbond0 inet\nbond0 inet x/1\n");
   const auto netdevs = fabric::read_tree_netdevs(root.path());
@@ -177,7 +177,7 @@ TEST(TreeNetdevs, AreReadWithTheirAddresses) {
   ASSERT_EQ(netdevs[0].addresses.size(), 2U);
   EXPECT_EQ(netdevs[0].addresses[0].text, "10.0.0.1/24");
   EXPECT_EQ(netdevs[0].addresses[1].prefix, 64U);
-  EXPECT_FALSE(netdevs[1].is_up()) << "an empty carrier stands for the EINVAL of a netdev that is down";
+  EXPECT_FALSE(netdevs[1].is_up()) << "an empty carrier stands for EINVAL, the result for a down netdev";
   EXPECT_TRUE(fabric::read_tree_netdevs(root / "nothing").empty());
 }
 

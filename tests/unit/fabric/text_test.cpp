@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-TEST(ParseNumber, TakesTheWholeTextOrNothing) {
+TEST(ParseNumber, AcceptsOnlyACompleteNumber) {
   EXPECT_EQ(fabric::parse_number<unsigned>("0"), 0U);
   EXPECT_EQ(fabric::parse_number<unsigned>("4294967295"), 4294967295U);
   EXPECT_EQ(fabric::parse_number<int>("-1"), -1);
@@ -20,7 +20,7 @@ TEST(ParseNumber, TakesTheWholeTextOrNothing) {
     EXPECT_FALSE(fabric::parse_number<unsigned>(text)) << text;
 }
 
-TEST(ParseDecimal, ReadsRatesAndNothingElse) {
+TEST(ParseDecimal, AcceptsOnlyDecimalRates) {
   for (const auto& [text, value] : {std::pair("400", 400.0), {"2.5", 2.5}, {"0", 0}, {"0.125", 0.125}, {"10.0", 10}})
     EXPECT_DOUBLE_EQ(fabric::parse_decimal(text).value_or(-1), value) << text;
   for (const char* text : {"", ".", ".5", "5.", "-1", "+1", "1e3", "inf", "nan", "1,5", "1.5.5", " 1", "0x10",
@@ -45,7 +45,7 @@ TEST(Split, KeepsEmptyParts) {
   EXPECT_EQ(fabric::join({}, ","), "");
 }
 
-TEST(GlobMatch, KnowsOnlyTheStar) {
+TEST(GlobMatch, MatchesStarsOnly) {
   const std::tuple<const char*, const char*, bool> rows[] = {{"mlx5_1", "mlx5_1", true},
                                                              {"mlx5_1", "mlx5_10", false},
                                                              {"mlx5_*", "mlx5_10", true},
@@ -64,22 +64,23 @@ TEST(GlobMatch, KnowsOnlyTheStar) {
                                                              {"a*", "b", false}};
   for (const auto& [pattern, text, matches] : rows)
     EXPECT_EQ(fabric::glob_match(pattern, text), matches) << pattern << " " << text;
-  std::string pattern;  // one that must not take forever
+  std::string pattern;  // exponential backtracking would not end
   for (int i = 0; i < 2000; ++i)
     pattern += "*a";
   EXPECT_FALSE(fabric::glob_match(pattern + "b", std::string(20000, 'a')));
 }
 
-TEST(NaturalLess, OrdersNamesAsPeopleCount) {
+TEST(NaturalLess, OrdersNumbersByValue) {
   Names names = {"mlx5_10", "mlx5_2", "ibp12s0", "mlx5_1", "mlx5_bond_0", "ibp2s0",
                  "mlx5_01", "eth",    "mlx5_",   "1",      "01"};
   std::sort(names.begin(), names.end(), fabric::natural_less);
   EXPECT_EQ(names, (Names{"01", "1", "eth", "ibp2s0", "ibp12s0", "mlx5_", "mlx5_01", "mlx5_1", "mlx5_2", "mlx5_10",
                           "mlx5_bond_0"}));
-  EXPECT_TRUE(fabric::natural_less("a" + std::string(50, '9'), "a1" + std::string(50, '0'))) << "beyond any integer";
+  EXPECT_TRUE(fabric::natural_less("a" + std::string(50, '9'), "a1" + std::string(50, '0')))
+      << "numbers above any integer type";
 }
 
-// std::sort with anything less is undefined behaviour, and names come from devices.
+// std::sort() without a strict weak order is undefined behaviour, and the names come from devices.
 TEST(NaturalLess, IsAStrictWeakOrder) {
   std::mt19937 random(7);
   std::vector<std::string> names;
@@ -103,7 +104,7 @@ TEST(NaturalLess, IsAStrictWeakOrder) {
   }
 }
 
-TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
+TEST(OneLine, ReplacesControlCharactersAndInvalidUtf8) {
   const std::tuple<const char*, std::string_view, std::string_view> rows[] = {
       {"plain", "mlx5_0 $HOME;'\"", "mlx5_0 $HOME;'\""},
       {"escape", "\x1b[31mred", "?[31mred"},
@@ -139,12 +140,12 @@ TEST(OneLine, ReplacesBidirectionalControls) {
     EXPECT_EQ(fabric::one_line(fmt::format("a{}b", control)), "a?b");
     EXPECT_EQ(fabric::printable(fmt::format("a{}b", control)), "a?b");
   }
-  // Their neighbours, and text that is written from right to left.
+  // The neighbouring code points, and text in right-to-left scripts, are kept.
   constexpr std::string_view kKept = "\u061b\u061d\u200d\u2010\u2027\u202f\u2065\u206a\u05d0\u0627";
   EXPECT_EQ(fabric::one_line(kKept), kKept);
 }
 
-TEST(Printable, LetsNothingThroughThatAShellObeys) {
+TEST(Printable, EscapesShellCharacters) {
   EXPECT_EQ(fabric::printable("mlx5_0, /run/netns/cni-1:a=b#[x]{y}*?!~%@\\"),
             "mlx5_0, /run/netns/cni-1:a=b#[x]{y}*?!~%@\\");
   EXPECT_EQ(fabric::printable("x:$(`a`);|&<>'\"\n"),
@@ -152,7 +153,7 @@ TEST(Printable, LetsNothingThroughThatAShellObeys) {
   EXPECT_EQ(fabric::printable(fabric::printable("$x")), "\\x24x");
 }
 
-TEST(ErrnoNames, GoBothWays) {
+TEST(ErrnoNames, AreConvertedInBothDirections) {
   EXPECT_EQ(fabric::errno_name(EINVAL), "EINVAL");
   EXPECT_EQ(fabric::errno_name(2000), "E2000");
   for (int code = 1; code <= 133; ++code)
@@ -161,13 +162,13 @@ TEST(ErrnoNames, GoBothWays) {
   EXPECT_EQ(fabric::errno_number("E2BIG"), E2BIG);
   for (const char* name : {"", "E", "EINVALID", "einval", "22", "E0", "E-1", "E4096", "E99999999999"})
     EXPECT_FALSE(fabric::errno_number(name)) << name;
-  // Python's errno.errorcode says ENOTSUP for 95, and <errno.h> knows all three.
+  // Python's errno.errorcode has ENOTSUP for 95, and <errno.h> has all three names.
   EXPECT_EQ(fabric::errno_number("ENOTSUP"), EOPNOTSUPP);
   EXPECT_EQ(fabric::errno_number("EWOULDBLOCK"), EAGAIN);
   EXPECT_EQ(fabric::errno_number("EDEADLOCK"), EDEADLK);
 }
 
-TEST(IsUtf8, WholeSequencesOnly) {
+TEST(IsUtf8, AcceptsCompleteSequencesOnly) {
   for (const char* text : {"", "a\n", "\xc3\xa9", "\xf4\x8f\xbf\xbf"})
     EXPECT_TRUE(fabric::is_utf8(text)) << text;
   for (const char* text : {"\xf8", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"})

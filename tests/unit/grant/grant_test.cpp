@@ -215,7 +215,7 @@ TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesHoldersOfItsVirtualOnes) {
   }
   // It is in another network namespace, whoever has it there; or nobody knows.
   fs::remove_all(vf() / "infiniband" / "mlx5_1");
-  EXPECT_TRUE(has_text(refusal("mlx5_0"), "VF virtfn0, whose HCA is in another"));
+  EXPECT_TRUE(has_text(refusal("mlx5_0"), "VF virtfn0 with its HCA in another"));
   write_file(pf() / "sriov_numvfs", "?\n");
   EXPECT_TRUE(has_text(refusal("mlx5_0"), "sriov_numvfs"));
   EXPECT_EQ(refusal("mlx5_0", Mode::kShared), "");
@@ -276,7 +276,7 @@ TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasAVirtualO
   fs::create_directory(pf() / "virtfn0");
   fs::create_directory_symlink("../../../../bus/pci/drivers/vfio-pci", pf() / "virtfn0/driver");
   EXPECT_EQ(refusal("mlx5_0"),
-            "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn0, of which `vfio-pci` has made no HCA");
+            "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn0, for which `vfio-pci` created no HCA");
   fs::remove(pf() / "virtfn0/driver");
   EXPECT_EQ(refusal("mlx5_0"), "");
 }

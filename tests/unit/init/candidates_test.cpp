@@ -1,4 +1,4 @@
-// Every obstacle, with the words a user reads.
+// Every obstacle with its message and remedy, and the ranks and netdevs of candidates.
 #include "init/candidates.hpp"
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ using init::Obstacle;
 using namespace test_support;
 
 constexpr const char* kNodeRemedy =
-    "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+    "add the device to the container: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
-    "give the pod a netdev of this HCA (macvlan, SR-IOV or host-device network) or the host's network";
+    "attach a netdev of this HCA to the pod (macvlan, SR-IOV or host-device network), or use the host's network";
 constexpr const char* kStateRemedy =
     "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
 
-TEST(Obstacles, SayWhatIsInTheWay) {
+TEST(Obstacles, HaveReasonAndRemedy) {
   const auto port = [](Inventory& node) -> fabric::Port& { return node.hcas[0].ports[0]; };
   const auto cannot_open = [](std::optional<int> code) {
     return [code](Inventory& node) {
@@ -39,7 +39,8 @@ TEST(Obstacles, SayWhatIsInTheWay) {
       node.netdevs.resize(netdevs);
     };
   };
-  const std::string no_netdev = "no netdev of this HCA in this network namespace, its GID table has nothing of ours";
+  const std::string no_netdev =
+      "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace";
   const std::string foreign = "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one";
   const std::string down = "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier";
   const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
@@ -95,7 +96,7 @@ TEST(Obstacles, SayWhatIsInTheWay) {
        }},
       {"empty table", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({}, 1)},
       {"zero GIDs are no GIDs", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({v2(0, "::")}, 1)},
-      {"netdev without address", Obstacle::kNoNetdev, "no GID for an address of rail0", "give rail0 an address",
+      {"netdev without address", Obstacle::kNoNetdev, "no GID for an address of rail0", "assign an address to rail0",
        [&](Inventory& node) {
          port(node).gids.clear();
          port(node).netdev = "rail0";
@@ -128,7 +129,7 @@ TEST(Obstacles, SayWhatIsInTheWay) {
   }
 }
 
-TEST(Obstacles, FiltersSayWhatThereIsInstead) {
+TEST(Obstacles, NameAGidThatTheFilterRefuses) {
   using Cidrs = std::vector<fabric::Cidr>;
   const fabric::Cidr other = *fabric::parse_cidr("172.16.0.0/12");
   const Cidrs two = {other, *fabric::parse_cidr("10.1.0.0/16")};
@@ -155,7 +156,7 @@ TEST(Obstacles, FiltersSayWhatThereIsInstead) {
   }
 }
 
-TEST(Candidates, RankGidsAndTakeTheLowestIndex) {
+TEST(Candidates, PreferTheLowestIndexOfTheBestRank) {
   Inventory node = rails(1);
   node.netdevs[1] = netdev("rail0", {"10.1.0.1", "10.1.0.2", "fd00::1", "fe80::1"});
   node.hcas[0].ports[0].gids = {v2(0, "fe80::1"), v1(1, "10.1.0.1"), v2(2, "192.168.9.9"),
@@ -170,7 +171,7 @@ TEST(Candidates, RankGidsAndTakeTheLowestIndex) {
   EXPECT_EQ(candidate.name(), "mlx5_0:1");
 }
 
-TEST(Candidates, KnowTheNamesOfTheirNetdev) {
+TEST(Candidates, HaveTheNamesOfTheirNetdevAndItsMasters) {
   using Names = std::vector<std::string>;
   Inventory node = rails(2);
   EXPECT_EQ(find_candidates(node, {})[0].netdevs, Names{"rail0"});
@@ -179,11 +180,11 @@ TEST(Candidates, KnowTheNamesOfTheirNetdev) {
   node.netdevs.back().master = "bond0";
   node.netdevs.push_back(netdev("bond0", {}));
   EXPECT_EQ(find_candidates(node, {})[0].netdevs, (Names{"pf0", "rail0", "bond0"}));
-  node.netdevs.back().master = "pf0";  // masters that name each other
+  node.netdevs.back().master = "pf0";  // a loop of masters
   EXPECT_EQ(find_candidates(node, {})[0].netdevs, (Names{"pf0", "rail0", "bond0"}));
 }
 
-TEST(Candidates, TwoPortsOfOneFunctionHaveTheirOwnNetdevsAndCountAsOneHca) {
+TEST(Candidates, HaveANetdevPerPortAndCountAsOneHca) {
   Inventory node = rails(3);
   node.hcas[0].ports.push_back(test_support::infiniband_port(2));
   node.hcas[1].accessible = false;

@@ -1,4 +1,4 @@
-// Each step of the choice, what overrides it, and that the steps come in their order.
+// Each step of the choice, its override, and the order of the steps.
 #include "init/choice.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 
 struct Chosen {
   Names ports;
-  Names reasons;  // "mlx5_0:1: why", of those left out
+  Names reasons;  // "mlx5_0:1: reason" for each dropped port
   Choice choice;
 };
 
@@ -32,7 +32,7 @@ Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kep
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const bool taken =
         std::find(chosen.choice.ports.begin(), chosen.choice.ports.end(), i) != chosen.choice.ports.end();
-    EXPECT_EQ(taken, chosen.choice.drop_reasons[i].empty()) << "every port left out has a reason, and no other";
+    EXPECT_EQ(taken, chosen.choice.drop_reasons[i].empty()) << "every dropped port has a reason, and no chosen one has";
     if (!taken) chosen.reasons.push_back(candidates[i].name() + ": " + chosen.choice.drop_reasons[i]);
   }
   return chosen;
@@ -47,14 +47,14 @@ void make_infiniband(Inventory& node, std::size_t index, const char* rate = "400
   set_rate(node, index, rate);
 }
 
-// Puts HCAs on functions of one slot.
+// Moves HCAs to functions of one slot.
 void share_slot(Inventory& node, std::initializer_list<std::size_t> indices) {
   unsigned function = 0;
   for (const std::size_t index : indices)
     node.hcas[index].pci = fmt::format("0000:7f:00.{}", function++);
 }
 
-TEST(Choice, TakesAllUsablePorts) {
+TEST(Choice, UsesAllUsablePorts) {
   Inventory node = rails(3);
   node.hcas[1].accessible = false;
   const Chosen chosen = choose(node);
@@ -64,7 +64,7 @@ TEST(Choice, TakesAllUsablePorts) {
   EXPECT_TRUE(choose(Inventory{}).ports.empty());
 }
 
-TEST(Choice, AnOpenEfaDeviceEndsIt) {
+TEST(Choice, ChoosesNoPortWithAnOpenEfaDevice) {
   Inventory node = rails(2);
   node.hcas[0].driver = "efa";
   node.hcas[0].ports[0].link_layer = "Unspecified";
@@ -74,34 +74,34 @@ TEST(Choice, AnOpenEfaDeviceEndsIt) {
                                    "mlx5_1:1: an EFA device is the fabric of this machine"}));
   node.hcas[0].accessible = false;
   chosen = choose(node);
-  EXPECT_FALSE(chosen.choice.efa) << "one that this container cannot open is not its fabric";
+  EXPECT_FALSE(chosen.choice.efa) << "an EFA device that this container cannot open does not count";
   EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"});
 }
 
-// The last four are functions of one slot.
+// Nodes with four HCAs on functions of one slot.
 Inventory with_management() {
   Inventory node = rails(6);
   share_slot(node, {2, 3, 4, 5});
   return node;
 }
 
-TEST(Choice, ManagementFunctionsAreSetAside) {
+TEST(Choice, SetsManagementFunctionsAside) {
   Inventory node = with_management();
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"}));
-  EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca takes it");
+  EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca selects it");
   EXPECT_EQ(chosen.choice.warnings,
             Names{"mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as management functions (four or more HCAs of one "
-                  "PCI slot), though they are of the chosen link layer and no slower; --hca takes them"});
-  EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "the operator's list overrides it";
-  EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of what to leave out does not";
+                  "PCI slot), though they are of the chosen link layer and no slower; --hca selects them"});
+  EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "a list of ports to use overrides the heuristic";
+  EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of ports to exclude does not";
   EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));
   for (std::size_t i = 2; i < 6; ++i)
     set_rate(node, i, "100 Gb/sec (4X EDR)");
-  EXPECT_TRUE(choose(node).choice.warnings.empty()) << "others need none";
+  EXPECT_TRUE(choose(node).choice.warnings.empty()) << "slower ports cause no warning";
 }
 
-TEST(Choice, WhatLooksLikeManagementAndIsNot) {
+TEST(Choice, KeepsFunctionsThatOnlyLookLikeManagement) {
   Inventory vfs = with_management();
   for (std::size_t i = 2; i < 6; ++i)
     vfs.hcas[i].physfn = "0000:7f:00.0";
@@ -113,19 +113,19 @@ TEST(Choice, WhatLooksLikeManagementAndIsNot) {
 
   Inventory quad = rails(4);
   share_slot(quad, {0, 1, 2, 3});
-  EXPECT_EQ(choose(quad).ports.size(), 4U) << "a quad-port NIC that is all there is";
+  EXPECT_EQ(choose(quad).ports.size(), 4U) << "a quad-port NIC without other HCAs";
 
   Inventory partly = with_management();
   partly.hcas[5].accessible = false;
-  EXPECT_EQ(choose(partly).ports.size(), 5U) << "only three of them are usable";
+  EXPECT_EQ(choose(partly).ports.size(), 5U) << "only three functions are usable";
 
   Inventory subfunctions = rails(6);
   for (std::size_t i = 2; i < 6; ++i)
     subfunctions.hcas[i].pci = "0000:7f:00.0";
-  EXPECT_EQ(choose(subfunctions).ports.size(), 6U) << "sub-functions of one function";
+  EXPECT_EQ(choose(subfunctions).ports.size(), 6U) << "subfunctions of one function";
 }
 
-TEST(Choice, TheLinkLayerWithMoreRateWins) {
+TEST(Choice, PrefersTheLinkLayerWithTheHigherRate) {
   Inventory node = rails(4);
   make_infiniband(node, 0);
   Chosen chosen = choose(node);
@@ -134,47 +134,49 @@ TEST(Choice, TheLinkLayerWithMoreRateWins) {
             Names{"mlx5_0:1: NCCL cannot mix link layers, and Ethernet has the higher total rate (1200 to 400 Gb/s)"});
   make_infiniband(node, 1);
   chosen = choose(node);
-  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"})) << "InfiniBand on a tie";
-  EXPECT_FALSE(chosen.choice.rank) << "no GID index on InfiniBand";
-  EXPECT_EQ(choose(node, "mlx5_1,mlx5_2,mlx5_3").ports, (Names{"mlx5_2:1", "mlx5_3:1"})) << "NCCL cannot mix them";
-  EXPECT_EQ(choose(node, nullptr, "=mlx5_1,mlx5_2").ports, Names{"mlx5_1:1"}) << "nor can a kept list";
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"})) << "InfiniBand wins a tie";
+  EXPECT_FALSE(chosen.choice.rank) << "InfiniBand needs no GID index";
+  EXPECT_EQ(choose(node, "mlx5_1,mlx5_2,mlx5_3").ports, (Names{"mlx5_2:1", "mlx5_3:1"}))
+      << "NCCL cannot mix link layers";
+  EXPECT_EQ(choose(node, nullptr, "=mlx5_1,mlx5_2").ports, Names{"mlx5_1:1"})
+      << "a kept list cannot mix link layers either";
 }
 
-TEST(Choice, OnlyTheHighestRate) {
+TEST(Choice, UsesPortsOfTheHighestRate) {
   Inventory node = rails(3);
   set_rate(node, 1, "25 Gb/sec (1X EDR)");
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
-  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: 25 Gb/s is below the highest rate, 400 Gb/s; --hca takes it"});
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: 25 Gb/s is below the highest rate, 400 Gb/s; --hca selects it"});
   EXPECT_EQ(choose(node, "mlx5_1,mlx5_2").ports, (Names{"mlx5_1:1", "mlx5_2:1"}));
   set_rate(node, 0, "2.5 Gb/sec (1X SDR)");
   set_rate(node, 2, "10 Gb/sec (1X QDR)");
-  EXPECT_EQ(choose(node, "^mlx5_1").ports, Names{"mlx5_2:1"}) << "rates are decimals, not text";
+  EXPECT_EQ(choose(node, "^mlx5_1").ports, Names{"mlx5_2:1"}) << "rates are compared as numbers";
   for (std::size_t i = 0; i < 3; ++i)
     node.hcas[i].ports[0].rate = fabric::Unreadable{EINVAL};
-  EXPECT_EQ(choose(node).ports.size(), 3U) << "unknown rates are one class";
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "unknown rates are equal";
 }
 
-TEST(Choice, HardwareBeforeSoftware) {
+TEST(Choice, PrefersHardwareToSoftware) {
   Inventory node = rails(2);
   node.hcas[0].driver = "rdma_rxe";
   node.hcas[0].pci.reset();
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"});
-  EXPECT_EQ(chosen.reasons, Names{"mlx5_0:1: software RDMA device, and there is hardware"});
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_0:1: software RDMA device, and hardware is available"});
   EXPECT_EQ(choose(node, "mlx5_0").ports, Names{"mlx5_0:1"});
   node.hcas[1] = node.hcas[0];
-  EXPECT_EQ(choose(node).ports.size(), 2U) << "software is all there is";
+  EXPECT_EQ(choose(node).ports.size(), 2U) << "all ports are software";
 }
 
-// Rails with these addresses besides the link-local ones.
+// Rails with these addresses in addition to link-local ones.
 Inventory with_addresses(std::initializer_list<std::vector<const char*>> rails_addresses) {
   Inventory node = rails(static_cast<unsigned>(rails_addresses.size()));
   std::size_t i = 0;
   for (const auto& addresses : rails_addresses) {
     auto& own = node.netdevs[i + 1].addresses;
     auto& gids = node.hcas[i].ports[0].gids;
-    own.erase(own.begin());  // the IPv4 address, link-local stays
+    own.erase(own.begin());  // removes the IPv4 address and keeps the link-local one
     gids.resize(2);
     for (const char* text : addresses) {
       own.push_back({test_support::address(text), 64, text});
@@ -185,9 +187,9 @@ Inventory with_addresses(std::initializer_list<std::vector<const char*>> rails_a
   return node;
 }
 
-TEST(Choice, TheFamilyThatCoversMostPorts) {
+TEST(Choice, PrefersTheFamilyOfMostPorts) {
   Chosen chosen = choose(with_addresses({{"10.0.0.1", "fd00::1"}, {"fd00::2"}, {"10.0.0.3"}}));
-  EXPECT_EQ(chosen.choice.rank, GidRank::kIpv4) << "IPv4 on a tie";
+  EXPECT_EQ(chosen.choice.rank, GidRank::kIpv4) << "IPv4 wins a tie";
   EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: no IPv4 GID of RoCE v2, and IPv4 covers most ports"});
 
   chosen = choose(with_addresses({{"10.0.0.1", "fd00::1"}, {"fd00::2"}, {"fd00::3"}}));
@@ -198,7 +200,8 @@ TEST(Choice, TheFamilyThatCoversMostPorts) {
   EXPECT_EQ(chosen.reasons, Names{"mlx5_0:1: no IPv6 GID of RoCE v2, and IPv6 covers most ports"});
 
   chosen = choose(with_addresses({{}, {"10.0.0.1"}}));
-  EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"}) << "link-local only when no port has better";
+  EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"})
+      << "a port with link-local GIDs only is dropped if another port has better ones";
   EXPECT_EQ(choose(with_addresses({{}, {"10.0.0.1"}}), "mlx5_*").ports, Names{"mlx5_1:1"});
 
   chosen = choose(with_addresses({{}, {}}));
@@ -206,42 +209,43 @@ TEST(Choice, TheFamilyThatCoversMostPorts) {
   EXPECT_EQ(chosen.ports.size(), 2U);
 }
 
-TEST(Choice, TheNicOfTheDefaultRouteIsLeftOut) {
+TEST(Choice, DropsTheNicOfTheDefaultRoute) {
   Inventory node = rails(3);
   node.routes = {{"default", "rail1", 254}};
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
   EXPECT_EQ(chosen.reasons,
-            Names{"mlx5_1:1: rail1 carries the default route, so it is the front-end NIC; --hca takes it"});
+            Names{"mlx5_1:1: rail1 carries the default route, so it is the front-end NIC; --hca selects it"});
   EXPECT_EQ(choose(node, "mlx5_1,mlx5_2").ports, (Names{"mlx5_1:1", "mlx5_2:1"}));
   EXPECT_EQ(choose(node, "mlx5_1").ports, Names{"mlx5_1:1"});
   node.routes = {{"default", "rail1", 100}};
-  EXPECT_EQ(choose(node).ports.size(), 3U) << "a policy route of a rail";
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "a policy route is not the default route";
   node.routes.reset();
-  EXPECT_EQ(choose(node).ports.size(), 3U) << "routes are not known";
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "the routes are not known";
 
   Inventory single = rails(1);
   single.routes = {{"0.0.0.0/0", "rail0", 254}};
-  EXPECT_EQ(choose(single).ports.size(), 1U) << "nothing else remains";
+  EXPECT_EQ(choose(single).ports.size(), 1U) << "it is the only port";
 
   Inventory bonded = rails(2);
   bonded.netdevs[1].master = "bond0";
   bonded.netdevs.push_back(test_support::netdev("bond0", {"172.16.0.1"}));
   bonded.routes = {{"::/0", "bond0", 254}};
-  EXPECT_EQ(choose(bonded).ports, Names{"mlx5_1:1"}) << "a bond's route is its slave's";
+  EXPECT_EQ(choose(bonded).ports, Names{"mlx5_1:1"}) << "the route of a bond is the route of its slave";
 }
 
-TEST(Choice, AListNeverMakesAPortUsable) {
+TEST(Choice, IgnoresUnusablePortsOfAList) {
   Inventory node = rails(2);
   node.hcas[0].ports[0].state = "1: DOWN";
   EXPECT_TRUE(choose(node, "mlx5_0").ports.empty());
-  EXPECT_EQ(choose(node, "mlx5_0").reasons[1], "mlx5_1:1: --hca mlx5_0 leaves it out");
-  EXPECT_EQ(choose(node, nullptr, "=mlx5_0").reasons[1], "mlx5_1:1: NCCL_IB_HCA, which is already set, leaves it out");
+  EXPECT_EQ(choose(node, "mlx5_0").reasons[1], "mlx5_1:1: excluded by --hca mlx5_0");
+  EXPECT_EQ(choose(node, nullptr, "=mlx5_0").reasons[1], "mlx5_1:1: excluded by NCCL_IB_HCA, which is already set");
 }
 
-// Usability, management, link layer, rate, software, default route, family: what a step leaves out has no say later.
-TEST(Choice, StepsComeInTheirOrder) {
-  // The fast management functions do not decide the link layer.
+// The order is usability, management, link layer, rate, software, default route, family. A later step ignores the ports
+// that an earlier one dropped.
+TEST(Choice, AppliesTheStepsInOrder) {
+  // The fast management functions do not affect the choice of the link layer.
   Inventory node = rails(8);
   share_slot(node, {4, 5, 6, 7});
   for (std::size_t i = 4; i < 8; ++i)
@@ -249,26 +253,27 @@ TEST(Choice, StepsComeInTheirOrder) {
   EXPECT_EQ(choose(node).ports.size(), 4U);
   EXPECT_EQ(choose(node).ports[0], "mlx5_0:1");
 
-  // Four slow InfiniBand ports outweigh one fast Ethernet port: link layer by total, then rate.
+  // Four slow InfiniBand ports have a higher total rate than one fast Ethernet port: the link layer is chosen before
+  // the rate.
   node = rails(5);
   for (std::size_t i = 1; i < 5; ++i)
     make_infiniband(node, i, "200 Gb/sec (4X HDR)");
   EXPECT_EQ(choose(node).ports.size(), 4U);
 
-  // A software device of the highest rate beats slower hardware by rate, before hardware is preferred.
+  // A software device with the highest rate wins over slower hardware: the rate is chosen before hardware.
   node = rails(2);
   node.hcas[0].driver = "rdma_rxe";
   node.hcas[0].pci.reset();
   set_rate(node, 1, "100 Gb/sec (4X EDR)");
   EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
 
-  // The family is counted among what rate has left, not among all.
+  // The family is counted over the ports that the rate left.
   node = with_addresses({{"10.0.0.1"}, {"fd00::2"}, {"fd00::3"}});
   set_rate(node, 1, "100 Gb/sec (4X EDR)");
   set_rate(node, 2, "100 Gb/sec (4X EDR)");
   EXPECT_EQ(choose(node).choice.rank, GidRank::kIpv4);
 
-  // The family is counted without the default route's NIC.
+  // The family is counted without the NIC of the default route.
   node = with_addresses({{"10.0.0.1", "10.0.0.9"}, {"fd00::2"}});
   node.routes = {{"default", "rail0", 254}};
   EXPECT_EQ(choose(node).ports, Names{"mlx5_1:1"});

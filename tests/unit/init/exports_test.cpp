@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 class Exports : public testing::Test {
  protected:
   Exports() : node_(rails(2)) {
-    node_.hcas[0].pci = "0000:99:00.0";  // behind mlx5_1 in PCI order
+    node_.hcas[0].pci = "0000:99:00.0";  // after mlx5_1 in PCI order
     candidates_ = init::find_candidates(node_, {});
     input_.ports = {{&candidates_[0], "rail0"}, {&candidates_[1], "rail1"}};
     input_.index = 3;
@@ -36,7 +36,7 @@ class Exports : public testing::Test {
   init::ExportInput input_;
 };
 
-TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
+TEST_F(Exports, UseTheSyntaxOfEachLibrary) {
   const std::pair<const char*, Variables> rows[] = {
       {"nccl", {}},
       {"ucx", {{"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1,eth0"}, {"UCX_IB_GID_INDEX", "3"}}},
@@ -54,7 +54,7 @@ TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
   EXPECT_EQ(nccl_hca_value(input_.ports), "=mlx5_0:1,mlx5_1:1");
 }
 
-TEST_F(Exports, NoIndexWhereThePortsDifferAndNeverAnEmptyValue) {
+TEST_F(Exports, HaveNoIndexIfPortsDifferAndNoEmptyValue) {
   input_.default_netdev.clear();
   input_.ports[0].netdev.clear();
   input_.ports[1].netdev.clear();
@@ -70,7 +70,7 @@ TEST_F(Exports, NoIndexWhereThePortsDifferAndNeverAnEmptyValue) {
   EXPECT_TRUE(library_variables("bootstrap", input_).empty());
 }
 
-TEST_F(Exports, UcxNamesANetdevOnceAndNvshmemIsToldOfIpv6) {
+TEST_F(Exports, NameANetdevOnceForUcxAndTheFamilyForNvshmem) {
   input_.ports[1].netdev = "rail0";
   input_.default_netdev = "rail0";
   EXPECT_EQ(library_variables("ucx", input_)[0].second, "mlx5_0:1,mlx5_1:1,rail0");
@@ -78,17 +78,17 @@ TEST_F(Exports, UcxNamesANetdevOnceAndNvshmemIsToldOfIpv6) {
   EXPECT_EQ(library_variables("nvshmem", input_).back(), (Variable{"NVSHMEM_IB_ADDR_FAMILY", "AF_INET6"}));
 }
 
-TEST(ParseExports, KnowsTheLibraries) {
+TEST(ParseExports, AcceptsKnownLibrariesOnly) {
   using Libraries = std::vector<std::string>;
   EXPECT_EQ(*init::parse_exports("nccl, gloo"), (Libraries{"nccl", "gloo"}));
   EXPECT_EQ(*init::parse_exports("none"), Libraries{});
   const std::string known = "nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric, bootstrap or none";
-  EXPECT_EQ(init::parse_exports("nccl,rccl").error().message, "`rccl` is no library that --export knows: " + known);
-  EXPECT_EQ(init::parse_exports("").error().message, "`` is no library that --export knows: " + known);
+  EXPECT_EQ(init::parse_exports("nccl,rccl").error().message, "`rccl`: unknown library; --export accepts " + known);
+  EXPECT_EQ(init::parse_exports("").error().message, "``: unknown library; --export accepts " + known);
   EXPECT_FALSE(init::parse_exports("nccl,none"));
 }
 
-TEST(DecisionEnv, IsWhatNcclMustReadAndNoMore) {
+TEST(DecisionEnv, HasOnlyTheVariablesThatNcclNeeds) {
   EXPECT_EQ(decide(rails(2), {}, {}).env, (Variables{{"NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"},
                                                      {"NCCL_IB_GID_INDEX", "3"},
                                                      {"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1"},
@@ -97,7 +97,7 @@ TEST(DecisionEnv, IsWhatNcclMustReadAndNoMore) {
                                                      {"NVSHMEM_IB_GID_INDEX", "3"}}));
 }
 
-TEST(DecisionEnv, InfinibandHasNoIndex) {
+TEST(DecisionEnv, HasNoIndexForInfiniband) {
   Inventory node = rails(1);
   node.hcas[0].ports[0] = test_support::infiniband_port();
   init::Policy policy;
@@ -106,7 +106,7 @@ TEST(DecisionEnv, InfinibandHasNoIndex) {
     EXPECT_EQ(name.find("GID"), std::string::npos) << name;
 }
 
-TEST(DecisionEnv, Ipv6SaysItsFamily) {
+TEST(DecisionEnv, HasTheFamilyForIpv6) {
   Inventory node = rails(1);
   node.netdevs[1] = test_support::netdev("rail0", {"fd00::1"});
   node.hcas[0].ports[0].gids = {test_support::v2(4, "fd00::1")};
@@ -115,13 +115,13 @@ TEST(DecisionEnv, Ipv6SaysItsFamily) {
   EXPECT_EQ(decision.env[2], (Variable{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}));
 }
 
-TEST(DecisionEnv, NothingWithoutAPortOrALibrary) {
+TEST(DecisionEnv, IsEmptyWithoutAPortOrALibrary) {
   EXPECT_TRUE(decide(Inventory{}, {}, {}).env.empty());
   init::Policy policy;
   policy.exports = {};
   const auto none = decide(rails(1), {}, policy);
   EXPECT_TRUE(none.env.empty());
-  EXPECT_EQ(none.status, init::Status::kOk) << "there are ports, and nothing was to be written";
+  EXPECT_EQ(none.status, init::Status::kOk) << "ports are chosen, and --export is none";
 }
 
 Decision with_value(const std::string& value) {
@@ -155,28 +155,28 @@ const std::vector<std::string>& nasty_values() {
   return values;
 }
 
-// A real shell is the judge.
-TEST(FormatSh, EvalGivesTheVeryValue) {
+// A shell evaluates the output.
+TEST(FormatSh, KeepsValuesThroughEval) {
   for (const std::string& value : nasty_values()) {
     const auto outcome = test_support::run(
         {.argv = {"/bin/sh", "-c", "eval \"$(cat)\"; printf %s. \"$NCCL_IB_HCA\"; sh -c 'printf %s. \"$NCCL_IB_HCA\"'"},
          .environment = {"PATH=/bin:/usr/bin"},
          .input = format_sh(with_value(value))});
-    // $(...) drops final newlines of the whole text, never those inside of quotes.
+    // $(...) removes newlines at the end of its output, not those inside quotes.
     EXPECT_EQ(outcome.out, value + "." + value + ".") << init::shell_quote(value.substr(0, 40));
     EXPECT_EQ(outcome.err, "");
     EXPECT_EQ(outcome.exit_code, 0);
   }
 }
 
-TEST(FormatSh, IsOneExportPerVariable) {
+TEST(FormatSh, HasOneExportPerVariable) {
   Decision decision = with_value("=a:1");
   decision.env.emplace_back("NCCL_IB_GID_INDEX", "3");
   EXPECT_EQ(format_sh(decision), "export NCCL_IB_HCA='=a:1'\nexport NCCL_IB_GID_INDEX='3'\n");
   EXPECT_EQ(format_sh(Decision{}), "");
 }
 
-TEST(FormatDotenv, QuotesOnlyWhatNeedsItAndRefusesLineBreaks) {
+TEST(FormatDotenv, QuotesOnlySpecialValuesAndRefusesLineBreaks) {
   EXPECT_EQ(*format_dotenv(with_value("=mlx5_0:1,a-b.c/d@e^f+g")), "NCCL_IB_HCA==mlx5_0:1,a-b.c/d@e^f+g\n");
   EXPECT_EQ(*format_dotenv(with_value("a b#c")), "NCCL_IB_HCA='a b#c'\n");
   EXPECT_EQ(*format_dotenv(with_value("$HOME")), "NCCL_IB_HCA='$HOME'\n");
@@ -205,7 +205,7 @@ TEST(FormatJson, HasExactlyTheseKeys) {
   EXPECT_EQ(json["status"], "ok_warn");
   for (const auto& [name, value] : json["env"].items())
     EXPECT_TRUE(value.is_string()) << name;
-  EXPECT_FALSE(json["env"].contains("NCCL_IB_GID_INDEX")) << "what is kept is not exported";
+  EXPECT_FALSE(json["env"].contains("NCCL_IB_GID_INDEX")) << "a kept variable is not exported";
   EXPECT_EQ(keys(json["kept"]["NCCL_IB_GID_INDEX"]), (Keys{"problem", "source", "value"}));
   EXPECT_EQ(json["kept"]["NCCL_IB_GID_INDEX"]["value"], "9");
   EXPECT_EQ(json["kept"]["NCCL_IB_GID_INDEX"]["source"], "/etc/nccl.conf");
@@ -231,7 +231,7 @@ TEST(FormatJson, HasExactlyTheseKeys) {
   }
 }
 
-TEST(StatusName, IsOneOfThree) {
+TEST(StatusName, HasThreeValues) {
   EXPECT_EQ(status_name(init::Status::kOk), "ok");
   EXPECT_EQ(status_name(init::Status::kOkWarn), "ok_warn");
   EXPECT_EQ(status_name(init::Status::kNone), "none");

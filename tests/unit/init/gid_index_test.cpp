@@ -1,4 +1,5 @@
-// By which index the ports get a GID of their own: one for all, NCCL's own choice, or that within a range.
+// The index at which the ports have a GID of their own: one for all ports, NCCL's own choice, or its choice within a
+// range.
 #include "init/gid_index.hpp"
 
 #include <gtest/gtest.h>
@@ -29,11 +30,11 @@ GidRank rank_of(const fabric::Address& gid) {
 
 struct PortTable {
   std::vector<GidEntry> gids;
-  unsigned wanted;                  // the index of the port's own GID
-  std::vector<unsigned> also = {};  // indices of others of its own
+  unsigned wanted;                  // index of the port's own GID
+  std::vector<unsigned> also = {};  // indices of other own GIDs
 };
 
-// What points to each other, of ports with these tables.
+// Ports with these tables. The members point to each other, so the object is not copied.
 class Ports {
  public:
   explicit Ports(const std::vector<PortTable>& tables) {
@@ -65,9 +66,9 @@ struct Own {
   unsigned index;
   const char* address;
 };
-using Table = std::vector<Own>;  // of one port, ascending index
+using Table = std::vector<Own>;  // table of one port, ascending index
 
-// Each wants its lowest GID of the rank, and has another container's, where NCCL would end by itself.
+// Each port wants its lowest GID of the rank. Its table also has a GID of another container, which NCCL would choose.
 std::vector<PortTable> of_rank(const std::vector<Table>& tables, GidRank rank) {
   std::vector<PortTable> ports;
   for (const Table& table : tables) {
@@ -134,12 +135,12 @@ PortTable own_at(unsigned index, const char* own) {
   return {{v2(0, "fe80::1"), v2(index, own)}, index};
 }
 
-// The host's address sits in front of the pod's.
+// The host's address has a lower index than the pod's.
 PortTable behind(const char* foreign, unsigned index, const char* own) {
   return {{v2(0, "fe80::1"), v2(1, foreign), v2(index, own)}, index};
 }
 
-TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
+TEST(PlanIndex, UsesOneIndexOrNcclsChoiceOrARange) {
   const auto ports = [](auto... tables) { return std::vector<PortTable>{tables...}; };
   const Indices none;
   const auto port = [](std::size_t number) { return Indices{number}; };
@@ -174,21 +175,21 @@ TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
   } cases[] = {
       {"agreement, whatever NCCL would choose", 5, "", none,
        ports(behind("192.168.0.1", 5, "10.0.0.1"), own_at(5, "10.1.0.1"))},
-      {"nothing is wanted", std::nullopt, "", none, ports()},
+      {"no GID is wanted", std::nullopt, "", none, ports()},
       {"different indices where NCCL is right", std::nullopt, "", none,
        ports(own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1"))},
       {"a range against foreign addresses", std::nullopt, "10.0.0.0/23", none, two_behind},
-      {"a kept range is not ours to set", 3, "", port(1), two_behind, any, false},
+      {"a kept range is not replaced", 3, "", port(1), two_behind, any, false},
       {"the foreign addresses lie in the rails' own networks: what most need", 4, "", port(0),
        ports(behind("10.0.0.9", 3, "10.0.0.1"), behind("10.0.1.9", 4, "10.0.1.1"), behind("10.0.2.9", 4, "10.0.2.1"))},
-      // The range of all would hold the foreign address. NCCL stays at index 0 where nothing is in the range.
+      // A range of all wanted addresses would contain the foreign one. NCCL stays at index 0 if no GID is in the range.
       {"an own GID at index zero needs no range", std::nullopt, "10.2.0.1/32", none,
        ports(own_at_zero, behind("10.1.5.5", 3, "10.2.0.1"))},
       {"a range of some addresses serves all", std::nullopt, "10.2.0.0/30", none,
        ports(own_at_zero, behind("10.1.9.9", 3, "10.2.0.1"), behind("10.3.0.9", 4, "10.2.0.2"))},
-      // By which of its own addresses a port is used does not matter, as with one index for all.
-      {"a second own address will do where it helps", std::nullopt, "10.2.0.0/30", none, second_own, any, true, moved},
-      {"but not with a range that is kept", 1, "", port(1), second_own, any, false},
+      // A port may be used at any of its own addresses, as with one index for all ports.
+      {"a second own address is used if it helps", std::nullopt, "10.2.0.0/30", none, second_own, any, true, moved},
+      {"a second own address is not used with a kept range", 1, "", port(1), second_own, any, false},
       {"a tie takes the lower index", 3, "", port(0),
        ports(behind("10.0.0.3", 7, "10.0.0.1"), behind("10.0.0.3", 3, "10.0.0.2"))},
       {"NCCL is right by itself at three indices, and cannot be at one", std::nullopt, "", port(3),
@@ -219,20 +220,20 @@ TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
   EXPECT_EQ(init::wrong_ports(Ports({uncertain, own_at(4, "10.1.0.1")}).wanted(), {}), Indices{0});
 }
 
-TEST(PlanIndex, AnIndexOfAllIsTakenEvenWhereNcclWouldBeRight) {
+TEST(PlanIndex, PrefersACommonIndexEvenIfNcclWouldChooseRight) {
   const Ports ports(of_rank({{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{5, "10.1.1.1"}}}, GidRank::kIpv4));
   for (const bool may_set_range : {true, false}) {
     const auto plan = init::plan_index(ports.wanted(), {}, may_set_range);
     EXPECT_EQ(plan.index, 5U);
     EXPECT_FALSE(plan.range);
-    EXPECT_FALSE(plan.needs_tables) << "NCCL need not be simulated";
+    EXPECT_FALSE(plan.needs_tables) << "a common index needs no simulation of NCCL";
     EXPECT_TRUE(plan.wrong.empty());
   }
 }
 
-TEST(NeedsWholeTables, OnlyWhereTheRestCouldMatter) {
+TEST(NeedsWholeTables, IsTrueOnlyIfTheRestCanChangeNcclsChoice) {
   Ports ports({own_at(3, "10.0.0.1")});
-  EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 25, 0})) << "the table is whole";
+  EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 25, 0})) << "the table is complete";
   ports.port(0).gids_complete = false;
   EXPECT_TRUE(init::needs_whole_tables(ports.wanted(), {2, 25, 0}));
   EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 26, 0}));
@@ -272,7 +273,7 @@ void expect_gids(const Decision& decision, const std::vector<Own>& gids) {
   }
 }
 
-TEST(CommonIndex, EveryReportNamesTheGidAtIt) {
+TEST(CommonIndex, IsInEveryPortReport) {
   const Inventory node = node_with_children(3, true);
   const Decision decision = init::decide(node, {}, {});
   expect_gids(decision, {{13, "10.2.0.1"}, {13, "10.2.1.1"}, {13, "10.2.2.1"}});
@@ -287,7 +288,7 @@ TEST(CommonIndex, EveryReportNamesTheGidAtIt) {
   EXPECT_NE(init::topo_text(node, decision).find("GID 13"), std::string::npos);
 }
 
-TEST(CommonIndex, WorksForOldNcclAndOtherLibraries) {
+TEST(CommonIndex, ServesOldNcclAndOtherLibraries) {
   init::Policy old;
   old.nccl_version = {2, 20, 5};
   const Decision for_old = init::decide(node_with_children(3, false), {}, old);
@@ -297,14 +298,14 @@ TEST(CommonIndex, WorksForOldNcclAndOtherLibraries) {
   policy.exports = {"ucx"};
   Inventory node = node_with_children(3, true);
   EXPECT_EQ(value_of(init::decide(node, {}, policy), "UCX_IB_GID_INDEX"), "13");
-  // One that serves only some is NCCL's need. UCX chooses per port.
+  // Only NCCL needs an index that serves some ports. UCX chooses per port.
   node.hcas[2].ports[0].gids.pop_back();
   const Decision decision = init::decide(node, {}, policy);
   expect_gids(decision, {{5, "10.1.0.1"}, {7, "10.1.1.1"}, {9, "10.1.2.1"}});
   EXPECT_EQ(value_of(decision, "UCX_IB_GID_INDEX"), "");
 }
 
-TEST(CommonIndex, IsNarrowedByOptionsAndKeptValues) {
+TEST(CommonIndex, RespectsOptionsAndKeptValues) {
   const Inventory node = node_with_children(2, false);
   init::Policy narrow;
   narrow.gids.cidrs = {*fabric::parse_cidr("10.1.0.0/16")};
@@ -312,12 +313,12 @@ TEST(CommonIndex, IsNarrowedByOptionsAndKeptValues) {
   expect_gids(narrowed, {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
   EXPECT_EQ(value_of(narrowed, "NCCL_IB_GID_INDEX"), "");
   const auto set = [](const char* name, const char* value) { return init::Settings{{name, {value, "environment"}}}; };
-  // NCCL chooses, and takes each port's first.
+  // NCCL chooses the first GID of each port.
   expect_gids(init::decide(node, set("NCCL_IB_GID_INDEX", "-1"), {}), {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
   const Decision kept = init::decide(node, set("NCCL_IB_GID_INDEX", "13"), {});
   expect_gids(kept, {{13, "10.2.0.1"}, {13, "10.2.1.1"}});
   EXPECT_TRUE(kept.warnings.empty());
-  // NCCL does not ask for the range once an index is set, so the index must be in it.
+  // NCCL ignores the range if an index is set, so the index must be in the range.
   const Decision first = init::decide(node, set("NCCL_IB_ADDR_RANGE", "10.1.0.0/16"), {});
   expect_gids(first, {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
   EXPECT_EQ(value_of(first, "NCCL_IB_GID_INDEX"), "");

@@ -19,13 +19,13 @@ using init::Settings;
 using init::Status;
 using namespace test_support;
 
-// Values that are set already: what is found wrong about them, and what the decision makes of it.
+// Values that are already set: their problems, and their effect on the decision.
 
 std::string problem_of_list(const char* value, const Inventory& node) {
   return check_hca_list(value, init::find_candidates(node, {}), init::nccl::kNewest).value_or("");
 }
 
-TEST(CheckHcaList, FindsWhatIsWrong) {
+TEST(CheckHcaList, ReturnsTheGravestProblem) {
   Inventory node = rails(12);
   node.hcas[2].ports[0].state = "1: DOWN";
   node.hcas[3].accessible = false;
@@ -45,12 +45,12 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
       {"=mlx5_2", "selects no usable port"},
       {"=mlx5_3", "selects no usable port"},
       {"=mlx5_2,mlx5_0", ""},
-      {"mlx5_1", "also takes mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
-      {"mlx5_1,mlx5_10", "also takes mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
+      {"mlx5_1", "also selects mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
+      {"mlx5_1,mlx5_10", "also selects mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
       {"mlx5_1,mlx5_10,mlx5_11", ""},
-      {"=mlx5_0,mlx5_4", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
-      {"mlx5", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
-      {"^mlx5_1", "also leaves out mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"}};
+      {"=mlx5_0,mlx5_4", "selects mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+      {"mlx5", "selects mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+      {"^mlx5_1", "also excludes mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"}};
   for (const auto& [value, problem] : rows)
     EXPECT_EQ(problem_of_list(value, node), problem) << value;
   EXPECT_EQ(problem_of_list("=mlx5_0", Inventory{}), "selects no port of this machine");
@@ -76,7 +76,7 @@ TEST(CheckGidIndex, DescribesTheSlot) {
   node.hcas[0].ports[0].gids_complete = false;
   bool unknown = false;
   EXPECT_FALSE(check_gid_index(9, {&candidates[0]}, unknown));
-  EXPECT_TRUE(unknown) << "the rest of the table is";
+  EXPECT_TRUE(unknown) << "the unread part of the table decides";
 }
 
 Settings environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
@@ -86,14 +86,14 @@ Settings environment(std::initializer_list<std::pair<const char*, const char*>> 
   return settings;
 }
 
-TEST(FindSetting, AnEmptyValueIsNoChoice) {
+TEST(FindSetting, IgnoresAnEmptyValue) {
   const Settings settings = environment({{"NCCL_A", ""}, {"NCCL_B", "1"}});
   EXPECT_EQ(find_setting(settings, "NCCL_A"), nullptr);
   EXPECT_EQ(find_setting(settings, "NCCL_C"), nullptr);
   EXPECT_EQ(find_setting(settings, "NCCL_B")->value, "1");
 }
 
-// ---- what the decision makes of them
+// ---- the effect on the decision
 
 std::string exported(const Decision& decision, const char* name) {
   for (const auto& [known, value] : decision.env)
@@ -101,7 +101,7 @@ std::string exported(const Decision& decision, const char* name) {
   return "(unset)";
 }
 
-// Two rails whose indices differ: 3 and 5.
+// Two rails with different indices: 3 and 5.
 Inventory uneven() {
   Inventory node = rails(2);
   node.hcas[1].ports[0].gids = {v1(0, "fe80::a288:c2ff:fe10:2"), v1(4, "10.1.1.1"), v2(5, "10.1.1.1")};
@@ -114,7 +114,7 @@ const Policy kOverriding = [] {
   return policy;
 }();
 
-TEST(KeptValues, RightOnesAreKeptInSilence) {
+TEST(KeptValues, AreKeptWithoutAWarningIfRight) {
   const auto decision = decide(rails(2), environment({{"NCCL_IB_HCA", "=mlx5_1"}, {"NCCL_IB_GID_INDEX", "3"}}), {});
   EXPECT_EQ(decision.status, Status::kOk);
   EXPECT_EQ(exported(decision, "NCCL_IB_HCA"), "(unset)");
@@ -124,7 +124,7 @@ TEST(KeptValues, RightOnesAreKeptInSilence) {
   EXPECT_EQ(decision.kept.at("NCCL_IB_GID_INDEX").source, "environment");
 }
 
-TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
+TEST(KeptValues, WarnAboutAWrongIndexAndOverrideReplacesIt) {
   Inventory node = rails(2);
   for (fabric::Hca& hca : node.hcas)
     hca.ports[0].gids[3].index = 7;
@@ -147,10 +147,10 @@ TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
   EXPECT_TRUE(decision.kept.empty());
 
   strict.override_wrong = true;
-  EXPECT_FALSE(decide(node, settings, strict).refusal) << "what is replaced is not kept";
+  EXPECT_FALSE(decide(node, settings, strict).refusal) << "a replaced value causes no refusal";
 }
 
-TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
+TEST(KeptValues, AreReplacedByOverrideIfWrong) {
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"NCCL_IB_GID_INDEX", "3", "-1"},
       {"NCCL_IB_GID_INDEX", "auto", "-1"},
@@ -174,7 +174,7 @@ TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
   }
 }
 
-TEST(KeptValues, RightRulesOfNcclsChoiceAreNoProblem) {
+TEST(KeptValues, HaveNoProblemIfNcclChoosesRight) {
   for (const auto& [name, value] :
        std::vector<std::pair<const char*, const char*>>{{"NCCL_IB_ADDR_RANGE", "10.1.0.0/16"},
                                                         {"NCCL_IB_ROCE_VERSION_NUM", "2"},
@@ -189,7 +189,7 @@ TEST(KeptValues, RightRulesOfNcclsChoiceAreNoProblem) {
   }
 }
 
-TEST(KeptValues, WhatIsNotWrittenIsNotReplaced) {
+TEST(KeptValues, AreNotReplacedOutsideOfExport) {
   Policy policy = kOverriding;
   policy.exports = {};
   const auto decision = decide(uneven(), environment({{"NCCL_IB_GID_INDEX", "9"}}), policy);
@@ -198,7 +198,7 @@ TEST(KeptValues, WhatIsNotWrittenIsNotReplaced) {
   EXPECT_EQ(decision.status, Status::kOkWarn);
 }
 
-TEST(KeptValues, AKeptMinusOneIsHeldAgainstWhatNcclChooses) {
+TEST(KeptValues, KeepMinusOneWithAnExportedRange) {
   Inventory node = rails(2);  // equal indices, but a foreign address in front of each
   for (fabric::Hca& hca : node.hcas)
     hca.ports[0].gids = {
@@ -206,11 +206,11 @@ TEST(KeptValues, AKeptMinusOneIsHeldAgainstWhatNcclChooses) {
         v2(3, hca.ports[0].gids[3].gid == test_support::address("10.1.0.1") ? "10.1.0.1" : "10.1.1.1")};
   const auto decision = decide(node, environment({{"NCCL_IB_GID_INDEX", "-1"}}), {});
   EXPECT_NE(decision.status, Status::kNone);
-  EXPECT_EQ(exported(decision, "NCCL_IB_ADDR_RANGE"), "10.1.0.0/23") << "which makes NCCL's own choice right";
+  EXPECT_EQ(exported(decision, "NCCL_IB_ADDR_RANGE"), "10.1.0.0/23") << "with this range NCCL chooses right";
   EXPECT_TRUE(decision.ports[0].used && decision.ports[1].used);
 }
 
-TEST(KeptValues, EmptyOnesAreReplacedAndOthersShownUnchecked) {
+TEST(KeptValues, AreReplacedIfEmptyAndReportedIfUnchecked) {
   const auto decision = decide(rails(1),
                                environment({{"NCCL_IB_HCA", ""},
                                             {"NCCL_IB_GID_INDEX", ""},
@@ -220,14 +220,14 @@ TEST(KeptValues, EmptyOnesAreReplacedAndOthersShownUnchecked) {
                                             {"NCCL_IB_ROCE_VERSION_NUM", "1"}}),
                                {});
   EXPECT_EQ(exported(decision, "NCCL_IB_HCA"), "=mlx5_0:1");
-  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3") << "where one is exported, the rules do not matter";
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3") << "with an exported index the rules have no effect";
   EXPECT_TRUE(decision.kept.contains("NCCL_IB_TC"));
   EXPECT_TRUE(decision.kept.contains("NCCL_SOCKET_IFNAME"));
   EXPECT_FALSE(decision.kept.contains("NCCL_DEBUG"));
   EXPECT_EQ(decision.status, Status::kOk);
 }
 
-TEST(Decision, VersionOfTheImage) {
+TEST(Decision, WarnsIfTheNcclOfTheImageNeedsAnIndex) {
   const auto warned = decide(uneven(), environment({{"NCCL_VERSION", "2.20.5-1"}}), {});
   ASSERT_EQ(warned.warnings.size(), 2U);
   EXPECT_NE(warned.warnings[1].find("NCCL 2.20.5 (NCCL_VERSION)"), std::string::npos) << warned.warnings[1];
@@ -236,19 +236,19 @@ TEST(Decision, VersionOfTheImage) {
   EXPECT_EQ(decide(uneven(), environment({{"NCCL_VERSION", "2.20.5-1"}}), policy).warnings.size(), 1U)
       << "--nccl-version overrides it";
   EXPECT_EQ(decide(rails(2), environment({{"NCCL_VERSION", "2.18.1"}}), {}).status, Status::kOk)
-      << "an explicit index is right under every version";
+      << "an explicit index is right for every version";
   EXPECT_EQ(decide(uneven(), environment({{"NCCL_VERSION", "garbage"}}), {}).warnings.size(), 1U);
 }
 
-TEST(Decision, RequireCountsBeforeTheChoice) {
+TEST(Decision, CountsForRequireBeforeTheChoice) {
   Inventory node = rails(3);
   node.hcas[2].ports[0].rate = "25 Gb/sec (1X EDR)";
   Policy policy;
   policy.require = 3;
-  EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow one counts though it is not chosen";
+  EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow HCA counts although it is not chosen";
   policy.require = 4;
   EXPECT_EQ(decide(node, {}, policy).refusal,
-            "--require 4: only 3 HCAs with a usable port: there are no other HCAs in this container");
+            "--require 4: only 3 HCAs with a usable port: no other HCAs in this container");
   node.hcas[1].accessible = false;
   policy.require = 3;
   EXPECT_EQ(decide(node, {}, policy).refusal,
@@ -258,12 +258,12 @@ TEST(Decision, RequireCountsBeforeTheChoice) {
   Inventory none;
   none.rdma_error = ENOENT;
   EXPECT_EQ(decide(none, {}, policy).refusal,
-            "--require 1: only 0 HCAs with a usable port: no RDMA device: /sys/class/infiniband has none");
+            "--require 1: only 0 HCAs with a usable port: no RDMA device in /sys/class/infiniband");
 }
 
-// Values of libraries beside NCCL that are set already.
+// Values for libraries other than NCCL that are already set.
 
-// Empty: nothing is wrong.
+// Returns an empty text if no problem was found.
 std::string problem(const char* name, const char* value) {
   fabric::Inventory node = test_support::rails(2);
   node.hcas[1].ports[0].state = "1: DOWN";
@@ -275,7 +275,7 @@ std::string problem(const char* name, const char* value) {
   return checks[0].message;
 }
 
-TEST(OtherValues, OneProblemEach) {
+TEST(OtherValues, HaveOneProblemEach) {
   // `part` is empty where the value is right.
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"UCX_NET_DEVICES", "mlx5_0:1,eth0", ""},

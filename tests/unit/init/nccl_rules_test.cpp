@@ -1,5 +1,5 @@
-// NCCL's own rules, row by row. What a row says was read in NCCL's sources (tags 2.21.5 to 2.30.7) or seen when its
-// selection code ran on such tables.
+// NCCL's own rules. Each row was read in NCCL's sources (tags 2.21.5 to 2.30.7), or recorded from a run of its
+// selection code on such tables.
 #include "init/nccl_rules.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using namespace test_support;
 constexpr Version kOld{2, 30, 4};
 constexpr Version kNew{2, 30, 7};
 
-TEST(ParseVersion, ReadsTagsAndPackages) {
+TEST(ParseVersion, AcceptsTagsAndPackageVersions) {
   const std::pair<const char*, std::optional<Version>> rows[] = {{"2.21.5", Version{2, 21, 5}},
                                                                  {"2.21.5-1", Version{2, 21, 5}},
                                                                  {"2.30.7+cuda12.8", Version{2, 30, 7}},
@@ -83,22 +83,22 @@ TEST(HcaList, SelectsAsNcclDoes) {
     EXPECT_EQ(parse_hca_list(row.value, row.version).matches(row.hca, row.port), row.matches) << row.name;
 }
 
-TEST(HcaList, HoldsThirtyTwoEntries) {
+TEST(HcaList, IgnoresEntriesAfterThirtyTwo) {
   std::string names;
   for (int i = 0; i < 40; ++i)
     names += "dev" + std::to_string(i) + ",";
   EXPECT_EQ(parse_hca_list("=" + names).entries.size(), 32U);
-  EXPECT_FALSE(parse_hca_list("=" + names).matches("dev32", 1)) << "the 33rd is ignored";
-  EXPECT_TRUE(parse_hca_list("^=" + names).matches("dev32", 1)) << "and an exclude list lets it in";
+  EXPECT_FALSE(parse_hca_list("=" + names).matches("dev32", 1)) << "the 33rd entry is ignored";
+  EXPECT_TRUE(parse_hca_list("^=" + names).matches("dev32", 1)) << "an exclude list does not exclude the 33rd entry";
   EXPECT_FALSE(parse_hca_list("^=" + names).matches("dev31", 1));
 }
 
-TEST(HcaList, CutsNamesAtItsBuffer) {
+TEST(HcaList, CutsNamesAtTheBufferOfNccl) {
   const std::string name(63, 'a');
   EXPECT_TRUE(parse_hca_list("=" + name + "bcd").matches(name, 1));
 }
 
-TEST(ParseParam, IsStrtollWithItsManners) {
+TEST(ParseParam, ParsesAsStrtollDoes) {
   for (const auto& [text, value] : {std::pair("3", 3L),
                                     {"0x10", 16},
                                     {"010", 8},
@@ -116,7 +116,7 @@ TEST(ParseGidRules, ReadsTheVariablesAsNcclDoes) {
   using fabric::Family;
   EXPECT_EQ(parse_gid_rules("", "", "").family, Family::kIpv4);
   EXPECT_EQ(parse_gid_rules("AF_INET6", "", "").family, Family::kIpv6);
-  EXPECT_EQ(parse_gid_rules("af_inet6", "", "").family, Family::kIpv4) << "anything else is AF_INET";
+  EXPECT_EQ(parse_gid_rules("af_inet6", "", "").family, Family::kIpv4) << "any other text is AF_INET";
   EXPECT_EQ(parse_gid_rules("", "", "1").roce_version, 1);
   EXPECT_EQ(parse_gid_rules("", "", "").roce_version, 2);
   EXPECT_TRUE(parse_gid_rules("", "10.0.0.0/8", "").range);
@@ -129,16 +129,17 @@ TEST(ParseGidRules, ReadsTheVariablesAsNcclDoes) {
   EXPECT_EQ(parse_gid_rules("", "10.1.0.0/x", "").range, fabric::parse_cidr("10.1.0.0/0"));
   EXPECT_FALSE(parse_gid_rules("", "::ffff:10.1.0.0/112", "").range);
   EXPECT_FALSE(parse_gid_rules("AF_INET6", "10.1.0.0/16", "").range);
-  EXPECT_TRUE(parse_gid_rules("AF_INET6", "::ffff:10.1.0.0/112", "").range) << "though no GID of AF_INET6 is in it";
+  EXPECT_TRUE(parse_gid_rules("AF_INET6", "::ffff:10.1.0.0/112", "").range)
+      << "a network of AF_INET6, although it contains no GID of that family";
 }
 
-TEST(NcclRules, FixedIndexIsAnInt) {
+TEST(NcclRules, TruncateTheFixedIndexToInt) {
   EXPECT_EQ(init::nccl::parse_index("-4294967293"), 3);
   EXPECT_EQ(init::nccl::parse_index("4294967295"), -1);
   EXPECT_EQ(init::nccl::parse_index(""), -1);
 }
 
-// Tables. Own addresses are 10.x, those of the host or of other containers 192.168.x.
+// Tables. Own addresses are 10.x; addresses of the host or of other containers are 192.168.x.
 struct Case {
   const char* name;
   std::vector<GidEntry> gids;
@@ -166,7 +167,7 @@ void check(const std::vector<Case>& cases) {
   }
 }
 
-TEST(ChooseGid, OrdinaryTables) {
+TEST(ChooseGid, ChoosesTheOwnGidOfOrdinaryTables) {
   check({{"usual table", test_support::usual_gids("fe80::1", "10.0.0.1"), {}, 3},
          {"empty table", {}, {}, 0},
          {"own IPv4 at 0", {v2(0, "10.0.0.1")}, {}, 0},
@@ -178,7 +179,7 @@ TEST(ChooseGid, OrdinaryTables) {
          {"wanted version 1", test_support::usual_gids("fe80::1", "10.0.0.1"), parse_gid_rules("", "", "1"), 2}});
 }
 
-TEST(ChooseGid, TheFiveCasesWhereItIsWrong) {
+TEST(ChooseGid, ChoosesAForeignGidInFiveCases) {
   check(
       {{"1: a foreign IPv4 at a lower index wins", {v1(0, "fe80::1"), v2(1, "192.168.0.1"), v2(4, "10.0.0.1")}, {}, 1},
        {"2: IPv6-only fabric stays at 0",
@@ -199,9 +200,9 @@ TEST(ChooseGid, TheFiveCasesWhereItIsWrong) {
         true}});
 }
 
-TEST(ChooseGid, Versions) {
+TEST(ChooseGid, DependsOnTheVersion) {
   const auto usual = test_support::usual_gids("fe80::1", "10.0.0.1");
-  // The first IPv4 GID is taken without a look at its type, so only what follows it is read.
+  // NCCL takes the first IPv4 GID without reading its type, so it reads only the types after it.
   const std::vector<GidEntry> unreadable_behind = {v1(0, "fe80::1"), v2(1, "10.0.0.1"),
                                                    unreadable(2, "192.168.0.1", EINVAL)};
   check({{"2.20 takes 0", usual, version(20, 5), 0},
@@ -219,12 +220,12 @@ TEST(ChooseGid, Versions) {
           version(25),
           0},
          {"unreadable link-local is not read", {v2(0, "10.0.0.1"), unreadable(1, "fe80::9", EINVAL)}, version(25), 0},
-         {"unreadable alone is taken", {v1(0, "fe80::1"), unreadable(1, "10.0.0.1", EINVAL)}, {}, 1},
+         {"an unreadable only GID is taken", {v1(0, "fe80::1"), unreadable(1, "10.0.0.1", EINVAL)}, {}, 1},
          {"IPv6: empty slot 0 has no type, 2.25", {v2(1, "fd00::1")}, ipv6(version(25)), std::nullopt},
          {"IPv6: empty slot 0 has no type, 2.26", {v2(1, "fd00::1")}, ipv6(version(26)), 1}});
 }
 
-TEST(ChooseGid, Ranges) {
+TEST(ChooseGid, DependsOnTheRange) {
   const std::vector<GidEntry> table = {v1(0, "fe80::1"), v2(1, "192.168.0.1"), v1(2, "10.0.0.1"), v2(3, "10.0.0.1")};
   check({{"own network", table, parse_gid_rules("", "10.0.0.0/8", ""), 3},
          {"foreign network", table, parse_gid_rules("", "192.168.0.0/16", ""), 1},
@@ -239,7 +240,7 @@ TEST(ChooseGid, Ranges) {
           2}});
 }
 
-TEST(ChooseGid, Ipv6) {
+TEST(ChooseGid, ChoosesIpv6WithTheFamily) {
   check({{"global address", {v1(0, "fe80::1"), v2(1, "fe80::1"), v1(2, "fd00::1"), v2(3, "fd00::1")}, ipv6(), 3},
          {"first of two", {v2(0, "fe80::1"), v2(1, "fd00::1"), v2(2, "fd00::2")}, ipv6(), 1},
          {"the wanted family leaves an IPv4 at 0", {v2(0, "10.0.0.1"), v2(1, "fd00::1")}, ipv6(), 1},
@@ -251,7 +252,7 @@ TEST(ChooseGid, Ipv6) {
          {"fe80:0:0:1::1 is not in fe80::/64, so it is valid", {v1(0, "fe80::1"), v2(1, "fe80:0:0:1::1")}, ipv6(), 1}});
 }
 
-TEST(ChooseGid, HostileTablesEnd) {
+TEST(ChooseGid, EndsOnHostileTables) {
   fabric::Port port = test_support::ethernet_port({v2(0, "10.0.0.1"), v2(65535, "10.0.0.2")});
   port.gid_tbl_len = 65535;
   EXPECT_EQ(choose_gid(port, {}).index, 0U);

@@ -16,7 +16,7 @@ using test_support::words;
 
 fabric::Result<Options> parse(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), "rdma-init");
-  // Kept for the test's end: options.program points into argv.
+  // Kept until the end of the test, because options.program points into argv.
   static std::deque<std::vector<std::string>> kept;
   static std::deque<std::vector<char*>> argv;
   argv.push_back(test_support::pointers_to(kept.emplace_back(std::move(arguments))));
@@ -30,7 +30,7 @@ fabric::Result<Options> parse(const char* line, const char* environment = "") {
   return parse(words(line), words(environment));
 }
 
-TEST(Options, Defaults) {
+TEST(Options, HaveDefaults) {
   const auto options = test_support::must(parse("env"));
   EXPECT_EQ(options.command, Command::kEnv);
   EXPECT_EQ(options.format, EnvFormat::kSh);
@@ -43,7 +43,7 @@ TEST(Options, Defaults) {
   EXPECT_TRUE(options.policy.gids.link_local);
 }
 
-TEST(Options, EveryOneOnTheCommandLine) {
+TEST(Options, AreReadFromTheCommandLine) {
   auto arguments = words(
       "--wait 2.5 env --require=2 --strict --override --hca mlx5_0:1 --family 6 --export nccl,gloo "
       "--nccl-version=2.21.5 --no-link-local --no-node-gids "
@@ -70,7 +70,7 @@ TEST(Options, EveryOneOnTheCommandLine) {
   EXPECT_EQ(options.root, "/x");
 }
 
-TEST(Options, EveryTwin) {
+TEST(Options, AreReadFromTheEnvironment) {
   const auto options = test_support::must(
       parse("env",
             "RDMA_INIT_WAIT=0 RDMA_INIT_REQUIRE=8 RDMA_INIT_STRICT=1 RDMA_INIT_OVERRIDE=1 RDMA_INIT_HCA=^mlx5_9 "
@@ -88,7 +88,7 @@ TEST(Options, EveryTwin) {
   EXPECT_EQ(options.log, init::LogLevel::kQuiet);
 }
 
-TEST(Options, TheCommandLineWins) {
+TEST(Options, PreferTheCommandLineToTheEnvironment) {
   const auto options =
       test_support::must(parse("--require=1 --strict env --cidr fd00::/8 --hca=mlx5_1",
                                "RDMA_INIT_REQUIRE=8 RDMA_INIT_STRICT=0 RDMA_INIT_CIDR=10.0.0.0/8 RDMA_INIT_HCA=mlx5_0 "
@@ -98,10 +98,10 @@ TEST(Options, TheCommandLineWins) {
   EXPECT_FALSE(options.policy.override_wrong);
   EXPECT_EQ(options.policy.hcas->text, "mlx5_1");
   ASSERT_EQ(options.policy.gids.cidrs.size(), 1U);
-  EXPECT_EQ(to_string(options.policy.gids.cidrs[0]), "fd00::/8") << "replaced, not added to";
+  EXPECT_EQ(to_string(options.policy.gids.cidrs[0]), "fd00::/8") << "the list is replaced and not extended";
 }
 
-TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
+TEST(Options, IgnoreEmptyAndUnknownVariables) {
   const auto options = test_support::must(
       parse({"env"}, {"RDMA_INIT_HCA=", "RDMA_INIT_REQUIRE", "RDMA_INIT_WHATEVER=x", "RDMA_INIT_FORMAT=json",
                       "RDMA_INIT_SNAPSHOT=/x", "RDMA_INIT_ROOT=/x", "=x", ""}));
@@ -110,7 +110,7 @@ TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
   EXPECT_TRUE(options.root.empty());
 }
 
-TEST(Options, OptionsStandBeforeOrAfterTheSubcommand) {
+TEST(Options, MayPrecedeOrFollowTheSubcommand) {
   for (const char* line : {"--json doctor --strict", "doctor --json --strict", "--strict --json doctor"}) {
     const auto options = test_support::must(parse(line));
     EXPECT_EQ(options.command, Command::kDoctor);
@@ -120,7 +120,7 @@ TEST(Options, OptionsStandBeforeOrAfterTheSubcommand) {
   EXPECT_EQ(parse("snapshot")->command, Command::kSnapshot);
 }
 
-TEST(Options, TheCommandIsWhatFollowsTheDashes) {
+TEST(Options, PassTheArgumentsAfterTheDashesToTheCommand) {
   const auto options = test_support::must(parse("--strict -- python3 -- env --help"));
   EXPECT_EQ(options.command, Command::kExec);
   EXPECT_STREQ(options.program[0], "python3");
@@ -129,7 +129,7 @@ TEST(Options, TheCommandIsWhatFollowsTheDashes) {
   EXPECT_EQ(options.program[4], nullptr);
 }
 
-TEST(Options, AValueMayLookLikeAnythingAndHelpNeedsNothingElse) {
+TEST(Options, AcceptAnyTextAsValueAndHelpAlone) {
   EXPECT_EQ(parse("env --snapshot --help")->snapshot, "--help");
   EXPECT_EQ(parse("env --snapshot --")->snapshot, "--");
   EXPECT_EQ(parse("env --snapshot=")->snapshot, "");
@@ -140,16 +140,16 @@ TEST(Options, AValueMayLookLikeAnythingAndHelpNeedsNothingElse) {
   EXPECT_EQ(parse("--help env")->command, Command::kHelp);
 }
 
-TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
+TEST(Options, NameTheArgumentOrTheVariableInErrors) {
   const char* const no_command = "no command: rdma-init [options] -- command [args], or see rdma-init --help";
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"", "", no_command},
       {"--strict", "", no_command},
       {"--", "", "no command after `--`"},
       {"env -- x", "", "a subcommand takes no `-- command`"},
-      {"train.py", "", "unexpected argument `train.py`; a command to run goes after `--`"},
-      {"env doctor", "", "unexpected argument `doctor`; a command to run goes after `--`"},
-      {"-x", "", "unexpected argument `-x`; a command to run goes after `--`"},
+      {"train.py", "", "unexpected argument `train.py`; put the command after `--`"},
+      {"env doctor", "", "unexpected argument `doctor`; put the command after `--`"},
+      {"-x", "", "unexpected argument `-x`; put the command after `--`"},
       {"--nope", "", "unknown option `--nope`; see rdma-init --help"},
       {"--hf-token=secret env", "", "unknown option `--hf-token`; see rdma-init --help"},
       {"--stric env", "", "unknown option `--stric`; see rdma-init --help"},
@@ -162,7 +162,7 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {"env --wait=nan", "", "--wait: expected seconds from 0 to 86400, got `nan`"},
       {"env --require=-1", "", "--require: expected a number of HCAs, got `-1`"},
       {"env --require=1.5", "", "--require: expected a number of HCAs, got `1.5`"},
-      {"env --hca=", "", "--hca: `` names nothing"},
+      {"env --hca=", "", "--hca: ``: empty selector"},
       {"env --cidr=10.0.0.0/99", "", "--cidr: expected ADDRESS/PREFIX, got `10.0.0.0/99`"},
       {"env --node-addresses=mlx5_0=10.5.0.1", "",
        "--node-addresses: expected HCA:PORT=ADDRESS, got `mlx5_0=10.5.0.1`"},
@@ -178,16 +178,16 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {"env", "RDMA_INIT_FAMILY=five", "RDMA_INIT_FAMILY: expected 4 or 6, got `five`"},
       {"env", "RDMA_INIT_NO_LINK_LOCAL=2", "RDMA_INIT_NO_LINK_LOCAL: expected 0 or 1, got `2`"},
       {"--snapshot=x -- true", "",
-       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
+       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
       {"--root=x -- true", "",
-       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"}};
+       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"}};
   for (const auto& [line, environment, message] : rows) {
     SCOPED_TRACE(message);
     EXPECT_EQ(parse(line, environment).error().message, message);
   }
 }
 
-TEST(HelpText, NamesEveryOption) {
+TEST(HelpText, ListsEveryOption) {
   const std::string help = init::help_text();
   for (const char* option : {"--wait",         "--require",        "--strict", "--override",     "--hca",
                              "--cidr",         "--family",         "--export", "--nccl-version", "--no-link-local",

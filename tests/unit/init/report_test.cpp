@@ -1,4 +1,4 @@
-// The reports for people: doctor's checks, the doctor's text and JSON, the drawing.
+// The reports for users: the checks of doctor, its text and JSON, and the drawing of topo.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}
   return init::check_up(node, settings, decide(node, settings, {}));
 }
 
-TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
+TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
   const struct {
     const char* name;
     Limits limits;
@@ -54,10 +54,10 @@ TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
        Verdict::kBad,
        "capabilities of a user namespace do not count"},
       {"other capabilities", {65536, 65536, ~kIpcLock, 0, true}, Verdict::kBad, "CAP_IPC_LOCK is not effective"},
-      {"IPC_LOCK is inert for others than root",
+      {"IPC_LOCK has no effect for users other than root",
        {65536, 65536, 0, 1000, true},
        Verdict::kBad,
-       "adding IPC_LOCK does not help a user other than root"},
+       "adding IPC_LOCK does not help: the effective set of a user other than root is empty"},
       {"nothing known", {}, Verdict::kNote, "memlock not known"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
@@ -103,12 +103,12 @@ TEST(Bootstrap, FollowsNcclsRule) {
   node.netdevs = {netdev("eth0", {}), netdev("eth1", {"10.0.0.1"}), netdev("eth2", {"10.0.0.2"}),
                   netdev("lo", {"::1"})};
   node.netdevs[1].carrier = 0;
-  EXPECT_EQ(init::bootstrap_netdev(node, {}), "eth2") << "up and with an address";
+  EXPECT_EQ(init::bootstrap_netdev(node, {}), "eth2") << "a netdev that is up and has an address";
   node.netdevs[2].in_this_netns = false;
-  EXPECT_FALSE(init::bootstrap_netdev(node, {})) << "::1 is no address to NCCL";
+  EXPECT_FALSE(init::bootstrap_netdev(node, {})) << "NCCL ignores ::1";
 }
 
-TEST(Bootstrap, KnowsTheRootsSubnet) {
+TEST(Bootstrap, PrefersTheSubnetOfTheRootRank) {
   Inventory node;
   node.netdevs = {netdev("eth0", {"10.0.0.1"}), netdev("eth1", {"10.1.0.1", "fd00::1"})};
   node.netdevs[0].addresses[0].prefix = node.netdevs[1].addresses[0].prefix = 24;
@@ -118,14 +118,14 @@ TEST(Bootstrap, KnowsTheRootsSubnet) {
   };
   EXPECT_EQ(with("10.1.0.7:5000"), "eth1");
   EXPECT_EQ(with("[fd00::7]:5000"), "eth1");
-  EXPECT_EQ(with("10.9.0.7:5000"), "eth0") << "in no subnet of ours";
+  EXPECT_EQ(with("10.9.0.7:5000"), "eth0") << "not in a subnet of this container";
   for (const char* odd : {"trainer-0:5000", "[", "]", ":", "[%", "10.1.0.7"})
     EXPECT_FALSE(with(odd).empty()) << odd;
   node.netdevs.push_back(netdev("ib0", {"10.2.0.1"}));
-  EXPECT_EQ(with("10.1.0.7:5000"), "ib0") << "NCCL asks for these first";
+  EXPECT_EQ(with("10.1.0.7:5000"), "ib0") << "NCCL prefers names that start with ib";
 }
 
-TEST(Bootstrap, NamesARailAndANetdevThatIsDown) {
+TEST(Bootstrap, NotesARailOrADownNetdev) {
   Inventory node = rails(2);
   std::stable_sort(node.netdevs.begin(), node.netdevs.end(),
                    [](const auto& left, const auto& right) { return left.name > right.name; });
@@ -133,7 +133,7 @@ TEST(Bootstrap, NamesARailAndANetdevThatIsDown) {
   auto checks = check_up(node);
   const Check& check = *find(checks, "bootstrap");
   EXPECT_EQ(check.verdict, Verdict::kNote);
-  EXPECT_NE(check.message.find("a rail, for its bootstrap, and the default route is by eth0"), std::string::npos)
+  EXPECT_NE(check.message.find("a rail, for its bootstrap, and the default route uses eth0"), std::string::npos)
       << check.message;
   EXPECT_EQ(check.remedy, "set NCCL_SOCKET_IFNAME to =eth0 (--export bootstrap does)");
 
@@ -145,13 +145,13 @@ TEST(Bootstrap, NamesARailAndANetdevThatIsDown) {
   two.netdevs[0].carrier = 0;
   two.routes = std::vector{fabric::Route{"default", "eth0"}};
   checks = check_up(two);
-  EXPECT_NE(find(checks, "bootstrap")->message.find("may take ens1, which is down"), std::string::npos);
+  EXPECT_NE(find(checks, "bootstrap")->message.find("may use ens1, which is down"), std::string::npos);
   two.routes = std::vector{fabric::Route{"default", "ens1"}};
   checks = check_up(two);
-  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood) << "no better one is known";
+  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood) << "no better netdev is known";
 }
 
-TEST(Checkup, SaysWhatElseMatters) {
+TEST(Checkup, NotesRdmaCmAndLagAndIsUnfitWithoutAPort) {
   Inventory node = rails(1);
   auto checks = check_up(node);
   EXPECT_TRUE(init::is_fit(checks));
@@ -175,7 +175,7 @@ TEST(Checkup, SaysWhatElseMatters) {
   EXPECT_FALSE(find(checks, "ports")->remedy.empty());
 }
 
-TEST(Checkup, WarningsAreNotesAndRefusalsAreBad) {
+TEST(Checkup, GradesWarningsAsNotesAndRefusalsAsBad) {
   const Inventory node = rails(1);
   const Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};
   EXPECT_EQ(find(check_up(node, settings), "warning")->verdict, Verdict::kNote);
@@ -186,7 +186,7 @@ TEST(Checkup, WarningsAreNotesAndRefusalsAreBad) {
   EXPECT_FALSE(init::is_fit(checks));
 }
 
-TEST(Doctor, NamesEveryPortWithItsReason) {
+TEST(Doctor, ListsEveryPortWithItsReason) {
   Inventory node = rails(2);
   node.hcas[1].ports[0].state = "1: DOWN";
   const auto decision = decide(node, {}, {});
@@ -209,7 +209,7 @@ bool shows_a_control(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < 0x20 && c != '\n') || c == 0x7f; });
 }
 
-TEST(Reports, ShowNoControlCharacters) {
+TEST(Reports, HaveNoControlCharacters) {
   Inventory node = rails(1);
   const std::string evil = "\x1b]0;pwned\x07";
   node.hcas[0].name += evil;
@@ -234,7 +234,7 @@ TEST(Reports, ShowNoControlCharacters) {
   }
 }
 
-TEST(Distance, UsesTheWordsOfNccl) {
+TEST(Distance, UsesTheTermsOfNccl) {
   using Path = std::vector<std::string>;
   const Path root = {"0000:00:01.0"};
   const Path same_switch_a = {"0000:00:01.0", "0000:01:00.0", "0000:02:00.0"};
@@ -265,7 +265,7 @@ TEST(Distance, UsesTheWordsOfNccl) {
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(distance_between(row.left, row.right), row.distance);
-    EXPECT_EQ(distance_between(row.right, row.left), row.distance) << "either way round";
+    EXPECT_EQ(distance_between(row.right, row.left), row.distance) << "the distance is symmetric";
   }
 }
 

@@ -22,7 +22,7 @@ using init::Policy;
 using init::Status;
 using namespace test_support;
 
-// Reading, waiting and deciding together, on file trees that change meanwhile.
+// Reading, waiting and deciding together, on file trees that change during the wait.
 
 constexpr const char* kGid = "sys/class/infiniband/mlx5_0/ports/1/gids/3";
 
@@ -31,7 +31,7 @@ class Resolve : public testing::Test {
   Resolve() {
     options_.command = init::Command::kEnv;
     options_.root = root_.path();
-    options_.wait_seconds = 30;  // more than any test takes: what is waited for comes
+    options_.wait_seconds = 30;  // longer than any test: every pending resource appears
   }
 
   init::Resolved resolve(std::vector<const char*> environment = {}) {
@@ -41,7 +41,7 @@ class Resolve : public testing::Test {
     return std::move(resolved).value();
   }
 
-  // Does it in another process, a little later.
+  // Runs the change in another process, after a short delay.
   void soon(const std::function<void()>& change) {
     child_ = fork();
     if (child_ == 0) {
@@ -60,7 +60,7 @@ class Resolve : public testing::Test {
   pid_t child_ = -1;
 };
 
-TEST_F(Resolve, AGidThatComesLateIsWaitedFor) {
+TEST_F(Resolve, WaitsForALateGid) {
   lay_out(rails(2), root_.path());
   const std::string gid = fs::canonical(root_ / kGid);
   const std::string aside = root_ / "gid";
@@ -73,7 +73,7 @@ TEST_F(Resolve, AGidThatComesLateIsWaitedFor) {
   EXPECT_EQ(resolved.decision.ports.at(0).gid_index, 3U);
 }
 
-TEST_F(Resolve, AnHcaThatComesLateIsWaitedForWhenRequired) {
+TEST_F(Resolve, WaitsForALateHcaIfRequired) {
   lay_out(rails(2), root_.path());
   const std::string link = root_ / "sys/class/infiniband/mlx5_1";
   const std::string aside = root_ / "sys/class/mlx5_1";
@@ -83,15 +83,15 @@ TEST_F(Resolve, AnHcaThatComesLateIsWaitedForWhenRequired) {
   EXPECT_FALSE(resolve().decision.refusal);
 }
 
-TEST_F(Resolve, WhatNeverComesIsNamed) {
+TEST_F(Resolve, NamesTheResourceThatNeverAppears) {
   lay_out(rails(1), root_.path());
   options_.policy.require = 2;
   options_.wait_seconds = 0.05;
   EXPECT_TRUE(resolve().decision.refusal);
 }
 
-// Thirty seconds would show: nothing is pending here, and without a wait nothing is waited for.
-TEST_F(Resolve, NothingPendingCostsNothing) {
+// A wait of thirty seconds would be visible: no resource is pending here.
+TEST_F(Resolve, DoesNotWaitIfNothingIsPending) {
   lay_out(rails(2), root_.path());
   fs::remove(root_ / kGid);
   EXPECT_EQ(resolve().decision.status, Status::kOk);
@@ -100,7 +100,7 @@ TEST_F(Resolve, NothingPendingCostsNothing) {
   EXPECT_TRUE(resolve().decision.refusal);
 }
 
-TEST_F(Resolve, ReadsTheTablesToTheEndWhenTheDecisionNeedsThem) {
+TEST_F(Resolve, ReadsCompleteTablesIfTheDecisionNeedsThem) {
   lay_out(rails(2), root_.path(), {.full = true});
   const auto resolved = resolve({"NCCL_IB_GID_INDEX=200"});
   EXPECT_EQ(resolved.decision.kept.at("NCCL_IB_GID_INDEX").problem,
@@ -108,7 +108,7 @@ TEST_F(Resolve, ReadsTheTablesToTheEndWhenTheDecisionNeedsThem) {
   EXPECT_FALSE(resolved.decision.needs_full && !resolved.inventory.hcas[0].ports[0].gids_complete);
 }
 
-TEST_F(Resolve, ConfFilesBelowTheRootAreRead) {
+TEST_F(Resolve, ReadsConfFilesBelowTheRoot) {
   lay_out(rails(2), root_.path());
   test_support::write_file(root_ / "etc/nccl.conf", "NCCL_IB_HCA==mlx5_1\n");
   test_support::write_file(root_ / "etc/other.conf", "NCCL_IB_HCA==mlx5_0\n");
@@ -117,7 +117,7 @@ TEST_F(Resolve, ConfFilesBelowTheRootAreRead) {
   EXPECT_EQ(resolve({"NCCL_IB_HCA==mlx5_1"}).decision.kept.at("NCCL_IB_HCA").source, "environment");
 }
 
-TEST_F(Resolve, ASnapshotBringsItsOwnSettings) {
+TEST_F(Resolve, UsesTheSettingsOfTheSnapshot) {
   test_support::write_file(root_ / "s.json", R"({"env": {"NCCL_IB_HCA": "=x"},
     "conf": {"/etc/nccl.conf": "NCCL_IB_TC=1\nNCCL_IB_SL=1\n", "/home/u/.nccl.conf": "NCCL_IB_TC=2\n"}})");
   options_.snapshot = root_ / "s.json";
@@ -125,10 +125,11 @@ TEST_F(Resolve, ASnapshotBringsItsOwnSettings) {
   EXPECT_EQ(resolved.settings.at("NCCL_IB_HCA").value, "=x");
   EXPECT_EQ(resolved.settings.at("NCCL_IB_TC").source, "/home/u/.nccl.conf");
   EXPECT_EQ(resolved.settings.at("NCCL_IB_SL").source, "/etc/nccl.conf");
-  EXPECT_FALSE(resolved.settings.contains("NCCL_IB_PKEY")) << "this process's environment is another machine's";
+  EXPECT_FALSE(resolved.settings.contains("NCCL_IB_PKEY"))
+      << "the environment of this process belongs to another machine";
 }
 
-// What is waited for, and above all what is not: a start without anything on its way costs no wait.
+// Pending resources. A start without a pending resource must not wait.
 
 Netdev of_kind(Netdev device, const char* kind, int lower = 0, std::optional<int> netns = std::nullopt) {
   device.kind = kind;
@@ -137,7 +138,7 @@ Netdev of_kind(Netdev device, const char* kind, int lower = 0, std::optional<int
   return device;
 }
 
-// A pod with one port whose table has only the host's GIDs, and these netdevs.
+// A pod with these netdevs and one port, with only the host's GIDs in its table.
 Inventory pod(std::vector<Netdev> netdevs) {
   Inventory node;
   node.hcas = {
@@ -153,12 +154,12 @@ std::string pending(const Inventory& node, const Policy& policy = {}, const init
   return find_pending(node, settings, policy).value_or("nothing");
 }
 
-// Over a netdev of the node.
+// Stacks the netdev on a netdev of the node.
 Netdev child(std::initializer_list<std::string_view> addresses, const char* kind = "macvlan") {
   return of_kind(netdev("net1", addresses), kind, 70, 0);
 }
 
-TEST(Pending, AGidForAnAddressOfAChild) {
+TEST(Pending, WaitsForAGidOfAChildsAddress) {
   for (const char* kind : {"macvlan", "ipvlan", "macvtap", "vlan"})
     EXPECT_EQ(pending(pod({child({"10.0.0.1"}, kind)})), "a GID for 10.0.0.1 on mlx5_0:1") << kind;
   Inventory veth = pod({of_kind(netdev("eth0", {"10.0.0.1"}), "veth", 9, 0)});
@@ -171,8 +172,8 @@ TEST(Pending, AGidForAnAddressOfAChild) {
   EXPECT_EQ(pending(bond), "a GID for 10.0.0.1 on mlx5_0:1") << "a bond over the port";
 }
 
-// The IPv4 address is not what will be used.
-TEST(Pending, AGidOfTheFamilyThatIsSet) {
+// The IPv4 address will not be used.
+TEST(Pending, WaitsForAGidOfTheKeptFamily) {
   Inventory node = rails(1);
   node.netdevs[1].addresses.push_back({*fabric::parse_address("fd00::1"), 64, {}});
   node.hcas[0].ports[0].netdev = "rail0";
@@ -182,12 +183,13 @@ TEST(Pending, AGidOfTheFamilyThatIsSet) {
   EXPECT_EQ(pending(node), "nothing");
   EXPECT_EQ(pending(node, {}, settings), "a GID for fd00::1 on mlx5_0:1");
   settings["NCCL_IB_GID_INDEX"] = {"3", "environment"};
-  EXPECT_EQ(pending(node, {}, settings), "nothing") << "it voids the family";
+  EXPECT_EQ(pending(node, {}, settings), "nothing") << "a fixed index voids the family";
   node.netdevs[1].addresses.pop_back();
-  EXPECT_EQ(pending(node, {}, {{"NCCL_IB_ADDR_FAMILY", {"AF_INET6", "environment"}}}), "nothing") << "none can come";
+  EXPECT_EQ(pending(node, {}, {{"NCCL_IB_ADDR_FAMILY", {"AF_INET6", "environment"}}}), "nothing")
+      << "no address of the family can get a GID";
 }
 
-TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
+TEST(Pending, IgnoresNetdevsThatCannotBeOnThePort) {
   Netdev down = child({"10.0.0.1"});
   down.carrier = 0;
   Netdev elsewhere = child({"10.0.0.1"});
@@ -220,25 +222,25 @@ TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
     EXPECT_EQ(pending(node), "nothing") << name;
 }
 
-TEST(Pending, ALinkLocalGidIsNotTheLastWord) {
+TEST(Pending, WaitsForAGlobalGidAfterALinkLocalOne) {
   Inventory node = pod({child({"10.0.0.1", "fe80::1"})});
   node.hcas[0].ports[0].gids.push_back(v2(5, "fe80::1"));
-  EXPECT_EQ(pending(node), "a GID for 10.0.0.1 on mlx5_0:1") << "it is over this port, and has an address";
+  EXPECT_EQ(pending(node), "a GID for 10.0.0.1 on mlx5_0:1") << "the netdev is on this port and has an address";
   node.netdevs[0] = child({"fe80::1"});
-  EXPECT_EQ(pending(node), "nothing") << "link-local is all it has";
+  EXPECT_EQ(pending(node), "nothing") << "the netdev has link-local addresses only";
   node.hcas[0].ports[0].gids.push_back(v2(6, "10.0.0.1"));
   EXPECT_EQ(pending(node), "nothing");
 }
 
-TEST(Pending, Require) {
+TEST(Pending, WaitsForRequiredHcas) {
   Policy policy;
   policy.require = 2;
   EXPECT_EQ(pending(rails(2), policy), "nothing");
   EXPECT_EQ(pending(rails(1), policy), "1 of 2 HCAs with a usable port");
-  EXPECT_EQ(pending(Inventory{}, policy), "2 of 2 HCAs with a usable port") << "nodes may come too";
+  EXPECT_EQ(pending(Inventory{}, policy), "2 of 2 HCAs with a usable port") << "device nodes may appear later";
   Inventory down = rails(2);
   down.hcas[1].ports[0].state = "1: DOWN";
-  EXPECT_EQ(pending(down, policy), "1 of 2 HCAs with a usable port") << "and carrier";
+  EXPECT_EQ(pending(down, policy), "1 of 2 HCAs with a usable port") << "carrier may appear later";
 }
 
 Policy for_cidr(const char* cidr) {
@@ -254,22 +256,22 @@ Inventory with_own_netdevs(unsigned count) {
   return node;
 }
 
-TEST(Pending, AnAddressForTheCidr) {
+TEST(Pending, WaitsForAnAddressInTheCidr) {
   const std::string awaited = "a GID on mlx5_0:1 (rail0) that the options allow";
   Inventory node = with_own_netdevs(1);
   EXPECT_EQ(pending(node, for_cidr("10.1.0.0/16")), "nothing");
-  EXPECT_EQ(pending(node, for_cidr("172.16.0.0/12")), awaited) << "a missing address may come";
+  EXPECT_EQ(pending(node, for_cidr("172.16.0.0/12")), awaited) << "a missing address may appear";
   node.hcas[0].ports[0].netdev.reset();
-  EXPECT_EQ(pending(node, for_cidr("172.16.0.0/12")), "nothing") << "its netdev is not here";
+  EXPECT_EQ(pending(node, for_cidr("172.16.0.0/12")), "nothing") << "its netdev is in another netns";
 
   node = with_own_netdevs(2);
-  EXPECT_EQ(pending(node, for_cidr("10.1.1.0/24")), "nothing") << "the other has its addresses: a storage NIC";
+  EXPECT_EQ(pending(node, for_cidr("10.1.1.0/24")), "nothing") << "the other port has its addresses: a storage NIC";
   node.hcas[0].ports[0].gids.clear();
   node.netdevs[1].addresses.clear();
-  EXPECT_EQ(pending(node, for_cidr("10.1.1.0/24")), awaited) << "a port without address is not settled";
+  EXPECT_EQ(pending(node, for_cidr("10.1.1.0/24")), awaited) << "a port without an address is pending";
 }
 
-TEST(Pending, AGidOfTheFamilyThatIsAskedFor) {
+TEST(Pending, WaitsForAGidOfTheRequestedFamily) {
   Policy policy;
   policy.gids.family = fabric::Family::kIpv6;
   policy.gids.link_local = false;
@@ -278,19 +280,19 @@ TEST(Pending, AGidOfTheFamilyThatIsAskedFor) {
   EXPECT_EQ(pending(with_own_netdevs(1), policy), "nothing");
 }
 
-TEST(Pending, TheNamedHcas) {
+TEST(Pending, WaitsForTheNamedHcas) {
   Inventory node = with_own_netdevs(2);
   node.hcas[1].ports[0].gids.clear();
   node.netdevs[2].addresses.clear();
   Policy policy;
-  EXPECT_EQ(pending(node, policy), "nothing") << "an address that is not there is awaited only when asked for";
+  EXPECT_EQ(pending(node, policy), "nothing") << "a missing address is pending only if requested";
   policy.hcas = *fabric::parse_selectors("mlx5_1");
   EXPECT_EQ(pending(node, policy), "a GID on mlx5_1:1 (rail1) that the options allow");
   policy.hcas = *fabric::parse_selectors("mlx5_0");
-  EXPECT_EQ(pending(node, policy), "nothing") << "the other is not asked for";
+  EXPECT_EQ(pending(node, policy), "nothing") << "the other HCA is not requested";
   policy.hcas = *fabric::parse_selectors("^mlx5_0");
-  EXPECT_EQ(pending(node, policy), "nothing") << "leaving some out asks for none";
-  EXPECT_EQ(pending(pod({child({"10.0.0.1"})}), policy), "nothing") << "nor is what is left out awaited";
+  EXPECT_EQ(pending(node, policy), "nothing") << "an exclude list requests no HCA";
+  EXPECT_EQ(pending(pod({child({"10.0.0.1"})}), policy), "nothing") << "an excluded HCA is not pending";
 }
 
 }  // namespace

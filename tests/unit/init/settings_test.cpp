@@ -41,7 +41,7 @@ TEST(NcclConf, ReadsLinesAsNcclDoes) {
               {"no trimming of the name", " NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
               {"no quotes", "NCCL_DEBUG=\"INFO\"\n", "NCCL_DEBUG", "\"INFO\""},
               {"comment", "#NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
-              {"comment behind a value is value", "NCCL_DEBUG=INFO # x\n", "NCCL_DEBUG", "INFO # x"},
+              {"a comment after a value is part of the value", "NCCL_DEBUG=INFO # x\n", "NCCL_DEBUG", "INFO # x"},
               {"no equals sign", "NCCL_DEBUG\n", "NCCL_DEBUG", "(unset)"},
               {"empty value", "NCCL_DEBUG=\n", "NCCL_DEBUG", ""},
               {"the first of two", "NCCL_DEBUG=A\nNCCL_DEBUG=B\n", "NCCL_DEBUG", "A"},
@@ -54,33 +54,33 @@ TEST(NcclConf, ReadsLinesAsNcclDoes) {
   }
 }
 
-TEST(NcclConf, ConfLinesKeepsOnlyWhatAddConfReads) {
+TEST(NcclConf, ConfLinesKeepsOnlyLinesThatAddConfReads) {
   EXPECT_EQ(init::conf_lines("HF_TOKEN=secret\n#NCCL_A=1\nNCCL_B=2\r\n words\nNCCL_C\nNCCL_D==x"),
             "NCCL_B=2\r\nNCCL_D==x\n");
   EXPECT_EQ(init::conf_lines(""), "");
 }
 
-TEST(NcclConf, EnvironmentBeatsTheFirstFileBeatsTheSecond) {
+TEST(NcclConf, PrefersTheEnvironmentThenTheFirstFile) {
   Settings settings = from_environment({"NCCL_A=env", "NCCL_D="});
   add_conf("NCCL_A=user\nNCCL_B=user\n", "/root/.nccl.conf", settings);
   add_conf("NCCL_A=system\nNCCL_B=system\nNCCL_C=system\nNCCL_D=system\n", "/etc/nccl.conf", settings);
   EXPECT_EQ(value_of(settings, "NCCL_A"), "env");
   EXPECT_EQ(value_of(settings, "NCCL_B"), "user");
   EXPECT_EQ(value_of(settings, "NCCL_C"), "system");
-  EXPECT_EQ(value_of(settings, "NCCL_D"), "") << "an empty variable is set";
+  EXPECT_EQ(value_of(settings, "NCCL_D"), "") << "an empty variable counts as set for NCCL";
   EXPECT_EQ(settings.at("NCCL_A").source, "environment");
   EXPECT_EQ(settings.at("NCCL_B").source, "/root/.nccl.conf");
 }
 
-TEST(NcclConf, EnvironmentKeepsOnlyWhatConcernsTheLibraries) {
+TEST(NcclConf, KeepsOnlyLibraryVariablesOfTheEnvironment) {
   const Settings settings = from_environment({"PATH=/bin", "NCCL_DEBUG=INFO", "NCCL_NOEQUALS", "UCX_TLS=rc", "=odd",
                                               "NVSHMEM_X=1", "NCCL_DEBUG=second", "MC_GID_INDEX=3"});
   EXPECT_EQ(settings.size(), 4U);
-  EXPECT_EQ(value_of(settings, "NCCL_DEBUG"), "INFO") << "getenv() takes the first";
+  EXPECT_EQ(value_of(settings, "NCCL_DEBUG"), "INFO") << "getenv() returns the first entry";
   EXPECT_EQ(value_of(settings, "MC_GID_INDEX"), "3");
 }
 
-TEST(NcclConf, AMillionLinesAndBinaryRubbishAreHarmless) {
+TEST(NcclConf, ReadsAMillionLinesAndBinaryData) {
   std::string text;
   for (int i = 0; i < 1000000; ++i)
     text += "NCCL_X" + std::to_string(i % 5000) + "=" + std::to_string(i) + "\n";
@@ -105,7 +105,7 @@ TEST(ConfPaths, FollowTheVariableAndTheHome) {
             (Paths{"/root/.nccl.conf", "/etc/nccl.conf"}));
 }
 
-TEST(ReadConfFiles, SkipsWhatIsNotThere) {
+TEST(ReadConfFiles, SkipsMissingFiles) {
   const TempDir root;
   write_file(root / "etc/nccl.conf", "NCCL_A=1\n");
   ASSERT_EQ(mkfifo((root / "fifo.conf").c_str(), 0600), 0);
@@ -116,23 +116,23 @@ TEST(ReadConfFiles, SkipsWhatIsNotThere) {
   EXPECT_FALSE(files.contains("/root/.nccl.conf"));
   EXPECT_FALSE(files.contains("/etc"));
   ASSERT_EQ(problems.size(), 1U);
-  EXPECT_EQ(problems[0], "/etc: Is a directory; nothing of it is known");
+  EXPECT_EQ(problems[0], "/etc: Is a directory; its values are unknown");
 }
 
-TEST(ReadConfFiles, SaysWhatOfTheNamedFileIsNotRead) {
+TEST(ReadConfFiles, ReportsAnUnreadableNamedFile) {
   const TempDir root;
   std::vector<std::string> problems;
   const Settings settings = {{"NCCL_CONF_FILE", {"/none.conf", "environment"}}};
   init::read_conf_files(settings, init::conf_paths(settings, ""), root.path(), problems);
-  ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf need not be there";
-  EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; nothing of it is known");
+  ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf is optional";
+  EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; its values are unknown");
   write_file(root / "none.conf", "");
   ASSERT_EQ(::truncate((root / "none.conf").c_str(), (64 << 20) + 1), 0);
   init::read_conf_files(settings, {"/none.conf"}, root.path(), problems);
   EXPECT_NE(problems.back().find("has more than 64 MiB"), std::string::npos) << problems.back();
 }
 
-// Variables that a site sets: which lines and files count.
+// Variables that a site sets: the lines and files that are used.
 
 std::string values(const Settings& settings) {
   std::string text;
@@ -141,7 +141,7 @@ std::string values(const Settings& settings) {
   return text;
 }
 
-TEST(SitePolicy, Lines) {
+TEST(SitePolicy, SetsLibraryVariablesOnly) {
   SitePolicy policy;
   init::add_policy(
       "# comment\n\nNCCL_IB_TC=106\r\nUCX_TLS=rc,self\nNCCL_IB_HCA==mlx5_0\nNCCL_IB_TC=1\nPATH=/x\nLD_PRELOAD=x\n"
@@ -171,7 +171,7 @@ TEST(SitePolicy, ProblemsQuoteNoValueAndNoRawLine) {
               "/f:" + std::to_string(i + 1) + ": no NAME=value line of a library's variable; not set");
 }
 
-TEST(SitePolicy, CountsWhereNothingIsSet) {
+TEST(SitePolicy, SetsOnlyUnsetVariables) {
   SitePolicy policy;
   init::add_policy("NCCL_A=1\nNCCL_B=2\nNCCL_C=3\n", "/f", policy);
   Settings settings = {{"NCCL_A", {"x", "environment"}}, {"NCCL_B", {"", "environment"}}};
@@ -180,7 +180,7 @@ TEST(SitePolicy, CountsWhereNothingIsSet) {
   EXPECT_EQ(settings["NCCL_C"].source, "/f");
 }
 
-TEST(SitePolicy, Files) {
+TEST(SitePolicy, ReadsTrustedFilesInOrder) {
   const test_support::TempDir root;
   const Rooted files(root.path());
   EXPECT_TRUE(init::read_site_policy(files, "", true).problems.empty()) << "no folder";
@@ -197,26 +197,27 @@ TEST(SitePolicy, Files) {
   policy = init::read_site_policy(files, "", false);
   EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
   ASSERT_EQ(policy.problems.size(), 3U);
-  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is no regular file: nothing of it is set");
+  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is no regular file: ignored");
   EXPECT_NE(policy.problems[1].find("40.conf is no regular file"), std::string::npos);
   EXPECT_NE(policy.problems[2].find("has more than 64 KiB"), std::string::npos);
 
   ASSERT_EQ(::chmod((root / "etc/rdma-init/env.d/10-a.conf").c_str(), 0666), 0);
   policy = init::read_site_policy(files, "", true);
-  EXPECT_NE(policy.problems[0].find("10-a.conf can be written by others than root and this user"), std::string::npos)
+  EXPECT_NE(policy.problems[0].find("10-a.conf can be written by users other than root and this user"),
+            std::string::npos)
       << policy.problems[0];
 
   write_file(root / "mine", "NCCL_MINE=1\n");
   policy = init::read_site_policy(files, "/mine", true);
-  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "named by the user, who may set variables anyway";
+  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "the user named the file, and may set variables in any case";
   ASSERT_EQ(::symlink("mine", (root / "link").c_str()), 0);
   policy = init::read_site_policy(files, "/link", true);
-  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "as each file of a mounted ConfigMap is";
+  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "each file of a mounted ConfigMap is a link";
   policy = init::read_site_policy(files, "/none", true);
   EXPECT_EQ(policy.problems.size(), 1U);
 }
 
-TEST(SitePolicy, FollowsNoLink) {
+TEST(SitePolicy, RefusesSymbolicLinks) {
   const test_support::TempDir root;
   write_file(root / "secrets", "NCCL_A=1\nroot:$6$hash:19000\n");
   write_file(root / "etc/rdma-init/env.d/20.conf", "NCCL_B=2\n");
@@ -224,17 +225,17 @@ TEST(SitePolicy, FollowsNoLink) {
   for (const bool only_trusted : {false, true}) {
     const auto policy = init::read_site_policy(Rooted(root.path()), "", only_trusted);
     EXPECT_EQ(values(policy.settings), "NCCL_B=2;");
-    EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d/10.conf is a symbolic link: nothing of it is set"});
+    EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d/10.conf is a symbolic link: ignored"});
   }
   write_file(root / "opt/10.conf", "NCCL_A=1\n");
   std::filesystem::remove_all(root / "etc/rdma-init/env.d");
   ASSERT_EQ(::symlink("/opt", (root / "etc/rdma-init/env.d").c_str()), 0);
   const auto policy = init::read_site_policy(Rooted(root.path()), "", false);
   EXPECT_TRUE(policy.settings.empty());
-  EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d is a symbolic link: nothing of it is set"});
+  EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d is a symbolic link: ignored"});
 }
 
-TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
+TEST(SitePolicy, IgnoresAFolderThatOtherUsersCanWrite) {
   const test_support::TempDir root;
   const Rooted files(root.path());
   write_file(root / "etc/rdma-init/env.d/10.conf", "NCCL_A=1\n");
@@ -243,7 +244,7 @@ TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
     const auto policy = init::read_site_policy(files, "", true);
     return policy.settings.empty() &&
            policy.problems ==
-               Problems{"/etc/rdma-init/env.d can be written by others than root and this user: nothing of it is set"};
+               Problems{"/etc/rdma-init/env.d can be written by users other than root and this user: ignored"};
   };
   EXPECT_FALSE(is_refused());
   for (const mode_t mode : {0775U, 0757U, 01777U}) {
@@ -253,7 +254,7 @@ TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
   ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
   if (::geteuid() != 0) return;
   ASSERT_EQ(::chown(folder.c_str(), 1234, 1234), 0);
-  EXPECT_TRUE(is_refused()) << "another user's";
+  EXPECT_TRUE(is_refused()) << "another user owns the file";
 }
 
 }  // namespace

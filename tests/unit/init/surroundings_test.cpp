@@ -21,13 +21,13 @@ using init::Surroundings;
 using init::Verdict;
 using namespace test_support;
 
-// What of a container matters to a trainer beside its HCAs.
+// Properties of a container, other than its HCAs, that affect a trainer.
 
 std::vector<Check> check(const fabric::Inventory& node, const Surroundings& around) {
   return init::check_surroundings(node, init::decide(node, {}, {}), around);
 }
 
-TEST(SurroundingsCheck, OneFindingEach) {
+TEST(SurroundingsCheck, HasOneFindingPerProperty) {
   const auto with = [](auto set) {
     Surroundings around;
     set(around);
@@ -37,11 +37,11 @@ TEST(SurroundingsCheck, OneFindingEach) {
     const char* name;
     Surroundings around;
     std::size_t gpus;
-    const char* found;  // nullptr: nothing
+    const char* found;  // nullptr: no finding
     Verdict verdict;
     const char* part;
   } rows[] = {
-      {"nothing known", {}, 8, nullptr, Verdict::kGood, ""},
+      {"no property is known", {}, 8, nullptr, Verdict::kGood, ""},
       {"64 MiB", with([](auto& a) { a.shared_memory = 64 << 20; }), 2, "shm", Verdict::kNote, "64 MiB beside 2 GPUs"},
       {"64 MiB for one GPU", with([](auto& a) { a.shared_memory = 64 << 20; }), 1, nullptr, Verdict::kGood, ""},
       {"1 GiB", with([](auto& a) { a.shared_memory = 1 << 30; }), 2, nullptr, Verdict::kGood, ""},
@@ -50,7 +50,7 @@ TEST(SurroundingsCheck, OneFindingEach) {
        "RLIMIT_NOFILE is 1024"},
       {"many files", with([](auto& a) { a.open_files = 1 << 20; }), 0, nullptr, Verdict::kGood, ""},
       {"no handle", with([](auto& a) { a.rdma_limits["mlx5_0"].handles = 0; }), 0, "rdma.max", Verdict::kBad,
-       "mlx5_0 hca_handle=0 hca_object=max: it cannot be opened"},
+       "mlx5_0 to hca_handle=0 hca_object=max: it cannot be opened"},
       {"few objects", with([](auto& a) { a.rdma_limits["mlx5_0"].objects = 100; }), 0, "rdma.max", Verdict::kNote,
        "hca_handle=max hca_object=100"},
       {"many objects", with([](auto& a) { a.rdma_limits["mlx5_0"].objects = 100000; }), 0, nullptr, Verdict::kGood, ""},
@@ -61,9 +61,9 @@ TEST(SurroundingsCheck, OneFindingEach) {
       {"DMA-BUF", with([](auto& a) { a.nvidia = a.open_module = true, a.kernel = "5.12.0"; }), 1, "gpudirect",
        Verdict::kGood, "by DMA-BUF (Linux 5.12.0"},
       {"too old for DMA-BUF", with([](auto& a) { a.nvidia = a.open_module = true, a.kernel = "5.4.0-150"; }), 1,
-       "gpudirect", Verdict::kNote, "no GPUDirect RDMA"},
+       "gpudirect", Verdict::kNote, "GPUDirect RDMA was not detected"},
       {"closed module", with([](auto& a) { a.nvidia = true, a.kernel = "6.1"; }), 1, "gpudirect", Verdict::kNote,
-       "through the memory of the host"}};
+       "through the host's memory"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     fabric::Inventory node = test_support::rails(1);
@@ -78,7 +78,7 @@ TEST(SurroundingsCheck, OneFindingEach) {
   }
 }
 
-TEST(SurroundingsRead, FilesBelowARoot) {
+TEST(SurroundingsRead, ReadsFilesBelowARoot) {
   const test_support::TempDir root;
   write_file(root / "proc/self/cgroup", "0::/pod/trainer\n");
   write_file(root / "sys/fs/cgroup/rdma.max", "mlx5_0 hca_handle=7 hca_object=max\n");
@@ -94,7 +94,7 @@ TEST(SurroundingsRead, FilesBelowARoot) {
   EXPECT_TRUE(around.nvidia && around.open_module);
   EXPECT_FALSE(around.peer_memory);
   EXPECT_EQ(around.kernel, "6.1.0-18-amd64");
-  EXPECT_FALSE(around.shared_memory) << "not of another machine";
+  EXPECT_FALSE(around.shared_memory) << "/dev/shm belongs to this machine";
   write_file(root / "sys/module/nvidia_peermem/version", "535");
   write_file(root / "proc/self/cgroup", "3:rdma:/a\n2:cpu:/b\n");
   write_file(root / "sys/fs/cgroup/rdma/a/rdma.max", "mlx5_3 hca_handle=1 hca_object=1\n");
@@ -104,13 +104,13 @@ TEST(SurroundingsRead, FilesBelowARoot) {
   EXPECT_FALSE(around.rdma_limits.contains("mlx5_0"));
 }
 
-TEST(SurroundingsRead, ThisMachine) {
+TEST(SurroundingsRead, ReadsThisMachine) {
   const auto around = init::read_surroundings("");
   EXPECT_TRUE(around.open_files);
-  EXPECT_TRUE(around.refused.empty()) << "the tests run where both are allowed";
+  EXPECT_TRUE(around.refused.empty()) << "the tests run without a filter for these calls";
 }
 
-// What an image has for verbs, laid out as files.
+// The files of an image for libibverbs.
 
 #if defined(__aarch64__)
 constexpr std::uint16_t kMachine = EM_AARCH64;
@@ -157,7 +157,7 @@ class ImageFiles : public testing::Test {
     decision.efa = efa;
     return init::check_image(node_, decision, init::read_image(root_.path(), efa));
   }
-  // One finding, of that verdict, with that part in its message; what is wrong has a remedy.
+  // Expects one finding with that verdict and that part in its message. A bad finding has a remedy.
   void expect(Verdict verdict, std::string_view part, std::string_view remedy = "") {
     const auto found = checks();
     ASSERT_EQ(found.size(), 1U);
@@ -171,7 +171,7 @@ class ImageFiles : public testing::Test {
   fabric::Inventory node_;
 };
 
-TEST_F(ImageFiles, HasWhatItsHcasNeed) {
+TEST_F(ImageFiles, AreGoodWithLibibverbsAndProviders) {
   lay_out(34, 34);
   expect(Verdict::kGood, "/usr/lib64/libibverbs.so.1 has the provider mlx5 (private ABI 34)");
   write_file(root_ / "sys/class/infiniband_verbs/uverbs0/dev", "231:192");  // a view of sysfs
@@ -183,7 +183,7 @@ TEST_F(ImageFiles, HasWhatItsHcasNeed) {
   expect(Verdict::kGood, "mlx5");
 }
 
-TEST_F(ImageFiles, HasNoVerbs) {
+TEST_F(ImageFiles, AreBadWithoutLibibverbs) {
   expect(Verdict::kNote, "no libibverbs.so.1, and no C library");
   write_file(root_ / "lib/x86_64-linux-gnu/libc.so.6", library(""));
   write_file(root_ / "lib64/libc.so.6", library(""));
@@ -196,21 +196,21 @@ TEST_F(ImageFiles, HasNoVerbs) {
   write_file(root_ / "usr/lib/libibverbs.so.1", library("", kOther));
   expect(Verdict::kBad, "is of another architecture");
   node_.hcas.clear();
-  EXPECT_TRUE(checks().empty()) << "nothing needs it";
+  EXPECT_TRUE(checks().empty()) << "no HCA needs it";
 }
 
-TEST_F(ImageFiles, HasNoProviderOfThatAbi) {
+TEST_F(ImageFiles, AreBadWithoutAProviderOfTheAbi) {
   lay_out(34, 25);
-  expect(Verdict::kBad, "libmlx5-rdmav25.so has the private ABI 25, and /usr/lib64/libibverbs.so.1 looks for 34",
+  expect(Verdict::kBad, "libmlx5-rdmav25.so has the private ABI 25, but /usr/lib64/libibverbs.so.1 needs 34",
          "dnf install libibverbs");
   std::filesystem::remove(root_ / provider(25));
   expect(Verdict::kBad, "no libmlx5-rdmav34.so: libibverbs will not find mlx5_0, mlx5_1");
   write_file(root_ / provider(34), library());
   std::filesystem::remove(root_ / "etc/libibverbs.d/mlx5.driver");
-  expect(Verdict::kBad, "no file of /etc/libibverbs.d says `driver mlx5`");
+  expect(Verdict::kBad, "no file in /etc/libibverbs.d has the line `driver mlx5`");
 }
 
-TEST_F(ImageFiles, UnusedHcasAreNoFault) {
+TEST_F(ImageFiles, AreNotBadForUnusedHcas) {
   lay_out(34, 34);
   node_.hcas[1].driver = "bnxt_en";
   node_.hcas[1].ports[0].rate = "100 Gb/sec";
@@ -221,7 +221,7 @@ TEST_F(ImageFiles, UnusedHcasAreNoFault) {
   EXPECT_EQ(found[1].verdict, Verdict::kGood);
 }
 
-TEST_F(ImageFiles, HostileFiles) {
+TEST_F(ImageFiles, AreRefusedIfHostile) {
   lay_out(34, 34);
   const std::string path = root_ / provider(34);
   std::filesystem::remove(path);
@@ -237,12 +237,12 @@ TEST_F(ImageFiles, HostileFiles) {
   expect(Verdict::kBad, "is truncated");
   write_file(path, cut.substr(0, 20));
   expect(Verdict::kBad, "is no ELF file");
-  // A library beyond what is read says nothing of its ABI.
+  // The ABI of a library above the read limit is not known.
   ASSERT_EQ(::truncate((root_ / "usr/lib64/libibverbs.so.1.14").c_str(), 1LL << 40), 0);
-  expect(Verdict::kNote, "does not say which private ABI");
+  expect(Verdict::kNote, "does not contain the private ABI");
 }
 
-TEST_F(ImageFiles, AnEndlessDirectoryProvesNothing) {
+TEST_F(ImageFiles, AreUnknownWithAnEndlessDirectory) {
   lay_out(34, 34);
   std::filesystem::remove(root_ / "etc/libibverbs.d/mlx5.driver");
   for (int i = 0; i < 200; ++i)
@@ -250,7 +250,7 @@ TEST_F(ImageFiles, AnEndlessDirectoryProvesNothing) {
   expect(Verdict::kNote, "is not known: /etc/libibverbs.d: File too large");
 }
 
-TEST_F(ImageFiles, Efa) {
+TEST_F(ImageFiles, AreCheckedForEfa) {
   lay_out(34, 34);
   auto found = checks(true);
   ASSERT_EQ(found.size(), 3U);

@@ -492,10 +492,9 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     EXPECT_EQ(hcas(scene),
               "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is held by container web");
     scene.holdings["mlx5_2"] = {};
-    scene.inventory.hcas[0].unseen_vf = "virtfn3, whose HCA is in another network namespace";
-    EXPECT_EQ(
-        hcas(scene),
-        "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn3, whose HCA is in another network namespace");
+    scene.inventory.hcas[0].unseen_vf = "virtfn3 with its HCA in another network namespace";
+    EXPECT_EQ(hcas(scene),
+              "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn3 with its HCA in another network namespace");
     scene.inventory.hcas[0].unseen_vf.reset();
     scene.holdings["mlx5_2"] = own();
     EXPECT_EQ(hcas(scene), "mlx5_0");
