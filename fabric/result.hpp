@@ -94,8 +94,8 @@ inline void keep_first(Result<void>& first, Result<void> next) {
   if (first && !next) first = std::move(next);
 }
 
-// Returns the remedy to print with an error, empty if none is known. If the message has the text of EMFILE or ENFILE,
-// the cause is a limit of open files, and the remedy of that limit replaces the hint.
+// Returns the remedy to print with an error, empty if none is known. A message with the text of EMFILE or ENFILE has a
+// limit of open files as its cause. The remedy of that limit then replaces the hint.
 // otherwise: the remedy if none is known. Callers pass it instead of `own.empty() ? otherwise : own` in a braced
 // initializer: GCC 12 destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");

@@ -55,8 +55,8 @@ int exec_command(char* const argv[], char* const envp[]);
 // Signals: every signal that can be caught is forwarded to the child's group, including SIGSEGV and similar signals
 // from another process. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern this process group only.
 //
-// Terminal: if this group is in the foreground of the controlling terminal, the child's group gets the foreground, so
-// that Ctrl-C and window sizes reach the child once and directly. This group gets it again when the child ends. If the
+// Terminal: if this group is in the foreground of the controlling terminal, the child's group gets the foreground.
+// Ctrl-C and window sizes then reach the child once and directly. This group gets it again when the child ends. If the
 // child stops under an interactive shell, this group stops too, so that the shell gets its terminal; "fg" and "bg"
 // continue both. Without such a shell, as in a container, Ctrl-Z has no effect, as on a container's PID 1.
 //

@@ -9,7 +9,7 @@ namespace {
 
 using Range = std::optional<fabric::Cidr>;
 
-// Returns true if the GID serves as well as the wanted one. It must have the same rank, be in the requested range, and
+// Returns true if the GID serves as well as the wanted one: it has the same rank and is in the requested range. It must
 // be the lowest GID of its address, because the scan may have ended before a second one.
 bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
   if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
