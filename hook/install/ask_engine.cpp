@@ -25,7 +25,8 @@ constexpr EngineProgram kEnginePrograms[] = {{Engine::kContainerd, "containerd"}
                                              {Engine::kDocker, "dockerd"},
                                              {Engine::kPodman, "podman"}};
 
-// The first "N.N" of what `--version` prints: "containerd github.com/containerd/containerd/v2 2.1.9+unknown".
+// Reads the first "N.N" of the text that `--version` prints: "containerd github.com/containerd/containerd/v2
+// 2.1.9+unknown".
 bool parse_version(std::string_view text, int& major, int& minor) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -50,7 +51,7 @@ bool parse_version(std::string_view text, int& major, int& minor) {
   return false;
 }
 
-// What ends a program is said last.
+// Engines print the fatal error as the last line, behind warnings.
 std::string_view last_line(std::string_view messages) {
   messages = fabric::trim(messages);
   return messages.substr(messages.rfind('\n') + 1);
@@ -63,7 +64,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
   all.insert(all.end(), arguments.begin(), arguments.end());
   Answer answer = TRY(ask_program(root, all, variable));
   if (answer.done) return std::move(answer.text);
-  // Docker before 23.
+  // Docker before 23 has no `--validate`.
   if (answer.messages.find("unknown flag: --validate") != std::string::npos) return std::string();
   return Error{fmt::format("{}: {}", why_refused, shown(last_line(answer.messages), kShownOfEngine)), EINVAL};
 }
@@ -80,13 +81,13 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     one.program = *program;
     const auto answer = ask_program(root, {one.program, "--version"});
     if (!answer && answer.error().code == EPERM) return answer.error();
-    // What is left of one says nothing against the others.
+    // A program that cannot run, such as the rest of a removed package, must not hide the other engines.
     if (!answer) {
       one.trouble = answer.error().message;
       one.remedy = fabric::remedy_of(answer.error());
     } else if (!answer->done || !parse_version(answer->text, one.major, one.minor)) {
       one.trouble = shown(last_line(answer->messages), kShownOfEngine);
-      if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` says nothing", one.program);
+      if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` prints nothing", one.program);
     }
     found.push_back(std::move(one));
   }
@@ -100,7 +101,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
   };
   const auto has_file = [&](const char* path) { return node_has(root, path, F_OK); };
   switch (engine.engine) {
-    case Engine::kContainerd:  // dump of 1.7 wants a file
+    case Engine::kContainerd:  // `config dump` of 1.7 fails without the file
       return ask({"config", has_file("/etc/containerd/config.toml") ? "dump" : "default"});
     case Engine::kCrio:
       return ask({"config"});
@@ -108,13 +109,13 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
       if (!has_file("/etc/docker/daemon.json")) return std::string();
       return ask({"--validate", "--config-file", "/etc/docker/daemon.json"});
     default:
-      return ask({"--version"});  // `version` looks at its storage, too
+      return ask({"--version"});  // `podman version` opens the storage too, which can fail for other reasons
   }
 }
 
 Result<std::string> check_engine_candidate(const std::string& root, const FoundEngine& engine,
                                            const std::string& file) {
-  const std::string why = fmt::format("`{}` refuses what would be written", engine.program);
+  const std::string why = fmt::format("`{}` refuses the new configuration", engine.program);
   switch (engine.engine) {
     case Engine::kContainerd:
       return read_config_by(root, engine, {"-c", file, "config", "dump"}, {}, why);

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
 constexpr int kCannotExecute = 127;
-// Between two looks at a child where the kernel has no pidfd_open(2), which is Linux 5.3.
+// Interval between two checks of a child if the kernel has no pidfd_open(2), which is in Linux 5.3.
 constexpr int kLookMs = 50;
 
 struct Pipe {
@@ -39,11 +39,12 @@ struct Pipe {
 Result<Pipe> make_answer_pipe(const std::string& name) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
+  // The reader polls: a read that blocks would delay the deadline.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-// In the child.
+// Runs in the child, between fork and exec.
 [[noreturn]] void become(const std::string& root, int program, std::vector<char*>& argv, const std::string& variable,
                          int out, int err) {
   if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(kCannotEnter);
@@ -51,12 +52,13 @@ Result<Pipe> make_answer_pipe(const std::string& name) {
   ::dup2(err, STDERR_FILENO);
   if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
   ::fexecve(program, argv.data(), environ);
-  // A script: the kernel gives its interpreter no descriptor that is closed by execve(2).
+  // fexecve(3) of a script fails with ENOENT: the descriptor is closed by exec before the interpreter opens it by its
+  // path below /dev/fd.
   if (errno == ENOENT) ::execv(argv[0], argv.data());
   ::_exit(kCannotExecute);
 }
 
-// A child whose output is read. Killed and waited for unless it has ended.
+// A child process whose output is read. The destructor kills it and waits for it if it still runs.
 class Child {
  public:
   Child(pid_t pid, std::string name, UniqueFd out, UniqueFd err)
@@ -73,12 +75,13 @@ class Child {
     }
   }
 
-  // Its wait status, when it has ended. What it started may go on with its output, which is not read any more.
+  // Returns the wait status of the child. Reads the output until the child exits; a process that the child started
+  // may keep the pipes open, and its later output is not read.
   Result<int> wait(int patience_ms) {
     const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
     for (;;) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      if (left <= 0) return make_error("`{}` gives no answer", name_);
+      if (left <= 0) return make_error("`{}` does not exit within {} ms", name_, patience_ms);
       wait_for_news(static_cast<int>(left));
       int status = 0;
       const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
@@ -106,7 +109,7 @@ class Child {
     ::poll(watched.data(), watched.size(), ended_.ok() ? longest_ms : std::min(longest_ms, kLookMs));
   }
 
-  // False: there is more than an answer may have.
+  // Returns false if the output has more than kMostAnswer bytes.
   static bool read_available(Output& output) {
     std::array<char, 65536> buffer;
     while (output.fd.ok()) {
@@ -126,9 +129,10 @@ class Child {
   std::array<Output, 2> outputs_;
 };
 
-// The program that execve(2) starts for a script; empty: none, as for a binary. Its first line has at most
-// BINPRM_BUF_SIZE bytes for the kernel (include/uapi/linux/binfmts.h).
+// Returns the interpreter that execve(2) starts for a script; empty for a binary. The kernel reads at most
+// BINPRM_BUF_SIZE bytes of the first line (include/uapi/linux/binfmts.h).
 std::string interpreter_of(const UniqueFd& program) {
+  // The descriptor of open_program() has O_PATH and cannot be read.
   const UniqueFd file(::open(fmt::format("/proc/self/fd/{}", program.get()).c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, BINPRM_BUF_SIZE> start;
   const ssize_t size = file.ok() ? ::read(file.get(), start.data(), start.size()) : 0;
@@ -163,12 +167,13 @@ Result<Answer> ask_program(const std::string& root, const std::vector<std::strin
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
   if (pid == 0) become(root, program->get(), argv, variable, out.out.get(), err.out.get());
+  // The parent closes the writing ends, or it would never read the end of the output.
   out.out.reset();
   err.out.reset();
   Child child(pid, name, std::move(out.in), std::move(err.in));
   const int status = TRY(child.wait(patience_ms));
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotEnter)
-    return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "call it as root"};
+    return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "run rdma-hook as root"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotExecute) return make_error("cannot run `{}`", name);
   Answer answer{status == 0, child.take_out(), child.take_err()};
   if (fabric::trim(answer.messages).empty()) answer.messages = answer.text;

@@ -25,7 +25,7 @@ std::string names_of(const std::vector<FoundEngine>& engines) {
   std::string names;
   for (const FoundEngine& one : engines)
     names += fmt::format("{}{}{}", names.empty() ? "" : ", ", to_string(one.engine),
-                         one.trouble.empty() ? fmt::format(" {}.{}", one.major, one.minor) : " (tells no version)");
+                         one.trouble.empty() ? fmt::format(" {}.{}", one.major, one.minor) : " (version unknown)");
   return names;
 }
 
@@ -33,7 +33,8 @@ bool has_engine(const std::vector<FoundEngine>& engines, Engine engine) {
   return std::any_of(engines.begin(), engines.end(), [&](const FoundEngine& one) { return one.engine == engine; });
 }
 
-// Docker runs a containerd of its own: only a kubelet asks one itself.
+// Docker starts its own containerd, so a node with Docker has both. The kubelet uses containerd directly; without a
+// kubelet Docker is the engine of the node.
 void leave_out_who_serves_the_other(const std::string& root, std::vector<FoundEngine>& engines) {
   if (!has_engine(engines, Engine::kContainerd) || !has_engine(engines, Engine::kDocker)) return;
   const bool kubelet = find_program(root, "kubelet") || exists(root, "/var/lib/kubelet");
@@ -45,12 +46,15 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
   if (named) {
     for (const FoundEngine& one : engines)
       if (one.engine == *named) return one;
-    return make_error("`{}` is not on this node", to_string(*named));
+    return make_error("`{}` is not installed on this node", to_string(*named));
   }
   leave_out_who_serves_the_other(root, engines);
   if (engines.size() == 1) return engines.front();
-  if (engines.empty()) return Error{"no engine is on this node", ENOENT, "install containerd, CRI-O, Docker or Podman"};
-  return Error{fmt::format("several engines are on this node: {}", names_of(engines)), EINVAL, "name one by --engine"};
+  if (engines.empty())
+    return Error{"no container engine is installed on this node", ENOENT,
+                 "install containerd, CRI-O, Docker or Podman"};
+  return Error{fmt::format("several container engines are installed on this node: {}", names_of(engines)), EINVAL,
+               "select one with --engine"};
 }
 
 }  // namespace
@@ -59,38 +63,40 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   const auto found = TRY(find_engines(root));
   Choice choice{TRY(pick(root, found, engine)), InstallWay::kRuntime, {}};
   if (!choice.engine.trouble.empty())
-    return Error{fmt::format("`{}` does not tell its version: {}", choice.engine.program, choice.engine.trouble),
-                 EINVAL, choice.engine.remedy.empty() ? "mend that first; nothing was changed" : choice.engine.remedy};
-  choice.said.push_back(fmt::format("found: {}", names_of(found)));
+    return Error{fmt::format("cannot read the version of `{}`: {}", choice.engine.program, choice.engine.trouble),
+                 EINVAL,
+                 choice.engine.remedy.empty() ? "correct the cause and run install again; nothing was changed"
+                                              : choice.engine.remedy};
+  choice.said.push_back(fmt::format("found engines: {}", names_of(found)));
   const FoundEngine& one = choice.engine;
-  const char* why = "as --way says";
+  const char* why = "set by --way";
   const bool has_nri = one.engine == Engine::kCrio ||
                        (one.engine == Engine::kContainerd && (one.major > 1 || (one.major == 1 && one.minor >= 7)));
   if (way == InstallWay::kNri && one.engine == Engine::kContainerd && !has_nri)
-    return make_error("containerd {}.{} has no NRI: take `--way runtime`", one.major, one.minor);
+    return Error{fmt::format("containerd {}.{} has no NRI", one.major, one.minor), 0, "use `--way runtime`"};
   if (way) {
     choice.way = *way;
   } else if (has_nri) {
     choice.way = InstallWay::kNri;
-    why = "pods need no RuntimeClass, and `verify` refuses those that were not asked about";
+    why = "pods need no RuntimeClass, and `verify` refuses containers that rdma-nri did not check";
   } else if (one.engine == Engine::kContainerd) {
-    why = "containerd before 1.7 has no NRI; pods take the RuntimeClass `rdma`";
+    why = "containerd before 1.7 has no NRI; set RuntimeClass `rdma` in pods";
   } else if (one.engine == Engine::kDocker) {
-    why = "Docker has no hooks; `docker run --runtime rdma`";
+    why = "Docker has no hooks; use `docker run --runtime rdma`";
   } else if (is_link(root, "/etc/containers/containers.conf") || is_link(root, "/etc/containers/containers.conf.d")) {
     choice.way = InstallWay::kHook;
-    why = "/etc/containers/containers.conf is somebody else's";
+    why = "containers.conf is a link, so another program manages it";
   } else {
-    why = "it adds CAP_IPC_LOCK and says why a container is refused; `podman run --runtime rdma`";
+    why = "it can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
   }
   choice.said.push_back(fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
-  // Of hooks.d, where both look.
+  // CRI-O and Podman read the same directory by default, and each would run the hook files of the other.
   const bool has_hooks = one.engine == Engine::kCrio ? choice.way == InstallWay::kNri || choice.way == InstallWay::kHook
                                                      : choice.way == InstallWay::kHook;
   const Engine other = one.engine == Engine::kCrio ? Engine::kPodman : Engine::kCrio;
   if (has_hooks && one.engine != Engine::kContainerd && has_engine(found, other))
     choice.said.push_back(
-        fmt::format("{} reads the same hooks.d: give each a directory of its own by `hooks_dir`", to_string(other)));
+        fmt::format("{} reads the same hooks.d: set a separate `hooks_dir` for each engine", to_string(other)));
   return choice;
 }
 
@@ -109,15 +115,16 @@ std::optional<std::string> template_of_distribution(const std::string& root, con
     EngineFacts facts;
     facts.programs = programs;
     facts.engine.major = 2;
+    // The kubelets of all three distributions use the systemd cgroup driver, and no engine prints its settings
+    // here.
     for (const char* plugin : {"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"})
       facts.settings[{fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"}] = "true";
     std::string text = fmt::format(
-        "{} makes its containerd's configuration itself: nothing was changed. Put this into `{}`{}, and restart {}:\n",
-        name, file, std::string_view(name) == "microk8s" ? "" : ", behind the line {{ template \"base\" . }}", name);
+        "{} generates the configuration of its containerd: nothing was changed. Add this to `{}`{}, then restart {}:\n",
+        name, file, std::string_view(name) == "microk8s" ? "" : ", after the line {{ template \"base\" . }}", name);
     text += "\n" + containerd_tables(facts);
     facts.engine.major = 1;
-    return text + "\nor, if its containerd is of version 1 (and the file config.toml.tmpl):\n\n" +
-           containerd_tables(facts);
+    return text + "\nFor containerd 1, add this to config.toml.tmpl instead:\n\n" + containerd_tables(facts);
   }
   return std::nullopt;
 }
@@ -126,10 +133,10 @@ std::vector<std::string> restart_command(Engine engine, InstallWay way) {
   switch (engine) {
     case Engine::kContainerd:
       return {"systemctl", "restart", "containerd"};
-    case Engine::kCrio:  // reads new files of hooks.d by itself
+    case Engine::kCrio:  // reads new files of hooks.d without a restart
       if (way == InstallWay::kHook || way == InstallWay::kCdi) return {};
       return {"systemctl", "restart", "crio"};
-    case Engine::kDocker:  // takes runtimes by SIGHUP, and restarts no container then
+    case Engine::kDocker:  // SIGHUP makes dockerd read `runtimes` and restarts no container
       return {"systemctl", way == InstallWay::kRuntime ? "reload" : "restart", "docker"};
     default:
       return {};

@@ -27,7 +27,7 @@ std::optional<std::string> text_of(const std::string& path) {
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
 
-// proc_pid_status(5): a process of a container's has a number in each PID namespace that it is in.
+// NSpid of proc_pid_status(5) has one number for each PID namespace that the process is in.
 bool is_in_container(std::string_view status) {
   constexpr std::string_view kName = "NSpid:";
   for (const std::string_view line : fabric::split(status, '\n'))
@@ -36,10 +36,11 @@ bool is_in_container(std::string_view status) {
   return false;
 }
 
-// Of a process whose program has been replaced since, the path has this behind it (proc_pid_exe(5)).
+// The kernel appends this to the path of a program that was replaced or removed (proc_pid_exe(5)).
 constexpr std::string_view kDeleted = " (deleted)";
 
-// nullopt: not root's, not known, or another program: anybody may call a process `containerd`.
+// Returns nullopt if the process is not root's, its program is unknown or has another name: any user can name a process
+// `containerd`.
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
   if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;
@@ -80,7 +81,8 @@ std::string read_unit(const std::string& root, const std::string& unit) {
     text = *found;
     break;
   }
-  std::map<std::string, std::string> drop_ins;  // by name: the first directory's counts
+  std::map<std::string, std::string>
+      drop_ins;  // by name; a file of an earlier directory hides later ones (systemd.unit(5))
   for (const char* directory : kDirectories) {
     const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
     for (const std::string& name : names_in(of_unit))
@@ -98,6 +100,7 @@ std::optional<std::string> exec_start(std::string_view unit) {
   for (const std::string_view line : fabric::split(unit, '\n')) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
+    // systemd.service(5) allows these prefixes and quotes in front of the path.
     std::string_view value = fabric::trim(line.substr(equals + 1));
     value.remove_prefix(std::min(value.size(), value.find_first_not_of(kPrefixes)));
     const char end = value.starts_with('"') || value.starts_with('\'') ? value.front() : ' ';

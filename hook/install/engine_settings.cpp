@@ -19,7 +19,7 @@ bool is_key(std::string_view text) {
   });
 }
 
-// One line of a list that is printed over several: the whole has the form of one line, "['a', 'b']".
+// Appends one line of a list that is printed over several lines, so that the whole becomes "['a', 'b']".
 void add_to_list(std::string_view line, std::string& list) {
   if (line == "]") {
     list += line;
@@ -34,7 +34,7 @@ void add_to_list(std::string_view line, std::string& list) {
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments) {
   EngineSettings settings;
   std::string table;
-  auto list = settings.end();  // a list whose end has not come yet
+  auto list = settings.end();  // the list that is being read over several lines
   for (const std::string_view raw : fabric::split(printed, '\n')) {
     std::string line(fabric::trim(raw));
     const bool is_default = defaults_are_comments && line.starts_with("# ");
@@ -49,13 +49,14 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       table = line.substr(1, line.rfind(']') - 1);
     } else if (equals != std::string::npos) {
       const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
-      // What CRI-O says of a setting stands in comments, too.
+      // CRI-O's descriptions of settings are comments too, and can contain `=`.
       if (is_default && !is_key(key)) continue;
       const auto at =
           settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
       if (at->second == "[") list = at;
     }
   }
+  // The output ended inside a list: its value is unknown.
   if (list != settings.end()) settings.erase(list);
   return settings;
 }

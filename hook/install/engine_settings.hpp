@@ -1,5 +1,5 @@
-// What containerd and CRI-O print of their configuration, by table and key. The engine has read the files; what it
-// prints has one form, a header or a key on each line, so that nothing here has to know all of TOML.
+// Parses the configuration that containerd and CRI-O print, by table and key. The engine has parsed its files; its
+// output has one header or key in each line, so this parser needs only a small part of TOML.
 #pragma once
 
 #include <compare>
@@ -11,33 +11,34 @@
 
 namespace hook {
 
-// "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type", each quote a '.
+// "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type"; each " is replaced by '.
 struct SettingName {
   std::string table;
   std::string key;
   friend auto operator<=>(const SettingName&, const SettingName&) = default;
 };
-// The values as they are printed, quotes again '.
+// Values as printed, with " replaced by '.
 using EngineSettings = std::map<SettingName, std::string>;
 
-// defaults_are_comments: CRI-O prints a setting that has its default behind "# ", among comments in English. Of these
-// lines only an exact heading and `key = value` count. A list over several lines becomes one line.
+// Parses printed settings. Pure.
+// defaults_are_comments: CRI-O prints a setting that has its default value behind "# ", between comments in English.
+// Only an exact header or `key = value` counts in such a line. A list over several lines becomes one line.
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments = false);
 
-// The text of a string; empty where it is none, or not there.
+// Returns the text of a string setting; empty if the setting is missing or is not a string.
 std::string setting_text(const EngineSettings& settings, const std::string& table, const std::string& key);
 
-// The texts of a list of strings; none where it is no list, or not there.
+// Returns the texts of a list of strings; empty if the setting is missing or is not a list.
 std::vector<std::string> setting_list(const EngineSettings& settings, const std::string& table, const std::string& key);
 
-// A value that is as good as none: '', 0, false, [].
+// Returns true for '', 0, false, [] and the like, which have the same effect as a missing setting.
 bool is_empty_setting(std::string_view value);
 
-// The first setting of `before` that `after` has lost or has otherwise, as "TABLE: KEY"; nullopt: none. Not counted:
-// `imports` and `version`, what `meant` sets, and what was empty.
+// Returns the first setting of `before` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt: none.
+// Ignores `imports`, `version`, the settings of `meant`, and empty settings.
 std::optional<std::string> lost_setting(const EngineSettings& before, const EngineSettings& after,
                                         const EngineSettings& meant);
-// The first setting of `meant` that `after` does not have.
+// Returns the first setting of `meant` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt: none.
 std::optional<std::string> missing_setting(const EngineSettings& after, const EngineSettings& meant);
 
 }  // namespace hook

@@ -25,25 +25,27 @@ namespace {
 
 using fabric::UniqueFd;
 
-// systemd waits 90 seconds for a service to stop.
+// More than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5), DefaultTimeoutStopSec).
 constexpr int kRestartPatienceMs = 120'000;
 
-// What `ctr` of the same containerd prints, with our hook.
+// Returns the base specification: the output of `ctr oci spec` of the same containerd, with rdma-hook added. Returns an
+// empty text if `ctr` is missing and only `verify` would be added.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
                                    const std::string& programs) {
   const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
   if (!node_has(root, ctr, X_OK)) {
     if (verify) return std::string();
-    return make_error("`{}` is not there, which makes the base specification", ctr);
+    return make_error("cannot make the base specification: `{}` is missing", ctr);
   }
   const Answer answer = TRY(ask_program(root, {ctr, "oci", "spec"}));
   if (!answer.done) return make_error("`{} oci spec`: {}", ctr, shown(answer.messages, 400));
-  Json spec = TRY(parse_json(answer.text, "what `ctr oci spec` prints"));
+  Json spec = TRY(parse_json(answer.text, "output of `ctr oci spec`"));
   TRY_VOID(edit_base_spec(programs + "/rdma-hook", verify, spec));
   return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Podman's files of settings, in the order in which it reads them; the last one counts.
+// Returns Podman's configuration files in the order in which it reads them (containers.conf(5)); the last value of a
+// key counts.
 std::vector<std::string> podman_files(const std::string& root) {
   constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
   std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
@@ -54,8 +56,8 @@ std::vector<std::string> podman_files(const std::string& root) {
   return files;
 }
 
-// Which directories of hooks CRI-O or Podman reads, and which of them can be written. Errors: none can, and a file that
-// may name others cannot be read.
+// Sets the hook directories that CRI-O or Podman reads, and the first one that can be written. Errors: none can be
+// written, and a file that may name another one cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
   const auto take = [&](const EngineSettings& settings, const char* table) {
@@ -82,17 +84,17 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
 Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& choice) {
   const std::string& root = options.root;
   const auto config = read_config(config_paths_below(root));
-  if (!config) return fabric::wrap(config.error(), "the configuration of rdma-init");
+  if (!config) return fabric::wrap(config.error(), "configuration of rdma-init");
   EngineFacts facts;
   facts.engine = choice.engine;
   facts.way = choice.way;
   facts.programs = options.programs;
   facts.runtimes_are_said = config->runtime.runtimes != RuntimeOptions().runtimes;
   auto printed = check_engine_config(root, facts.engine,
-                                     fmt::format("`{}` refuses its configuration as it is", facts.engine.program));
+                                     fmt::format("`{}` refuses its present configuration", facts.engine.program));
   if (!printed) {
     Error error = std::move(printed).error();
-    if (error.hint.empty()) error.hint = "mend that first; nothing was changed";
+    if (error.hint.empty()) error.hint = "correct that configuration first; nothing was changed";
     return error;
   }
   facts.settings = parse_engine_settings(*printed, facts.engine.engine == Engine::kCrio);
@@ -109,24 +111,25 @@ Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, co
   if (const auto lost = lost_setting(facts.settings, after, plan.meant))
     return make_error("`{}` would lose {}", facts.engine.program, *lost);
   if (const auto missing = missing_setting(after, plan.meant))
-    return make_error("`{}` would not take {}", facts.engine.program, *missing);
+    return make_error("`{}` would ignore {}", facts.engine.program, *missing);
   return {};
 }
 
-// CRI-O reads its drop-ins by name, and what it prints of a default is not sure.
+// CRI-O reads drop-ins in the order of their names, so a later file can override this one. A setting that `crio config`
+// does not print proves nothing: it omits some defaults.
 Result<void> check_overridden(const InstallPlan& plan, const std::string& printed) {
   const EngineSettings after = parse_engine_settings(printed, true);
   for (const auto& [setting, value] : plan.meant) {
     const auto found = after.find(setting);
     if (found != after.end() && found->second != value)
-      return Error{fmt::format("another file of CRI-O's has {} = {} behind ours", setting.key, found->second), EEXIST,
-                   fmt::format("take it out there, or make it {}", value)};
+      return Error{fmt::format("a later drop-in of CRI-O sets {} = {}", setting.key, found->second), EEXIST,
+                   fmt::format("remove it from that file or set it to {}", value)};
   }
   return {};
 }
 
-// The engine reads the temporaries. containerd 2 reads the drop-in by its import only when it is there under its name:
-// here a file imports both.
+// Has the engine check the temporaries. containerd 2 reads the drop-in only under its final name; therefore a check
+// file imports both temporaries.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
@@ -153,12 +156,13 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
 }
 
 Error changed_since(const std::vector<std::string>& kept) {
-  return {fmt::format("kept, because somebody changed it since: {}", fabric::join(kept, ", ")), EEXIST,
-          fmt::format("take our part out of it by hand, then remove `{}`", kInstallRecord)};
+  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST,
+          fmt::format("remove the lines of rdma-init from them, then remove `{}`", kInstallRecord)};
 }
 
-// Writes the files of a plan. What needs room is written, and checked by the engine, before the first file is replaced.
-// record: until they are all there. done: from then on.
+// Writes the files of a plan. All temporaries are written, and checked by the engine, before the first file is
+// replaced: a rename needs no space.
+// record: valid until all files are in place; done: the record from then on.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, const InstallRecord& done) {
   const std::string& root = options.root;
@@ -173,13 +177,13 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
     TRY_VOID(commit_node_file(root, edit.path));
   const bool crio = facts.engine.engine == Engine::kCrio;
   if (!(crio ? plan.meant.empty() : plan.drop_in.empty())) {
-    const std::string printed = TRY(check_engine_config(root, facts.engine, "afterwards"));
+    const std::string printed = TRY(check_engine_config(root, facts.engine, "after the change"));
     TRY_VOID(crio ? check_overridden(plan, printed) : check_printed(facts, plan, printed));
   }
   return commit_install_record(root);
 }
 
-// The programs and the record of them, which is all that is left of it.
+// Removes the copied programs and then the record, which has no other entries left.
 Result<void> remove_what_was_put(const std::string& root) {
   const auto record = TRY(read_install_record(root));
   if (!record) return {};
@@ -187,7 +191,7 @@ Result<void> remove_what_was_put(const std::string& root) {
   return remove_install_record(root, *record);
 }
 
-// directories: that an earlier install made, and which are still there.
+// directories: made by an earlier install and still present.
 InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         std::vector<std::string> directories) {
   const std::string& root = options.root;
@@ -216,29 +220,29 @@ bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
       [](const FileEdit& left, const FileEdit& right) { return left.path == right.path && left.after == right.after; });
 }
 
-// Whether the engine said no, which another form may change.
+// Returns true if the engine refused the form of its files, so that the other form may succeed.
 bool is_refusal(const Error& error) {
   return error.code == 0 || error.code == EINVAL;
 }
 
-// Undoes what a call has written that failed with this error, and adds the outcome to it. False: something is left.
+// Restores the files that a failed call wrote, and adds the outcome to its error. Returns false if a file could not be
+// restored.
 bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
   std::vector<std::string> kept;
   std::string said;
   if (const auto taken = take_back(root, record, keeps_programs, kept, said); !taken) {
     error.message += fmt::format("; then: {}", taken.error().message);
-    error.hint = "`rdma-hook install --uninstall` when that is mended";
+    error.hint = "correct the cause, then run `rdma-hook install --uninstall`";
     return false;
   }
   if (error.hint.empty())
-    error.hint = is_refusal(error)
-                     ? "nothing was changed; merge by hand what `rdma-hook install --dry-run` prints"
-                     : "nothing was changed: what this call wrote is removed again; mend that and call it again";
+    error.hint = is_refusal(error) ? "merge the output of `rdma-hook install --dry-run` by hand; nothing was changed"
+                                   : "correct the cause and run install again; nothing was changed";
   return true;
 }
 
-// The plan in the form that the engine takes, written unless this is a dry run. before: what an earlier install wrote,
-// which was taken back for this one.
+// Makes the plan in the form that the engine accepts, and writes it unless this is a dry run. before: the record of an
+// earlier install, whose files were restored for this one.
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
                                    const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
@@ -254,12 +258,14 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     InstallRecord record = record_of(options, facts, plan, directories);
     directories = record.directories;
     InstallRecord done = record;
-    // An upgrade that writes what was there needs no restart.
+    // An upgrade that writes the same files needs no restart.
     const bool needs_restart = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
                                (!before || before->is_unread() || !write_the_same(*before, record));
     if (!needs_restart) done.state = InstallState::kInEffect;
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
+    // The first error that leaves files behind, or else the first refusal, is reported: the second form only
+    // guesses.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -270,24 +276,25 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   return std::move(*first);
 }
 
-// What to do next, done with --restart, and on record then.
+// Restarts the engine with --restart and records it; otherwise returns the command to run.
 Result<std::string> say_restart(const InstallOptions& options, Engine engine, InstallWay way) {
   const auto command = restart_command(engine, way);
   if (command.empty()) return std::string();
   const std::string line = fabric::join(command, " ");
-  if (!options.restart) return fmt::format("now run: {}\n", line);
+  if (!options.restart) return fmt::format("run now: {}\n", line);
   auto found = command;
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
-  // systemctl says done to a process of another root, and does nothing: `SYSTEMD_IGNORE_CHROOT` of its manual page.
+  // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
+  // docs/ENVIRONMENT.md).
   const Answer answer =
       TRY(ask_program(options.root, found, options.root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
   if (!answer.done)
     return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
-                 fmt::format("the files are done: run `{}` when that is mended", line)};
+                 fmt::format("correct the cause, then run `{}`; all files are written", line)};
   if (auto record = TRY(read_install_record(options.root)); record && record->is_unread()) {
     record->set_read();
     if (const auto written = write_install_record(options.root, *record); !written)
-      return fmt::format("done: {}\n{}: the next call with --restart restarts the engine again\n", line,
+      return fmt::format("done: {}\n{}: the next call with --restart restarts the engine once more\n", line,
                          written.error().message);
   }
   return fmt::format("done: {}\n", line);
@@ -295,22 +302,21 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
 
 std::string say_service(const EngineFacts& facts, bool is_put) {
   if (facts.way == InstallWay::kNri && !is_put)
-    return fmt::format("and have {}/rdma-nri run: systemctl enable --now rdma-nri rdma-recover.timer\n",
-                       facts.programs);
+    return fmt::format("start {}/rdma-nri: systemctl enable --now rdma-nri rdma-recover.timer\n", facts.programs);
   if (facts.way == InstallWay::kCdi)
-    return fmt::format("and write the devices: {}/rdma-hook cdi generate --engine {} --out /etc/cdi/rdma-init.json\n",
+    return fmt::format("write the CDI devices: {}/rdma-hook cdi generate --engine {} --out /etc/cdi/rdma-init.json\n",
                        facts.programs, to_string(facts.engine.engine));
   return {};
 }
 
-// Whether all of it is there, as this version would write it. Errors: another engine or way; a file that somebody
-// changed since.
+// Returns whether all files and programs are as this version would write them. Errors: EEXIST, another engine or way is
+// installed, or files were changed since.
 Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
   if ((options.engine && to_string(*options.engine) != record.engine) ||
       (options.way && to_word(kInstallWays, *options.way) != record.way))
-    return Error{fmt::format("`{}`, way {}, is installed", record.engine, record.way), EEXIST,
-                 "`rdma-hook install --uninstall` first"};
+    return Error{fmt::format("cannot install: `{}`, way {}, is installed already", record.engine, record.way), EEXIST,
+                 "run `rdma-hook install --uninstall` first"};
   bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION && !record.is_restored() &&
                   record.put == options.put;
   std::vector<std::string> kept;
@@ -323,23 +329,25 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
   return complete;
 }
 
-// The programs as they are in the image, before anything names them.
+// Programs are copied before any file names them: an engine must never call a missing one.
 Result<std::string> say_put(const InstallOptions& options) {
   std::string said;
   for (const std::string& program : TRY(put_programs(options.root, options.put_from, options.put)))
-    said += fmt::format("put `{}`\n", program);
+    said += fmt::format("copied `{}`\n", program);
   return said;
 }
 
-// Held until it is closed.
+// The lock is on a directory that always exists, so that no lock file stays behind. It ends when the descriptor is
+// closed.
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return make_error("another `rdma-hook install` is at work");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return make_error("another `rdma-hook install` is running");
   return lock;
 }
 
-// before: what an earlier install wrote, which was taken back for this one.
+// Installs on a node whose files are as they were before install. before: the record of an earlier install, whose files
+// were restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const Choice choice = TRY(choose_engine(root, options.engine, options.way));
@@ -355,18 +363,19 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
                 : fmt::format("wrote `{}`\n", edit.path);
   if (plan.edits.empty()) said += "nothing to write\n";
   for (const std::string& program : options.put)
-    said += fmt::format("{} `{}`\n", options.dry_run ? "would put" : "put", program);
+    said += fmt::format("{} `{}`\n", options.dry_run ? "would copy" : "copied", program);
   for (const char* program : {"/rdma-hook", "/rdma-runtime"})
     if (options.put.empty() && !node_has(root, facts.programs + program, X_OK))
-      said += fmt::format("`{}{}` is not there yet\n", facts.programs, program);
+      said +=
+          fmt::format("`{}{}` is missing: install it before the engine starts containers\n", facts.programs, program);
   if (options.dry_run) return said;
   if (const auto now = TRY(read_install_record(root)); now && now->is_unread())
     said += TRY(say_restart(options, facts.engine.engine, facts.way));
   return said + say_service(facts, !options.put.empty());
 }
 
-// What another version wrote, or another try in part, is taken back first. It is there again if nothing can take its
-// place.
+// Restores the files of another version or of an incomplete call, then installs. If that fails, writes the earlier
+// files again.
 Result<std::string> install_again(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;
@@ -383,26 +392,28 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
   if (back) return done;
   Error error = std::move(done).error();
   error.message += fmt::format("; then: {}", back.error().message);
-  error.hint = "`rdma-hook install` when that is mended";
+  error.hint = "correct the cause, then run `rdma-hook install`";
   return error;
 }
 
 Error still_held(const HeldGrants& held, const std::string& programs) {
   std::string message = fmt::format(
-      "the engine's files are as they were; {} containers or pods have RDMA devices, and need the programs in `{}` for "
-      "their end",
+      "kept the programs in `{1}`: {0} containers or pods have RDMA devices and need the programs when they "
+      "end; the engine's files are restored",
       held.count, programs);
-  std::string remedy = "end them, as `kubectl drain` does (`rdma-hook devices` names them), then call this again";
+  std::string remedy = "drain the node or stop the containers that `rdma-hook devices` lists, then run this again";
   if (!held.stuck.empty()) {
-    message += fmt::format("; some have ended, and their HCAs cannot be released: {}", held.stuck);
+    message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);
     remedy =
-        "`rdma-hook recover` says what to do for those that have ended; end the others (`rdma-hook devices` names "
-        "them), then call this again";
+        "run `rdma-hook recover` and follow its remedy; stop the containers that `rdma-hook devices` lists; then run "
+        "this "
+        "again";
   }
   return Error{std::move(message), EBUSY, std::move(remedy)};
 }
 
-// The rest of an uninstall, once the engine's files are as they were.
+// Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
+// restart is needed without --restart, or live grants need the programs.
 Result<std::string> take_away_programs(const InstallOptions& options, std::optional<Engine> engine,
                                        std::optional<InstallWay> way) {
   const auto record = TRY(read_install_record(options.root));
@@ -410,9 +421,8 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
   std::string said;
   if (record->is_unread() && engine && way && !restart_command(*engine, *way).empty()) {
     if (!options.restart)
-      return Error{fmt::format("the files are as they were; the programs in `{}` stay until the engine has read them",
-                               record->programs),
-                   EBUSY, "call it with --restart, which restarts the engine, then removes them"};
+      return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
+                   EBUSY, "run it with --restart, which restarts the engine and removes the programs"};
     said = TRY(say_restart(options, *engine, *way));
   }
   if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
@@ -423,7 +433,7 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
   return said;
 }
 
-// What install wrote, as it was; then the programs.
+// Restores the files of the record, then removes the copied programs.
 Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
   std::string said;
   std::vector<std::string> kept;
@@ -432,7 +442,7 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   const auto engine = parse_engine(record.engine);
   const auto way = from_word(kInstallWays, record.way);
   if (!record.put.empty()) return said + TRY(take_away_programs(options, engine, way));
-  if (said.empty() || !engine || !way) return said + "nothing was left to restore\n";
+  if (said.empty() || !engine || !way) return said + "all files were restored before\n";
   return said + TRY(say_restart(options, *engine, *way));
 }
 
@@ -461,18 +471,18 @@ Result<std::string> install(const InstallOptions& asked) {
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(say_put(asked));
   InstallOptions options = asked;
-  // What an earlier try chose stays chosen.
+  // The earlier choice of engine and way stays, or an upgrade could select another one.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
   if (TRY(is_installed(asked, *record))) {
-    said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
+    said += fmt::format("{}, way {}: installed, no change needed\n", record->engine, record->way);
     if (asked.dry_run) return said;
     TRY_VOID(remove_temporaries(root, *record));
     if (asked.restart && record->is_unread() && options.engine && options.way)
       said += TRY(say_restart(options, *options.engine, *options.way));
     return said;
   }
-  if (asked.dry_run) return std::string("would complete what was installed in part\n");
+  if (asked.dry_run) return std::string("would complete an incomplete installation\n");
   return said + TRY(install_again(options, *record));
 }
 
@@ -486,7 +496,7 @@ Result<std::string> uninstall(const InstallOptions& options) {
   } else if (!options.dry_run) {
     TRY_VOID(remove_unfinished_record(options.root));
   }
-  // Of an image: nothing writes the cluster's configuration after it.
+  // In an image `config apply` writes this file; after uninstall no process updates it.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
   return said;
 }
@@ -499,8 +509,8 @@ Result<std::string> install_status(const std::string& root, bool json) {
   std::string text = fmt::format("{}, way {}, by rdma-hook {}, programs in {}\n", record->engine, record->way,
                                  record->version, record->programs);
   for (const std::string& program : record->put)
-    text += fmt::format("{:<14} {}\n", node_has(root, program, X_OK) ? "put" : "not there", program);
-  if (record->is_unread()) text += "the engine has not been restarted by install since\n";
+    text += fmt::format("{:<14} {}\n", node_has(root, program, X_OK) ? "copied" : "missing", program);
+  if (record->is_unread()) text += "install has not restarted the engine since\n";
   for (const FileEdit& edit : record->edits) {
     const char* state = kStates.at(static_cast<std::size_t>(TRY(state_of_edit(root, edit))));
     files.push_back({{"path", edit.path}, {"state", state}});

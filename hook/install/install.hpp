@@ -1,4 +1,4 @@
-// `rdma-hook install`: sets an engine of the node up for RDMA, and takes that back.
+// `rdma-hook install`: configures an engine of the node for RDMA, and removes that configuration again.
 #pragma once
 
 #include <functional>
@@ -11,38 +11,42 @@
 
 namespace hook {
 
-// Grants that are held, for whose release the programs on the node are needed.
+// Grants that still exist. Their release needs the programs on the node.
 struct HeldGrants {
   std::size_t count = 0;
-  std::string stuck;  // why some of owners that have ended could not be released; empty: all owners are live
+  std::string stuck;  // why stale grants could not be released; empty: all owners are live
 };
 
 struct InstallOptions {
-  std::string root;              // the node's files and programs are below it; "": they are this node's
-  std::optional<Engine> engine;  // nullopt: the only one found
+  std::string root;              // prefix of the node's files and programs; "": this node
+  std::optional<Engine> engine;  // nullopt: the only one that is installed
   std::optional<InstallWay> way;
-  std::string programs;  // directory of rdma-runtime and rdma-hook
-  // Of an image: which programs are put there, by path on the node, and the directory that they come from.
+  std::string programs;  // directory of rdma-runtime and rdma-hook on the node
+  // When install runs in an image: the programs to copy, as paths on the node, and the directory that they are copied
+  // from.
   std::vector<std::string> put;
   std::string put_from;
-  // Releases what is stale, and says what is held still. Empty: nothing is.
+  // Releases stale grants and returns the grants that remain. Empty: no grants are checked.
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;
   bool restart = false;
 };
 
-// Each returns what to print. The record is written before the first file and removed after the last: killed at any
-// moment, install or uninstall completes. Installing twice changes nothing.
+// Each function returns the text to print. The record is written before the first file and removed after the last file,
+// so that a later install or uninstall completes a call that was killed. A second install changes nothing.
 //
-// Errors of install(): no engine or several; what plan_install() says; the engine refuses its configuration as it is or
-// as it would be. Nothing is changed then.
-// With `restart` the engine is restarted if it may not have read what is written now: it is called at each start of an
-// image's pod.
+// install() writes the files of the plan. With `restart` it restarts the engine if the engine may not have read the
+// files: the pod of an image calls it at each start.
+// Errors: choose_engine(), plan_install(); the engine refuses its present or its new configuration. Then nothing is
+// changed.
+// Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
 Result<std::string> install(const InstallOptions& options);
-// A file that somebody changed since is kept, and the error names it; the others are restored. Programs that were put
-// go last, when the engine was restarted, which would start no container without them, and nobody needs them any more:
-// until then that is an error, and calling it again completes it.
+// Restores the files that install wrote. Programs that were copied are removed last: an engine that has not read the
+// restored files starts no container without them, and live grants need them for their release. Until then the call
+// fails with EBUSY, and the next call completes it.
+// Errors: EEXIST names files that were changed since install; they are kept, and the other files are restored.
 Result<std::string> uninstall(const InstallOptions& options);
+// Returns the record of the installation and the state of each file, as text or JSON. Errors: read_install_record().
 Result<std::string> install_status(const std::string& root, bool json);
 
 }  // namespace hook

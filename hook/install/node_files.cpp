@@ -28,10 +28,10 @@ std::string directory_of(const std::string& path) {
 
 Error link_in_the_way(const std::string& path) {
   return {fmt::format("`{}` is a link", path), ELOOP,
-          "somebody else manages it: merge what `--dry-run` prints by hand, or put a file in its place"};
+          "merge the output of `--dry-run` into the link's target by hand, or replace the link by a file"};
 }
 
-// A path as the node itself would follow it; -1 and errno: it does not.
+// Opens a path with links resolved below root. Invalid descriptor and errno: it does not exist or a link leads out.
 UniqueFd open_below(const std::string& root, const std::string& path) {
   const UniqueFd base(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!base.ok()) return {};
@@ -45,19 +45,19 @@ std::string name_of_fd(int fd) {
   return fmt::format("/proc/self/fd/{}", fd);
 }
 
-// Whether there is a regular file. Errors: anything else is there, or it cannot be seen.
+// Returns whether a regular file exists. Errors: another file type, or the lookup fails.
 Result<bool> is_there(const std::string& root, const std::string& path, struct stat& seen) {
   const std::string file = TRY(node_path(root, path));
   if (::lstat(file.c_str(), &seen) != 0) {
     if (errno == ENOENT) return false;
-    return sys_error(errno, "look at `{}`", path);
+    return sys_error(errno, "check `{}`", path);
   }
   if (S_ISLNK(seen.st_mode)) return link_in_the_way(path);
-  if (!S_ISREG(seen.st_mode)) return make_error("`{}` is no regular file", path);
+  if (!S_ISREG(seen.st_mode)) return make_error("`{}` is not a regular file", path);
   return true;
 }
 
-// A rename is on disk when its directory is.
+// A rename is on disk only after fsync(2) of the directory. Errors are ignored: the file itself is complete.
 void sync_directory(const std::string& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.ok()) ::fsync(fd.get());
@@ -68,7 +68,7 @@ struct FileOwner {
   gid_t gid = 0;
 };
 
-// owner: nullopt: this process's.
+// Writes and syncs the temporary of `path`. owner: nullopt: the owner of this process.
 Result<void> write_temporary(const std::string& root, const std::string& path, std::string_view text,
                              std::optional<FileOwner> owner, mode_t mode) {
   const std::string file = TRY(node_path(root, path));
@@ -76,7 +76,8 @@ Result<void> write_temporary(const std::string& root, const std::string& path, s
   std::filesystem::create_directories(directory_of(file), failed);
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
   const std::string temporary = file + kCandidate;
-  ::unlink(temporary.c_str());  // of an install that was killed
+  ::unlink(temporary.c_str());  // left by an install that was killed
+  // 0600 until the owner is set: another user must not open the file in between.
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
   int code = write_all(fd.get(), text);
@@ -99,21 +100,21 @@ std::vector<std::string> directories_above(const std::string& path) {
 
 Result<std::string> node_path(const std::string& root, const std::string& path) {
   if (root.empty()) return path;
-  // The innermost directory that is there, with all links behind it.
+  // Resolves the innermost existing directory, with all links.
   std::string above = directory_of(path);
   for (; !above.empty(); above = directory_of(above)) {
     const UniqueFd fd = open_below(root, above);
     std::error_code failed;
     if (fd.ok()) {
       const auto real = std::filesystem::read_symlink(name_of_fd(fd.get()), failed);
-      if (failed) return sys_error(failed.value(), "look at `{}`", above);
+      if (failed) return sys_error(failed.value(), "check `{}`", above);
       return real.string() + path.substr(above.size());
     }
-    if (errno != ENOENT && errno != ENOTDIR) return sys_error(errno, "look at `{}`", above);
+    if (errno != ENOENT && errno != ENOTDIR) return sys_error(errno, "check `{}`", above);
     const std::string parent = TRY(node_path(root, above));
     struct stat seen {};
     if (::lstat(parent.c_str(), &seen) == 0)
-      return Error{fmt::format("`{}` is a link that leads nowhere", above), ELOOP, "mend or remove it"};
+      return Error{fmt::format("`{}` is a link to a missing path", above), ELOOP, "correct or remove the link"};
   }
   return root + path;
 }
@@ -141,7 +142,7 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();
   const std::string file = TRY(node_path(root, path));
   std::string text = TRY(read_text_file(file, kNodeFileLimits));
-  if (!fabric::is_utf8(text)) return make_error("`{}` is no UTF-8", path);
+  if (!fabric::is_utf8(text)) return make_error("`{}` is not UTF-8", path);
   return std::optional(std::move(text));
 }
 
@@ -150,7 +151,7 @@ Result<bool> has_node_file(const std::string& root, const std::string& path, con
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return !text;
-    return sys_error(errno, "look at `{}`", path);
+    return sys_error(errno, "check `{}`", path);
   }
   if (!text || !S_ISREG(seen.st_mode) || static_cast<std::size_t>(seen.st_size) != text->size()) return false;
   return TRY(read_text_file(file, kNodeFileLimits)) == *text;
@@ -169,6 +170,7 @@ Result<void> prepare_node_program(const std::string& root, const std::string& pa
 
 Result<void> commit_node_file(const std::string& root, const std::string& path) {
   const std::string file = TRY(node_path(root, path));
+  // rename(2) is atomic: an engine that starts now reads the old file or the new one.
   if (::rename((file + kCandidate).c_str(), file.c_str()) != 0) return sys_error(errno, "replace `{}`", path);
   sync_directory(directory_of(file));
   return {};
@@ -183,7 +185,7 @@ Result<void> remove_node_file(const std::string& root, const std::string& path) 
   const std::string file = TRY(node_path(root, path));
   if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
   const int code = errno;
-  // A file system that is read-only says so first, whatever there is.
+  // A read-only file system returns EROFS before ENOENT.
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0 && errno == ENOENT) return {};
   return sys_error(code, "remove `{}`", path);

@@ -1,5 +1,5 @@
-// Files of the node that install writes and uninstall restores, below a root. Each is replaced whole or not at all,
-// from a temporary beside it, which the engine can read before it becomes the file.
+// Reads, writes and restores files of the node below a root. A file is replaced by a rename of a temporary in the same
+// directory, so that it is never incomplete. An engine can check the temporary before the rename.
 #pragma once
 
 #include <sys/types.h>
@@ -13,51 +13,51 @@
 
 namespace hook {
 
-// What is appended to a path for its temporary. No engine reads a name that ends so, but CRI-O.
+// Suffix of a temporary. Of the engines only CRI-O reads a file whose name ends so.
 inline constexpr const char* kCandidate = ".rdma-init";
 
-// root: "" is the node itself; below another one links among the directories lead where the node itself would follow
-// them, below that root: of an image /host/opt may be a link to /var/opt.
+// root: "" is this node. Otherwise links in the directories of a path are followed below root, as the node would follow
+// them: on some images /host/opt is a link to /var/opt.
 //
-// The text of a file, nullopt where there is none. Errors: a link or anything else that is no regular file; more than
-// 16 MiB; a text that is no UTF-8, which the record could not give back byte for byte.
+// Returns the text of a file; nullopt: no such file. Errors: ELOOP, the path is a link; it is no regular file; it has
+// more than 16 MiB; its text is not UTF-8, which the record could not restore byte for byte.
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
 
-// Whether the file has this text; nullopt: whether nothing is there. No link, directory or the like has a text. Errors:
-// it cannot be seen, or a link leads out of root.
+// Returns whether the file has this text; for nullopt, whether the path does not exist. A link or directory has no
+// text. Errors: the lookup fails, or a link leads out of root.
 Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text);
 
-// Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
-// the directories that are missing.
+// Writes the temporary of `path` to disk, with the mode and owner of the existing file, else root's and 0644. Makes
+// missing directories.
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
-// Writes path's temporary as root's with kProgramMode, whatever is at path.
+// Writes the temporary of a program, owned by root and with kProgramMode, whatever exists at `path`.
 inline constexpr mode_t kProgramMode = 0755;
 Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
-// The temporary becomes the file, or the directory. Needs no room on the file system.
+// Renames the temporary of a file or directory to its name. Needs no space on the file system.
 Result<void> commit_node_file(const std::string& root, const std::string& path);
-// Both.
+// Calls prepare_node_file() and commit_node_file().
 Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
 
-// Where a path of the node is for this process: links in the directories above it are followed, the last part is as it
-// is. Errors: a link that leads nowhere.
+// Returns the path by which this process reaches a path of the node. Links in the directories are resolved, the last
+// component is not. Errors: ELOOP, a link leads nowhere.
 Result<std::string> node_path(const std::string& root, const std::string& path);
-// Whether the node has this, a link at its end followed too, and it may be used so (access(2)).
+// Returns whether access(2) below root allows `mode`; follows a link at the end of the path.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
-// The names in a directory, as this process sees it; none where it cannot be opened.
+// Returns the names in a directory of this process's file system; empty if it cannot be opened.
 std::vector<std::string> names_in(const std::string& directory);
 
-// Whether files can be written into this directory of the node, or into the innermost one above it that is there.
+// Returns whether this process can write into a directory of the node, or into its innermost existing parent.
 bool may_write_below(const std::string& root, const std::string& directory);
 
-// Removes a file, if it is there.
+// Removes a file. A missing file is no error.
 Result<void> remove_node_file(const std::string& root, const std::string& path);
 
-// The directories above a path, the outermost first.
+// Returns the directories above a path, outermost first.
 std::vector<std::string> directories_above(const std::string& path);
-// The directories above path that are not there, the outermost first.
+// Returns the missing directories above a path, outermost first.
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path);
-// Removes those that are empty, the last one first.
+// Removes the directories that are empty, in reverse order.
 void remove_empty_directories(const std::string& root, const std::vector<std::string>& directories);
 
 }  // namespace hook

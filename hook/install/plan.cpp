@@ -9,14 +9,14 @@
 namespace hook {
 namespace {
 
-// Named where no directory that the engine reads can be written: /usr of an image-based system cannot.
+// Used if the engine reads no directory that can be written: on an image-based system /usr cannot.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
 constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
 constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 
-// The files of config/hooks.d, as they are there.
+// The files of config/hooks.d, compiled in.
 struct HooksFile {
   std::string_view name;
   std::string_view text;
@@ -24,14 +24,15 @@ struct HooksFile {
 constexpr HooksFile kHooksFiles[] = {
 #include "hooks_files.inc"
 };
-// Where they have the programs.
+// The directory of the programs in these files.
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
 std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// begin: "rdma-hook-crio-verify".
+// Adds the hook files whose name begins with `begin`, such as "rdma-hook-crio-verify", with the node's directory of
+// programs.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;
@@ -43,7 +44,7 @@ Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::s
   return {};
 }
 
-// The setting that has the engine read kOwnHooksDir too; empty: it need not.
+// Returns the setting that adds kOwnHooksDir to the engine's directories; empty: not needed.
 std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   if (!facts.hooks_dir.empty()) return {};
   std::string directories;
@@ -52,21 +53,21 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
 }
 
-// dockerd takes an empty file for an empty object.
+// dockerd accepts an empty file as an empty object.
 Result<Json> object_of(const std::string& text, const char* path) {
   Json json = fabric::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
-  if (!json.is_object()) return make_error("`{}` is no JSON object", path);
+  if (!json.is_object()) return make_error("`{}` is not a JSON object", path);
   return json;
 }
 
-// The member `name`, an object, made if it is not there.
+// Returns the object `name`; adds it if it is missing.
 Result<Json*> object_in(Json& json, const char* name) {
   if (!json.contains(name)) json[name] = Json::object();
-  if (!json[name].is_object()) return make_error("`{}`: `{}` is no object", kDockerConfig, name);
+  if (!json[name].is_object()) return make_error("`{}`: `{}` is not an object", kDockerConfig, name);
   return &json[name];
 }
 
-// The indentation of a text's first member, so that the others keep theirs.
+// Returns the indentation of the first member, so that the other members keep their lines; -1: all in one line.
 int indentation_of(const std::string& text) {
   if (fabric::trim(text).empty()) return 2;
   const auto line = text.find('\n');
@@ -89,8 +90,8 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
 }
 
 Error runtime_of_others(std::string_view place, std::string_view ours) {
-  return {fmt::format("{} has a runtime `rdma` already", place), EEXIST,
-          fmt::format("take it away, or merge by hand: {}", ours)};
+  return {fmt::format("{} already has a different runtime `rdma`", place), EEXIST,
+          fmt::format("remove it or merge by hand: {}", ours)};
 }
 
 Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
@@ -108,7 +109,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   } else if (facts.way == InstallWay::kCdi) {
     (*TRY(object_in(json, "features")))["cdi"] = true;
   } else {
-    return make_error("Docker has no `--way {}`: take runtime or cdi", to_word(kInstallWays, facts.way));
+    return make_error("Docker has no way {}: use `--way runtime` or `--way cdi`", to_word(kInstallWays, facts.way));
   }
   if (json != old) {
     std::string text = json.dump(indentation_of(before.value_or("")));
@@ -118,17 +119,16 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// The table of the default handler. Errors: what CRI-O prints does not name it.
+// Returns the table of the default handler. Errors: CRI-O does not print its name.
 Result<std::string> crio_default(const EngineFacts& facts) {
   const std::string name = setting_text(facts.settings, "crio.runtime", "default_runtime");
   if (!name.empty()) return "crio.runtime.runtimes." + name;
-  return Error{
-      "`crio config` prints no `default_runtime` in [crio.runtime]", EINVAL,
-      "name the default runtime in a file of /etc/crio/crio.conf.d, or take `--way hook`; nothing was changed"};
+  return Error{"`crio config` prints no `default_runtime` in [crio.runtime]", EINVAL,
+               "set `default_runtime` in a file of /etc/crio/crio.conf.d, or use `--way hook`; nothing was changed"};
 }
 
-// The handler `rdma`, as add_copy_of_default() of containerd. Without a path CRI-O would look for a program of its
-// name.
+// Returns the handler `rdma` as a copy of the default handler, for the reason of add_copy_of_default(). Without a
+// `runtime_path` CRI-O would search a program named `rdma` in PATH; then no handler is added.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};
@@ -153,7 +153,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kHook) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-annotations-"));
     if (hooks.empty()) return {};
-    plan.said.emplace_back("CRI-O reads its `hooks_dir` when it starts: systemctl restart crio");
+    plan.said.emplace_back("CRI-O reads `hooks_dir` only at its start; run: systemctl restart crio");
     return add_own_file(plan, facts, kCrioDropIn, kOurs + hooks);
   }
   const std::string table = TRY(crio_default(facts));
@@ -173,7 +173,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // State of a container is where its runtime has it: crun's in /run/crun.
+  // rdma-runtime must use the same state directory as the runtime behind it: /run/crun for crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
       add_own_file(plan, facts, kCrioDropIn,
@@ -182,14 +182,14 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// The path between quotes whose program is NVIDIA's; empty: none.
+// Returns the quoted path of NVIDIA's runtime; empty: none.
 std::string quoted_nvidia_runtime(std::string_view text) {
   for (const std::string_view part : fabric::split(text, '"'))
     if (part.starts_with('/') && is_nvidia_runtime(part)) return std::string(part);
   return {};
 }
 
-// A line `rdma = ...` that is not this one.
+// Returns whether a line `rdma = ...` differs from `entry`.
 bool has_other_rdma(std::string_view text, std::string_view entry) {
   for (const std::string_view line : fabric::split(text, '\n')) {
     const std::string_view bare = fabric::trim(line);
@@ -199,7 +199,8 @@ bool has_other_rdma(std::string_view text, std::string_view entry) {
 }
 
 Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
-  if (facts.way == InstallWay::kNri) return make_error("Podman has no NRI: take `--way runtime`, hook or cdi");
+  if (facts.way == InstallWay::kNri)
+    return Error{"Podman has no NRI", 0, "use `--way runtime`, `--way hook` or `--way cdi`"};
   if (facts.way == InstallWay::kCdi) return {};
   if (facts.way == InstallWay::kHook) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-podman-annotations-"));
@@ -214,7 +215,7 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// NVIDIA's runtime among the handlers of containerd, the default one first; empty: none.
+// Returns NVIDIA's runtime among containerd's handlers, preferably the default handler's; empty: none.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;
@@ -232,7 +233,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
       if (facts.way == InstallWay::kCdi) {
-        if (facts.engine.major == 1) return make_error("containerd 1 has CDI off: take another way");
+        if (facts.engine.major == 1) return Error{"containerd 1 has CDI disabled by default", 0, "use another `--way`"};
         break;
       }
       TRY_VOID(plan_containerd(plan, facts));
@@ -241,7 +242,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
       if (facts.way == InstallWay::kRuntime) {
         TRY_VOID(put_behind(plan, facts, behind));
       } else {
-        plan.said.push_back(fmt::format("`{}` stays as it is: no runtime of ours is in front of it", behind));
+        plan.said.push_back(fmt::format("`{}` stays in use: this way adds no runtime in front of it", behind));
       }
       break;
     }
@@ -255,7 +256,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
       TRY_VOID(plan_podman(plan, facts));
       break;
     default:
-      return make_error("`{}` has no configuration to write", to_string(facts.engine.engine));
+      return make_error("no configuration is known for `{}`", to_string(facts.engine.engine));
   }
   return plan;
 }
@@ -273,12 +274,12 @@ std::vector<std::string> plan_files(const EngineFacts& facts) {
 Result<InstallPlan> plan_install(const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
     if (fabric::is_utf8(setting.table) && fabric::is_utf8(setting.key) && fabric::is_utf8(value)) continue;
-    return Error{fmt::format("`{}` prints a setting that is no UTF-8: [{}]: {}", facts.engine.program,
+    return Error{fmt::format("`{}` prints a setting that is not UTF-8: [{}]: {}", facts.engine.program,
                              fabric::one_line(setting.table), fabric::one_line(setting.key)),
-                 EINVAL, "mend it in the engine's configuration; nothing was changed"};
+                 EINVAL, "correct it in the engine's configuration; nothing was changed"};
   }
   auto plan = plan_for_engine(facts);
-  // What an engine prints of its files is foreign text.
+  // The engine's output is foreign text: control characters must not reach the terminal.
   if (!plan) {
     plan.error().message = fabric::one_line(plan.error().message);
     plan.error().hint = fabric::one_line(plan.error().hint);
@@ -305,22 +306,23 @@ Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std
                           const std::string& text) {
   const auto there = TRY(file_of(facts, path));
   if (there == text) return {};
-  if (there) return Error{fmt::format("`{}` is there already", path), EEXIST, "move it away"};
+  if (there) return Error{fmt::format("`{}` exists with another content", path), EEXIST, "move it to another place"};
   plan.edits.push_back({path, there, text});
   return {};
 }
 
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program) {
   if (facts.runtimes_are_said) {
-    plan.said.push_back(fmt::format(
-        "`runtime` is in the configuration of rdma-init already: see that its `runtimes` begin with `{}`", program));
+    plan.said.push_back(
+        fmt::format("rdma-init's configuration already has `runtime`: its `runtimes` must begin with `{}`", program));
     return {};
   }
   Json runtimes = Json::array({program});
+  // runc is the fallback on a node where the program is missing.
   if (program != "runc") runtimes.push_back("runc");
   const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
   TRY_VOID(add_own_file(plan, facts, kOwnConfig, json.dump() + "\n"));
-  plan.said.push_back(fmt::format("`{}` stays, behind rdma-runtime, by `{}`", program, kOwnConfig));
+  plan.said.push_back(fmt::format("`{}` stays in use behind rdma-runtime: set in `{}`", program, kOwnConfig));
   return {};
 }
 

@@ -1,4 +1,4 @@
-// What `rdma-hook install` would write: facts of the node's engine in, whole files out. Pure.
+// Plans the files of `rdma-hook install`: maps facts about the engine to complete files. Pure.
 #pragma once
 
 #include <map>
@@ -26,63 +26,66 @@ struct EngineFacts {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
   std::string programs;                 // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;              // as they are, of containerd and CRI-O
-  std::string base_spec;                // containerd: with our hook; empty: none can be made
-  bool runtimes_are_said = false;       // the configuration of rdma-init names runtimes
-  std::vector<std::string> hooks_dirs;  // that CRI-O or Podman reads
-  std::string hooks_dir;                // the first of them that can be written; empty: none
-  unsigned drop_in_version = 3;         // containerd 2: as config.toml, because it does not merge 2 and 3
-  bool replaces_default = false;        // containerd 1.7: a first table of handlers replaces the default one
-  // Those of plan_files(); nullopt: there is no such file. An error counts once the plan depends on the file.
+  EngineSettings settings;              // present settings of containerd or CRI-O
+  std::string base_spec;                // containerd: with rdma-hook; empty: cannot be made
+  bool runtimes_are_said = false;       // rdma-init's configuration has `runtimes`
+  std::vector<std::string> hooks_dirs;  // directories that CRI-O or Podman reads
+  std::string hooks_dir;                // the first one that can be written; empty: none
+  unsigned drop_in_version = 3;         // containerd 2: the version of config.toml, because it merges no other version
+  bool replaces_default = false;        // containerd 1.7: the first table of handlers replaces the default handler
+  // The files of plan_files(); nullopt: no such file. An error counts only if the plan depends on the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };
 
 struct InstallPlan {
-  std::vector<FileEdit> edits;    // in the order of writing; none that changes nothing
-  std::vector<std::string> said;  // what the administrator should know
-  EngineSettings meant;           // what the engine must print then; CRI-O: what it may not print otherwise
-  std::string drop_in;            // of containerd 2
+  std::vector<FileEdit> edits;    // in the order of writing; each changes a file
+  std::vector<std::string> said;  // messages for the administrator
+  EngineSettings
+      meant;  // settings that the engine must print after the change; CRI-O: that it must not print with another value
+  std::string drop_in;  // path of the drop-in of containerd 2; empty: none
 };
 
-// The files that a plan may depend on: facts.files.
+// Returns the paths that a plan may depend on; the caller reads them into facts.files.
 std::vector<std::string> plan_files(const EngineFacts& facts);
 
-// Errors: a file that could not be read; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an
-// `imports` or a runtime `rdma` that somebody else wrote, with what to merge by hand; a way that the engine does not
-// have.
+// Makes the plan. Pure. Errors: a file could not be read; a setting is not UTF-8; Docker's file is not a JSON object; a
+// file, `imports` or a runtime `rdma` of another origin exists, with the lines to merge by hand; the engine has no such
+// way.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
-// Sets the form that fits this config.toml at first sight; the engine has the last word.
+// Sets drop_in_version or replaces_default to the form that fits this config.toml. It is a guess: the engine's check
+// decides.
 void guess_form(EngineFacts& facts, std::string_view config);
-// The other form.
+// Switches to the other form.
 void change_form(EngineFacts& facts);
 
-// For the engines' parts of a plan:
+// Functions for the engines' parts of a plan.
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
-// The runtime that rdma-runtime is put in front of, as our configuration names it.
+// The file in which rdma-init's configuration names the runtime behind rdma-runtime.
 inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
-// The first line of a file or block of ours.
-inline constexpr const char* kOurs =
-    "# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.\n";
+// The first line of a file or block that install writes.
+inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.\n";
 
-// The text of a file of facts.files; nullopt: there is none. Errors: it could not be read.
+// Returns the text of a file in facts.files; nullopt: no such file. Errors: it could not be read.
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
-// Adds a file that is all ours. Errors: another one is there.
+// Adds a file that contains nothing else. Errors: EEXIST, a file with another text exists.
 Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
                           const std::string& text);
 
+// Returns whether the program's name begins with "nvidia-container-runtime".
 bool is_nvidia_runtime(std::string_view program);
 
-// A node whose pods have their GPUs by another runtime than runc: rdma-runtime becomes that one, or they lose them.
+// Makes rdma-runtime execute `program` instead of runc, for example NVIDIA's runtime: otherwise containers would lose
+// their GPUs. Adds a message instead if rdma-init's configuration already names runtimes.
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
 
-// What plan_containerd() reads.
+// Returns the paths that plan_containerd() reads.
 std::vector<std::string> containerd_files(const EngineFacts& facts);
-// Adds what containerd needs.
+// Adds the edits and settings for containerd.
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
 
-// What containerd's configuration needs, as tables.
+// Returns the settings for containerd as TOML tables.
 std::string containerd_tables(const EngineFacts& facts);
 
 }  // namespace hook

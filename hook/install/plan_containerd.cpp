@@ -1,5 +1,5 @@
-// containerd: of version 2 a drop-in, which it merges key by key; of version 1 lines in the tables that config.toml
-// has, and a block of the others at its end, since there an import replaces a plugin's whole table.
+// The plan for containerd. Version 2 merges a drop-in key by key. In version 1 an import replaces the whole table of a
+// plugin; therefore lines are added to the tables of config.toml, and missing tables to its end.
 #include "hook/install/plan.hpp"
 
 #include <algorithm>
@@ -28,14 +28,14 @@ struct TomlTable {
 };
 using TomlTables = std::vector<TomlTable>;
 
-// A handler, and its options if it has some.
+// Adds the table of a handler, and the table of its options if there are any.
 void add_tables(TomlTables& tables, const std::string& handler, std::vector<TomlMember> members,
                 std::vector<TomlMember> options) {
   tables.push_back({handler, std::move(members)});
   if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
 }
 
-// The plugin that has the handlers, as the engine prints it.
+// Returns the table of the plugin that has the handlers, as the engine prints it.
 std::string handlers_of(const EngineFacts& facts) {
   return fmt::format("plugins.'{}'.containerd",
                      facts.engine.major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime");
@@ -54,13 +54,14 @@ std::string toml_string(std::string_view text) {
   return fmt::format("'{}'", text);
 }
 
-// The entries of a list as it is printed; empty where the value is none.
+// Returns the entries of a printed list; empty if the value is not a list.
 std::string_view inside_brackets(std::string_view list) {
   const bool is_list = list.size() >= 2 && list.front() == '[' && list.back() == ']';
   return is_list ? list.substr(1, list.size() - 2) : std::string_view();
 }
 
-// Annotations that reach the containers of a handler: ours, behind those that it has.
+// Returns the annotations that containerd passes from a pod to the containers of a handler: the present ones, then
+// those of rdma-init.
 std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   std::vector<std::string> all;
   const auto found = facts.settings.find({table, "pod_annotations"});
@@ -72,7 +73,7 @@ std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   return fmt::format("[{}]", fabric::join(all, ", "));
 }
 
-// As the default handler has it, since all follow the kubelet's cgroup driver.
+// Copied from the default handler: all handlers must use the kubelet's cgroup driver.
 std::string systemd_cgroup(const EngineFacts& facts) {
   const auto found = facts.settings.find({handler_table(facts, default_handler(facts)) + ".options", "SystemdCgroup"});
   return found == facts.settings.end() ? "false" : found->second;
@@ -87,14 +88,15 @@ void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string
   add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
-// The handlers whose containers rdma-nri is asked about, and which take a base specification: the default one, and all
-// others of runc.
+// Returns the handlers whose containers rdma-nri receives and which can have a base specification: the default handler
+// and all other handlers of runc.
 std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   std::vector<std::string> names{default_handler(facts)};
   for (const auto& [setting, value] : facts.settings) {
     if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
     std::string name = setting.table.substr(above.size());
+    // A name with a dot or quote would be another table after printing.
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -104,7 +106,8 @@ std::string base_spec_of(const EngineFacts& facts, const std::string& handler) {
   return setting_text(facts.settings, handler_table(facts, handler), "base_runtime_spec");
 }
 
-// The default handler as it is, with more members. containerd 1.7 is told all of it, which it else has by itself.
+// Adds the default handler with more members. containerd 1.7 drops the built-in default handler as soon as a file has
+// one, so all its members are written.
 void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vector<TomlMember> members) {
   const std::string handler = handler_table(facts, default_handler(facts));
   std::vector<TomlMember> options;
@@ -122,13 +125,13 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// The handler `rdma` beside rdma-nri, all that the default one is: so that a pod that names the RuntimeClass `rdma`
-// starts on each node that is set up, whichever its way, and on no other.
+// Adds the handler `rdma` as a copy of the default handler. With it a pod of RuntimeClass `rdma` starts on each
+// configured node, whatever its way, and on no other node.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
   const std::string handler = handler_table(facts, "rdma");
-  // Somebody else's: pods may be named after it.
+  // A handler `rdma` of another origin stays: pods may depend on it.
   if (facts.settings.contains({handler, "runtime_type"})) return;
   std::vector<TomlMember> members;
   std::vector<TomlMember> options;
@@ -172,7 +175,7 @@ TomlTables tables_of(const EngineFacts& facts) {
   return tables;
 }
 
-// Names and values as files have them; version 2 of the syntax has another name for the plugin.
+// Prints tables in the syntax of files. Version 2 of the syntax has another name for the plugin.
 std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {
@@ -188,7 +191,7 @@ std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   return text;
 }
 
-// Without what TOML has several ways to write.
+// Removes blanks and quotes, which TOML allows in several forms.
 std::string bare(std::string_view text) {
   std::string result(text);
   std::erase_if(result, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
@@ -199,7 +202,7 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Puts a member into the table whose header is the line at `header`: in place of the one of that name, or first.
+// Sets a member of the table whose header is the line at `header`: replaces the line of that key, or adds it first.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
@@ -212,8 +215,9 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
   lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(header) + 1, indentation + "  " + member);
 }
 
-// The file with the members of those tables that it has, of which containerd 1 takes no second one; the others are left
-// in `tables`. Read by lines: what is written otherwise the engine refuses or has lost, and then nothing is changed.
+// Returns the file with the members of those tables that it already has, because containerd 1 refuses a second table of
+// the same name. The missing tables are left in `tables`. The text is edited by lines; if it has another form, the
+// engine's check fails and nothing is changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))
@@ -234,7 +238,7 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
   return fabric::join(lines, "\n");
 }
 
-// Where a drop-in is read, by an import that is there; empty: nothing is imported. Errors: what is imported is no
+// Returns the directory of drop-ins that `imports` names; empty: no import. Errors: EEXIST, `imports` names no
 // directory.
 Result<std::string> imported_directory(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "imports"});
@@ -245,24 +249,26 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     std::erase(pattern, '\'');
     if (pattern.empty()) continue;
     any = true;
+    // containerd resolves relative imports from the directory of config.toml.
     if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
     if (!pattern.ends_with("/*.toml")) continue;
     const std::string directory = pattern.substr(0, pattern.rfind('/'));
+    // A pattern in the directory or `..` could lead to a directory that is not meant for drop-ins.
     const bool is_plain = (directory + "/").find("/../") == std::string::npos;
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
   if (!any) return std::string();
-  return Error{fmt::format("`imports` of {} has no directory: {}", kContainerdConfig, list), EEXIST,
-               fmt::format("add \"{}\" to it", kDropIns)};
+  return Error{fmt::format("`imports` in {} names no directory: {}", kContainerdConfig, list), EEXIST,
+               fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
-// Of what imported_directory() found.
+// Returns the path of the drop-in; the usual directory if `directory` has none.
 std::string drop_in_path(const Result<std::string>& directory) {
   const bool is_named = directory && !directory->empty();
   return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
 }
 
-// A line `imports` in front of everything else, or in place of an empty one.
+// Returns the text with a line `imports`, which TOML requires in front of all tables. Replaces an empty `imports`.
 std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);
@@ -279,7 +285,7 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// Without them nothing asks us, whatever else is written.
+// Without these plugins containerd calls neither a runtime for pods nor rdma-nri. Errors: EINVAL, one is disabled.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};
@@ -288,15 +294,15 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
     const bool is_nri = name == std::string_view("io.containerd.nri.v1.nri");
     if ((is_nri && facts.way != InstallWay::kNri) || found->second.find(toml_string(name)) == std::string::npos)
       continue;
-    return Error{fmt::format("`disabled_plugins` of {} has `{}`", kContainerdConfig, name), EINVAL,
-                 is_nri ? "take it out of that list, or take `--way runtime`"
-                        : "take it out of that list: pods need it (Docker does not: `--engine docker`)"};
+    return Error{fmt::format("`disabled_plugins` in {} lists `{}`", kContainerdConfig, name), EINVAL,
+                 is_nri ? "remove it from that list or use `--way runtime`"
+                        : "remove it from that list, because pods need it; for Docker use `--engine docker`"};
   }
   return {};
 }
 
-// A handler of the name that ours would have may be somebody else's: a drop-in would change it. That it has more
-// annotations, or leaves something open, is no other handler.
+// A drop-in would change an existing handler `rdma` or `rdma-hook` of another origin. More annotations or an empty
+// setting do not make it another handler.
 Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& tables) {
   if (facts.way == InstallWay::kNri) return {};
   const char* name = facts.way == InstallWay::kRuntime ? "rdma" : "rdma-hook";
@@ -308,8 +314,8 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
       if (found == facts.settings.end() || found->second == value || is_empty_setting(found->second) ||
           key == "pod_annotations")
         continue;
-      return Error{fmt::format("a handler `{}` is there already: its {} is {}", name, key, found->second), EEXIST,
-                   fmt::format("take it away, or merge by hand: {} = {}", key, value)};
+      return Error{fmt::format("handler `{}` already exists with another {}: {}", name, key, found->second), EEXIST,
+                   fmt::format("remove it or merge by hand: {} = {}", key, value)};
     }
   }
   return {};
@@ -317,13 +323,14 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
 
 void say_what_is_not_verified(const EngineFacts& facts, InstallPlan& plan) {
   if (facts.base_spec.empty()) {
-    plan.said.emplace_back("`ctr` is not there: without `rdma-hook verify` containers start while rdma-nri is away");
+    plan.said.emplace_back(
+        "`ctr` is missing: without `rdma-hook verify` containers start unchecked while rdma-nri is down");
     return;
   }
   for (const std::string& name : verified_handlers(facts)) {
     const std::string theirs = base_spec_of(facts, name);
     if (!theirs.empty()) {
-      plan.said.push_back(fmt::format("handler `{}` has `{}`: add verify to it, `rdma-hook base-spec --verify < {}`",
+      plan.said.push_back(fmt::format("handler `{}` uses `{}`: add `verify` with `rdma-hook base-spec --verify < {}`",
                                       name, theirs, theirs));
     }
   }
@@ -378,7 +385,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   const auto config = TRY(file_of(facts, kContainerdConfig));
   if (facts.engine.major == 1) {
     std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
-    // The last line may have no newline.
+    // The last line may lack a newline.
     if (!tables.empty()) text += (text.ends_with('\n') ? "\n" : "\n\n") + (kOurs + print_tables(facts, tables));
     plan.edits.push_back({kContainerdConfig, config, std::move(text)});
     return {};

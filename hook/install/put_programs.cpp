@@ -18,7 +18,7 @@
 namespace hook {
 namespace {
 
-// In one read(2): a program has megabytes.
+// Reads a whole program with one read(2): it has megabytes.
 Result<std::string> read_program(const std::string& path) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat seen {};
@@ -32,8 +32,8 @@ Result<std::string> read_program(const std::string& path) {
   return bytes;
 }
 
-// place: where the program is to be. True: it is there already, with that content, owner and mode. False as well when
-// it cannot be read: it is written then, which says why.
+// Returns true if `place` has this content, owner and mode. Returns false if it cannot be read: the program is then
+// written, and a failure of that write is reported.
 bool is_put(const std::string& bytes, const std::string& place) {
   struct stat seen {};
   if (::lstat(place.c_str(), &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_uid != 0 ||
@@ -44,12 +44,12 @@ bool is_put(const std::string& bytes, const std::string& place) {
 }
 
 Error cannot_put(int code, const std::string& path) {
-  Error error = sys_error(code, "put `{}` on the node", path);
-  if (code == EROFS) error.hint = "name a directory that can be written by --programs, /var/lib/rdma-init/bin say";
+  Error error = sys_error(code, "copy program to `{}`", path);
+  if (code == EROFS) error.hint = "select a writable directory, such as --programs /var/lib/rdma-init/bin";
   return error;
 }
 
-// Whether its temporary was written.
+// Returns whether the temporary was written.
 Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
   const std::string bytes = TRY(read_program(from + path.substr(path.rfind('/'))));
   if (is_put(bytes, TRY(node_path(root, path)))) return false;
@@ -57,7 +57,7 @@ Result<bool> prepare_program(const std::string& root, const std::string& from, c
   return prepared ? Result<bool>(true) : cannot_put(prepared.error().code, path);
 }
 
-// All temporaries before the first program is replaced: without room the node keeps all of the old ones.
+// Writes all temporaries before the first program is replaced: without space the node keeps all old programs.
 Result<std::vector<std::string>> prepare_programs(const std::string& root, const std::string& from,
                                                   const std::vector<std::string>& put) {
   std::vector<std::string> prepared;
@@ -90,7 +90,7 @@ Result<std::vector<std::string>> put_programs(const std::string& root, const std
     TRY_VOID(commit_node_file(root, path));
   for (const std::string& path : put) {
     if (auto safe = open_program(path, root); !safe)
-      return fabric::wrap(std::move(safe).error(), fmt::format("no engine may execute `{}` as root", path));
+      return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
   }
   return written;
 }
@@ -124,7 +124,7 @@ Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
-  // A `config apply` that still runs cannot write into a directory that is removed.
+  // A running `config apply` then fails instead of writing the file again: its directory is gone.
   const std::string directory = file.substr(0, file.rfind('/'));
   remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
   return {};

@@ -1,4 +1,4 @@
-// The programs of an image, put on the node whose engine shall call them.
+// Copies programs from an image to the node whose engine executes them.
 #pragma once
 
 #include <string>
@@ -8,26 +8,28 @@
 
 namespace hook {
 
-// Where they are put if nobody says otherwise.
+// Default directory of the copied programs.
 inline constexpr const char* kPutDirectory = "/opt/rdma-init/bin";
 
-// What of rdma-hook and rdma-runtime lies in `from`, as paths on the node, in `directory`.
+// Returns those of rdma-hook and rdma-runtime that `from` has, as paths in `directory` of the node.
 std::vector<std::string> programs_to_put(const std::string& from, const std::string& directory);
 
-// Each as it is in `from`, root's and 0755; one that is so already is not written. A file is replaced by rename(2): who
-// runs the old one goes on with it. Returns those that were written. Errors: one cannot be read or written, or
-// others than root could change it or a directory above it.
+// Copies each program, owned by root and with mode 0755. An identical program is not written. A file is replaced by
+// rename(2), so that processes that execute the old file continue.
+// Returns the paths that were written. Errors: a program cannot be read or written, or a user other than root can
+// change it or a directory above it.
 Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
                                               const std::vector<std::string>& put);
-// With what a killed process left of them.
+// Removes the programs and the temporaries that a killed process left.
 Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
 
-// The ledger's directory, which is root's alone, before an engine or the kubelet makes it for everybody to read.
+// Makes the directory of the ledger, which only root may read, before an engine or the kubelet makes it with mode 0755.
 Result<void> make_ledger_directory(const std::string& root);
 
-// The directory of the file that `config apply` writes, root's and 0755: before the kubelet makes it.
+// Makes the directory of the file that `config apply` writes, owned by root and with mode 0755, before the kubelet
+// makes it.
 Result<void> make_cluster_directory(const std::string& root);
-// Removes that file, its temporary, and then the directory and /etc/rdma-init if they are empty.
+// Removes that file and its temporary, then the directory and /etc/rdma-init if they are empty.
 Result<void> remove_cluster_directory(const std::string& root);
 
 }  // namespace hook

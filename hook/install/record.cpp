@@ -15,12 +15,12 @@ namespace {
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
-// The record's path, where a directory above it has the name of its temporary.
+// Returns the path of the record below the temporary name of a directory above it.
 std::string path_in_temporary(const std::string& directory) {
   return directory + kCandidate + std::string(kInstallRecord).substr(directory.size());
 }
 
-// Whether nothing but the record, and directories that lead to it, is in the directory.
+// Returns whether the directory contains only the record and the directories that lead to it.
 bool has_only_record(const std::string& root, const std::string& directory) {
   const auto place = node_path(root, directory);
   if (!place) return false;
@@ -33,7 +33,7 @@ bool has_only_record(const std::string& root, const std::string& directory) {
   return only && !failed;
 }
 
-// The outermost directory of ours that can go together with the record; nullopt: none.
+// Returns the outermost directory that install made and that can be removed with the record; nullopt: none.
 std::optional<std::string> directory_of_record(const std::string& root, const InstallRecord& record) {
   for (const std::string& directory : record.directories)
     if (std::string(kInstallRecord).starts_with(directory + "/") && has_only_record(root, directory)) return directory;
@@ -87,7 +87,7 @@ Result<std::optional<InstallRecord>> read_install_record(const std::string& root
   auto record = parse_install_record(*text);
   if (record) return std::optional(std::move(*record));
   Error error = fabric::wrap(std::move(record).error(), fmt::format("`{}` is damaged", kInstallRecord));
-  error.hint = "take our part out of the engine's configuration by hand, then remove the record";
+  error.hint = "remove the lines of rdma-init from the engine's configuration by hand, then remove the record";
   return error;
 }
 
@@ -110,7 +110,7 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
 
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record) {
   TRY_VOID(remove_unfinished_record(root));
-  // Those that do not lead to the record; the others are not empty yet.
+  // Removes the directories beside the record's; those that lead to the record are not empty yet.
   remove_empty_directories(root, record.directories);
   if (const auto directory = directory_of_record(root, record)) {
     TRY_VOID(rename_to_temporary(root, *directory));

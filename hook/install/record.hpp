@@ -1,5 +1,6 @@
-// /var/lib/rdma-init/install.json: what install wrote, and what was there before. It is written before the first file
-// and removed after the last one, so that install or uninstall completes whatever was killed in between.
+// The record of an installation, /var/lib/rdma-init/install.json: the files that install wrote and their earlier
+// contents. It is written before the first file and removed after the last one, so that a later call completes a killed
+// one.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@ namespace hook {
 
 inline constexpr const char* kInstallRecord = "/var/lib/rdma-init/install.json";
 
-// A file as it shall be; before: as it is, nullopt where there is none.
+// A file to write. before: its present text; nullopt: it does not exist.
 struct FileEdit {
   std::string path;
   std::optional<std::string> before;
@@ -21,10 +22,10 @@ struct FileEdit {
 };
 
 enum class InstallState {
-  kWritten,           // the files are written, or being written; the engine may not have read them
-  kInEffect,          // and it has read them
-  kRestored,          // they are as they were before; the engine may not have read that
-  kRestoredInEffect,  // and it has read that
+  kWritten,           // the files are written or being written; the engine may not have read them
+  kInEffect,          // as kWritten, and the engine has read them
+  kRestored,          // the files are restored; the engine may not have read them
+  kRestoredInEffect,  // as kRestored, and the engine has read them
 };
 
 inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState::kWritten},
@@ -35,41 +36,42 @@ inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState
 struct InstallRecord {
   std::string engine;
   std::string way;
-  std::string programs;  // directory of rdma-runtime and rdma-hook that the files name
-  std::string version;   // of the rdma-hook that wrote it
+  std::string programs;  // directory of rdma-runtime and rdma-hook in the files
+  std::string version;   // version of the rdma-hook that wrote the record
   std::vector<FileEdit> edits;
-  std::vector<std::string> directories;  // that were not there, the outermost first
-  std::vector<std::string> put;          // programs that were put on the node, by path
+  std::vector<std::string> directories;  // directories that install made, outermost first
+  std::vector<std::string> put;          // programs that were copied to the node, by path
   InstallState state = InstallState::kWritten;
 
-  // The engine may not have read its files as they are.
+  // Returns whether the engine may not have read the present files.
   bool is_unread() const { return state == InstallState::kWritten || state == InstallState::kRestored; }
   bool is_restored() const { return state == InstallState::kRestored || state == InstallState::kRestoredInEffect; }
-  // The engine has read them.
+  // Notes that the engine has read the present files.
   void set_read() { state = is_restored() ? InstallState::kRestoredInEffect : InstallState::kInEffect; }
-  // They are as they were before install; the programs that were put are left.
+  // Notes that the files are restored; the copied programs remain.
   void set_restored() { state = is_unread() ? InstallState::kRestored : InstallState::kRestoredInEffect; }
 };
 
 enum class EditState { kInstalled, kNotWritten, kChanged };
 
-// Errors: no such record; a text with another hash than its own.
+// Parses a record. Pure. Errors: it is not such a record, or a text does not match its hash.
 Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
 
-// nullopt: nothing is installed. Errors: a record that is damaged (each text has a hash), with the remedy.
+// Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged, with the remedy.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
-// A directory that is missing for it appears together with the record, by one rename(2).
+// Writes the record. A missing directory appears together with the record, by one rename(2): a kill in between leaves
+// only a temporary.
 Result<void> write_install_record(const std::string& root, const InstallRecord& record);
-// Writes the record's temporary, which commit_install_record() then makes the record without needing room.
+// Writes the temporary of the record. commit_install_record() renames it, which needs no space.
 Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
 Result<void> commit_install_record(const std::string& root);
-// Removes the record's directories too, if they are empty: those above the record by one rename(2), together with it.
+// Removes the record and its empty directories. Directories above the record go together with it, by one rename(2).
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
-// Removes what a call that was killed left of a record that is not there yet, or not any more.
+// Removes the temporaries that a killed call left of a record that was not yet written or was being removed.
 Result<void> remove_unfinished_record(const std::string& root);
 
-// Errors: the file cannot be seen, and is then neither.
+// Compares a file of the node with its edit. Errors: the lookup fails, so that the state is unknown.
 Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit);
 
 }  // namespace hook

@@ -6,9 +6,9 @@
 namespace hook {
 namespace {
 
-// Edits that are to be undone, and those that somebody changed since.
+// The edits to undo, and those whose file was changed since install.
 struct UndoPlan {
-  std::vector<FileEdit> undone;  // the last one first
+  std::vector<FileEdit> undone;  // in reverse order
   std::vector<FileEdit> left;
 };
 
@@ -22,7 +22,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record)
   return plan;
 }
 
-// Writes what undoing needs room for, before anything is undone.
+// Writes all temporaries before the first file is restored.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
   for (const FileEdit& edit : plan.undone)
@@ -58,7 +58,7 @@ Result<void> take_back(const std::string& root, InstallRecord record, bool keeps
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // Without room for that either, the engine is restarted once more than it has to be.
+    // If this write fails too, the record stays at kWritten, and the engine is restarted once more than necessary.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }

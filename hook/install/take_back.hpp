@@ -1,4 +1,4 @@
-// Takes back what an install wrote: the inverse of a record.
+// Restores the files that an install wrote: the inverse of a record.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace hook {
 
-// For the engine, which reads the temporaries of a plan by it.
+// A temporary file of containerd that imports the temporaries of a plan, for the engine's check.
 inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
-// Restores each file of the record as it was. keeps_programs: programs that were put, and the record of them, stay. A
-// file that somebody changed since is kept, and stays on record; its path is added to `kept`. said: gets a line for
-// each file that was restored or removed. Errors: what undoing needs room for is written first, so that without room
-// nothing is changed.
+// Restores each file of the record. A file that was changed since install is kept and stays in the record; its path is
+// added to `kept`.
+// keeps_programs: the copied programs and their record stay. said: gets one line for each file that was restored or
+// removed.
+// Errors: all temporaries are written first, so that without space nothing is changed.
 Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
                        std::vector<std::string>& kept, std::string& said);
 
-// Removes what a call that was killed left of the files of a record.
+// Removes the temporaries that a killed call left beside the files of a record.
 Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);
 
 }  // namespace hook
