@@ -58,7 +58,7 @@ Result<Pipe> make_answer_pipe(const std::string& name) {
   ::_exit(kCannotExecute);
 }
 
-// A child process whose output is read. The destructor kills it and waits for it if it still runs.
+// A child process with pipes for its output. The destructor kills it and waits for it if it still runs.
 class Child {
  public:
   Child(pid_t pid, std::string name, UniqueFd out, UniqueFd err)

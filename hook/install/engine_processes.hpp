@@ -15,7 +15,7 @@ struct EngineProcess {
   bool in_container = false;  // it is in a PID namespace below the node's
 };
 
-// Returns the processes of the node whose comm is one of `names`, in the order of /proc. root: prefix of the node's
+// Returns the processes of the node that have one of `names` as comm, in the order of /proc. root: prefix of the node's
 // /proc.
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names);
 

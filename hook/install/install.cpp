@@ -242,7 +242,7 @@ bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_
 }
 
 // Makes the plan in the form that the engine accepts, and writes it unless this is a dry run. before: the record of an
-// earlier install, whose files were restored for this one.
+// earlier install; its files were restored for this one.
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
                                    const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
@@ -346,8 +346,8 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-// Installs on a node whose files are as they were before install. before: the record of an earlier install, whose files
-// were restored.
+// Installs on a node where all files are as they were before install. before: the record of an earlier install; its
+// files were restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const Choice choice = TRY(choose_engine(root, options.engine, options.way));

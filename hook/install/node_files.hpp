@@ -13,7 +13,7 @@
 
 namespace hook {
 
-// Suffix of a temporary. Of the engines only CRI-O reads a file whose name ends so.
+// Suffix of a temporary. CRI-O reads files with any suffix; the other engines ignore this one.
 inline constexpr const char* kCandidate = ".rdma-init";
 
 // root: "" is this node. Otherwise links in the directories of a path are followed below root, as the node would follow

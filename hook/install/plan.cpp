@@ -31,8 +31,8 @@ std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// Adds the hook files whose name begins with `begin`, such as "rdma-hook-crio-verify", with the node's directory of
-// programs.
+// Adds the hook files with a name that begins with `begin`, such as "rdma-hook-crio-verify", and sets the node's
+// directory of programs in them.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;

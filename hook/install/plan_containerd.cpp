@@ -88,8 +88,8 @@ void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string
   add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
-// Returns the handlers whose containers rdma-nri receives and which can have a base specification: the default handler
-// and all other handlers of runc.
+// Returns the handlers of runc and the default handler: rdma-nri receives their containers, and they can have a base
+// specification.
 std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   std::vector<std::string> names{default_handler(facts)};
@@ -125,8 +125,8 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// Adds the handler `rdma` as a copy of the default handler. With it a pod of RuntimeClass `rdma` starts on each
-// configured node, whatever its way, and on no other node.
+// Adds the handler `rdma` as a copy of the default handler. A pod of RuntimeClass `rdma` then starts on each configured
+// node, whatever its way, and on no other node.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
@@ -202,7 +202,7 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Sets a member of the table whose header is the line at `header`: replaces the line of that key, or adds it first.
+// Sets a member of the table that begins at the line `header`: replaces the line of that key, or adds it first.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
@@ -285,7 +285,7 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// Without these plugins containerd calls neither a runtime for pods nor rdma-nri. Errors: EINVAL, one is disabled.
+// containerd calls runtimes for pods and rdma-nri only by these plugins. Errors: EINVAL, one is disabled.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};

@@ -1,4 +1,4 @@
-// Copies programs from an image to the node whose engine executes them.
+// Copies programs from an image to the node, where the engine executes them.
 #pragma once
 
 #include <string>

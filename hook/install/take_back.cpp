@@ -6,7 +6,7 @@
 namespace hook {
 namespace {
 
-// The edits to undo, and those whose file was changed since install.
+// The edits to undo, and the edits of files that were changed since install.
 struct UndoPlan {
   std::vector<FileEdit> undone;  // in reverse order
   std::vector<FileEdit> left;
