@@ -28,7 +28,7 @@ Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
-// Of the rails that its pools give it.
+// Checks the slices of the rails that the pools add to this network: by address each rail can have another one.
 std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const Config& config,
                                       const Network& network) {
   std::vector<Finding> findings;
@@ -42,7 +42,7 @@ std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const 
   return findings;
 }
 
-// The same on all rails.
+// Checks a node number or name: it is the same for all rails, so the first error is enough.
 std::optional<Finding> check_number(const Config& config, const Network& network) {
   for (const AddressRange& range : network.ranges) {
     if (!range.per_node) continue;
@@ -70,10 +70,9 @@ std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const
     if (!node->pool || std::ranges::find(seen, node->pool->name) != seen.end()) continue;
     seen.push_back(node->pool->name);
     if (node->pool->rdma_limits.objects || !is_shared(*node->pool)) continue;
-    findings.push_back(
-        {Grade::kWarning, fmt::format("pool {}", node->pool->name),
-         "one container can take all objects of an HCA that others share",
-         "write \"limits\": {\"hca_objects\": N} into the pool; rdma-init.json(5) says how to choose N"});
+    findings.push_back({Grade::kWarning, fmt::format("pool {}", node->pool->name),
+                        "one container can use up all RDMA objects of a shared HCA",
+                        "add \"limits\": {\"hca_objects\": N} to the pool; for N see rdma-init.json(5)"});
   }
   if (controller && limits_rdma(config)) {
     for (Finding& finding : findings_of_controller(*controller))
@@ -91,11 +90,13 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
     });
     for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
       if (!*range || functions == 0) continue;
+      // The last index, not the count: the count of a range over all 64 bits overflows.
       const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
       if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
-      findings.push_back({Grade::kWarning, fmt::format("network {}", name),
-                          fmt::format("{} has {} for a node's {} functions", to_string(**range), last + 1, functions),
-                          (*range)->per_node ? "write a higher \"per_node\"" : "widen the range"});
+      findings.push_back(
+          {Grade::kWarning, fmt::format("network {}", name),
+           fmt::format("{} has {} entries for {} functions of a node", to_string(**range), last + 1, functions),
+           (*range)->per_node ? "raise \"per_node\"" : "widen the range"});
     }
   }
   return findings;
@@ -112,15 +113,14 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
   const auto unknown = [&](const char* why) {
-    return std::vector<Finding>{
-        {Grade::kNote, kObject, fmt::format("this node's index cannot be told here: {}", why), ""}};
+    return std::vector<Finding>{{Grade::kNote, kObject, fmt::format("cannot check this node's index: {}", why), ""}};
   };
   if (by == NodeIndex::By::kFile) {
     if (!from.root) return unknown("a snapshot does not have the file");
     config.node_index->file = *from.root + config.node_index->file;
   }
-  if (by == NodeIndex::By::kName && !from.name) return unknown("NODE_NAME is not set, as it is for the programs");
-  if (by == NodeIndex::By::kAddress && !from.knows_addresses) return unknown("the node's addresses are in no file");
+  if (by == NodeIndex::By::kName && !from.name) return unknown("NODE_NAME is not set for this process");
+  if (by == NodeIndex::By::kAddress && !from.knows_addresses) return unknown("a file tree has no addresses of netdevs");
   for (const auto& entry : config.networks) {
     auto of_network =
         by == NodeIndex::By::kAddress ? check_by_address(inventory, config, entry.second) : decltype(findings)();

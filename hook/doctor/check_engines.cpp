@@ -11,9 +11,9 @@ namespace {
 
 using fabric::printable;
 
-constexpr const char* kInstall = "rdma-hook install";
+constexpr const char* kInstall = "run `rdma-hook install`";
 
-// The oldest that were tried.
+// The oldest version of each engine that was tested.
 struct Tried {
   Engine engine;
   int major;
@@ -22,7 +22,7 @@ struct Tried {
 constexpr Tried kOldestTried[] = {
     {Engine::kContainerd, 1, 6}, {Engine::kCrio, 1, 34}, {Engine::kDocker, 20, 10}, {Engine::kPodman, 4, 3}};
 
-// Podman has none.
+// Podman has no daemon.
 constexpr Word<Engine> kProcesses[] = {
     {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
@@ -46,22 +46,22 @@ void check_found(const NodeEngines& engines, Check& check) {
     return;
   }
   if (engines.found->empty()) {
-    check.add(Grade::kBroken, "engines", "none is on this node",
-              "install containerd, CRI-O, Docker or Podman; images need no more than rdma-init");
+    check.add(Grade::kBroken, "engines", "no container engine is installed",
+              "install containerd, CRI-O, Docker or Podman");
   }
   for (const FoundEngine& engine : *engines.found) {
     for (const auto& [of, major, minor] : kOldestTried) {
       if (engine.engine != of || !engine.trouble.empty()) continue;
       if (std::pair(engine.major, engine.minor) >= std::pair(major, minor)) continue;
-      check.add(
-          Grade::kNote, engine.program,
-          fmt::format("is {}.{}, and {}.{} is the oldest that was tried", engine.major, engine.minor, major, minor),
-          "");
+      check.add(Grade::kNote, engine.program,
+                fmt::format("version {}.{} is older than the oldest tested version {}.{}", engine.major, engine.minor,
+                            major, minor),
+                "");
     }
   }
   for (const auto& [program, why, remedy] : engines.refused) {
     check.add(Grade::kBroken, program, why, remedy);
-    if (remedy.empty()) check.findings.back().remedy = "mend it before it is restarted";
+    if (remedy.empty()) check.findings.back().remedy = "correct its configuration before the engine restarts";
   }
 }
 
@@ -73,22 +73,21 @@ void check_record(const NodeEngines& engines, Check& check) {
   }
   for (const auto& [path, state] : engines.changed) {
     const bool missing = state == EditState::kNotWritten;
-    check.add(
-        missing ? Grade::kBroken : Grade::kWarning, path,
-        missing ? "is not as install wrote it, but as it was before" : "somebody changed it since install wrote it",
-        missing ? kInstall : "look at `rdma-hook install --status`; merge by hand");
+    check.add(missing ? Grade::kBroken : Grade::kWarning, path,
+              missing ? "does not have the changes of install" : "changed since install",
+              missing ? kInstall : "compare with `rdma-hook install --status` and merge by hand");
   }
 }
 
-// Whether something brings us into containers.
+// Returns whether a file, a record or a process connects an engine with rdma-init.
 bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
-// The engine does not know what its files say.
+// Adds a finding for each engine that has not read its present files.
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
-    // It would not come back.
+    // A restart must not be advised: the engine refuses its configuration and would not start again.
     const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::ranges::any_of(engines.refused, is_it)) continue;
     const EngineFile* newest = nullptr;
@@ -96,16 +95,16 @@ void check_restarts(const NodeEngines& engines, Check& check) {
       if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
       if (!newest || file.changed > newest->changed) newest = &file;
     }
-    // A second is what the kernel's times are rounded to.
+    // Start times are computed from a boot time in whole seconds, so they can be one second early.
     if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
     check.add(Grade::kBroken, process.name,
-              fmt::format("runs since {} (pid {}), and `{}` is of {}: it has not read it", clock_text(*process.started),
-                          process.pid, newest->path, clock_text(newest->changed)),
-              fmt::format("systemctl restart {}", process.name));
+              fmt::format("has not read `{2}`: it runs since {0} (pid {1}), the file is of {3}",
+                          clock_text(*process.started), process.pid, newest->path, clock_text(newest->changed)),
+              fmt::format("run `systemctl restart {}`", process.name));
   }
   if (engines.docker_has_runtime == false)
-    check.add(Grade::kBroken, "dockerd", "does not know the runtime that its daemon.json names",
-              "systemctl reload docker");
+    check.add(Grade::kBroken, "dockerd", "has not read daemon.json: the runtime `rdma` is missing",
+              "run `systemctl reload docker`");
 }
 
 void check_plugin(const NodeEngines& engines, Check& check) {
@@ -113,11 +112,11 @@ void check_plugin(const NodeEngines& engines, Check& check) {
   const bool started_by_engine = std::ranges::any_of(
       engines.files, [](const EngineFile& file) { return file.path.starts_with("/opt/nri/plugins/"); });
   if (!by_nri || started_by_engine || find_process(engines, "rdma-nri")) return;
-  check.add(Grade::kBroken, "rdma-nri", "does not run: a container that asks for HCAs is refused",
-            "systemctl enable --now rdma-nri");
+  check.add(Grade::kBroken, "rdma-nri", "not running: containers that request HCAs are refused",
+            "run `systemctl enable --now rdma-nri`");
 }
 
-// NRI alone starts a container without its HCAs while the plugin is away.
+// While no plugin runs, containerd starts containers without calling NRI, so without HCAs. Only `verify` prevents that.
 void check_verify(const NodeEngines& engines, Check& check) {
   const bool has_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   if (!has_nri || (*engines.record)->engine != to_string(Engine::kContainerd)) return;
@@ -127,9 +126,9 @@ void check_verify(const NodeEngines& engines, Check& check) {
   if (verifies) return;
   check.add(
       Grade::kWarning, "containerd",
-      "no base specification in /etc/containerd calls `rdma-hook verify`: containers start without their HCAs while "
-      "rdma-nri does not run",
-      "put the `ctr` of this containerd beside its program, then `rdma-hook install --uninstall` and `rdma-hook "
+      "no base specification in /etc/containerd calls `rdma-hook verify`: while rdma-nri is down, containers start "
+      "without HCAs",
+      "install `ctr` next to containerd, then run `rdma-hook install --uninstall` and `rdma-hook "
       "install`");
 }
 
@@ -138,9 +137,9 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    check.add(Grade::kWarning, "file", message, "call doctor as root");
+    check.add(Grade::kWarning, "file", message, "run doctor as root");
   if (!is_set_up(engines) && engines.record && check.findings.empty())
-    check.add(Grade::kBroken, "engine", "none is set up: no container gets an HCA", kInstall);
+    check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);
   check_plugin(engines, check);
   check_verify(engines, check);
@@ -152,7 +151,7 @@ Check check_engine(const NodeEngines& engines) {
                           : std::string(to_string(engine.engine)));
   check.summary = fabric::join(names, ", ");
   if (engines.record && *engines.record)
-    check.summary += fmt::format("; {} set up, way {}", (*engines.record)->engine, (*engines.record)->way);
+    check.summary += fmt::format("; {} configured, way {}", (*engines.record)->engine, (*engines.record)->way);
   return check;
 }
 
@@ -165,28 +164,28 @@ Check check_programs(const NodeEngines& engines) {
     if (program.error != 0) {
       check.add(
           Grade::kBroken, printable(program.path),
-          fmt::format("`{}` names it, and it {}", program.named_in,
-                      program.error == ENOENT ? "is not there"
+          fmt::format("{1}; `{0}` names it", program.named_in,
+                      program.error == ENOENT ? "missing"
                                               : fmt::format("cannot be executed: {}", std::strerror(program.error))),
-          "install the programs there again, or `rdma-hook install` for where they are now");
+          "install the programs again, or run `rdma-hook install` if they moved");
     } else if (program.unsafe) {
       check.add(Grade::kBroken, printable(program.path), program.unsafe->message, program.unsafe->hint);
     } else if (!program.version.ends_with(" " RDMA_INIT_VERSION)) {
-      check.add(Grade::kWarning, printable(program.path),
-                fmt::format("is {}, and this is {}",
-                            program.version.empty() ? "of a version that it does not tell" : printable(program.version),
-                            RDMA_INIT_VERSION),
-                "install the programs together");
+      check.add(
+          Grade::kWarning, printable(program.path),
+          fmt::format("is {}, expected {}", program.version.empty() ? "of unknown version" : printable(program.version),
+                      RDMA_INIT_VERSION),
+          "install all programs from the same version");
     }
   }
   for (const Error& error : engines.unasked)
     check.add(Grade::kWarning, "programs", error.message, fabric::remedy_of(error));
-  check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
+  check.summary = names.empty() ? "no file of an engine names one" : fabric::join(names, ", ");
   return check;
 }
 
 Check check_memlock(const NodeEngines& engines) {
-  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250, on which rdma-hook's ways build
+  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; less than that is unexpected
   Check check{"memlock", {}, {}};
   std::vector<std::string> seen;
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {
@@ -201,11 +200,11 @@ Check check_memlock(const NodeEngines& engines) {
     seen.push_back(fmt::format("{} {}", process, limit_text(limit)));
     if (*limit >= kUsual) continue;
     check.add(Grade::kWarning, unit,
-              fmt::format("{} {}: what a container is not given has no more",
+              fmt::format("{} {}: containers without a limit of their own get no more",
                           by_unit ? "sets RLIMIT_MEMLOCK to" : "runs with RLIMIT_MEMLOCK of", limit_text(limit)),
-              fmt::format("`systemctl edit {0}`: [Service] LimitMEMLOCK=infinity; then restart it", unit));
+              fmt::format("add LimitMEMLOCK=infinity to [Service] with `systemctl edit {0}`, then restart it", unit));
   }
-  check.summary = seen.empty() ? "no engine that stays running" : fabric::join(seen, ", ");
+  check.summary = seen.empty() ? "no engine runs as a daemon" : fabric::join(seen, ", ");
   return check;
 }
 

@@ -17,7 +17,7 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::printable;
 
-// The HCAs that containers may have, by rail.
+// Returns the HCAs of the pools, in the order of rails.
 std::vector<const NodeHca*> pool_hcas(const NodeMap& map) {
   std::vector<const NodeHca*> hcas;
   std::ranges::copy_if(map.by_rail(), std::back_inserter(hcas),
@@ -29,7 +29,7 @@ std::string name_of(const NodeHca& node, const Port& port) {
   return fmt::format("{}:{}", printable(node.name()), port.number);
 }
 
-// Each with its port, of the pools.
+// Called for each port of an HCA.
 using UsePort = std::function<void(const NodeHca&, const Port&)>;
 void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
   for (const NodeHca* node : hcas)
@@ -45,20 +45,20 @@ Check check_netns(const Inventory& inventory, const Config& config) {
   Check check{"netns", {}, {}};
   if (!inventory.netns_mode) {
     check.looked = false;
-    check.summary = "the kernel does not say whether network namespaces share RDMA devices";
+    check.summary = "the kernel does not report whether network namespaces share RDMA devices";
     return check;
   }
   const bool exclusive = *inventory.netns_mode == fabric::NetnsMode::kExclusive;
-  check.summary = exclusive ? "an RDMA device is in one network namespace" : "network namespaces share RDMA devices";
+  check.summary = exclusive ? "each RDMA device is in one network namespace" : "network namespaces share RDMA devices";
   for (const Pool& pool : config.pools) {
     if (!exclusive || !pool.network) continue;
     const bool may = std::ranges::any_of(pool.modes, makes_children);
     if (!may) continue;
     const bool always = makes_children(pool.modes.front());
     check.add(always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
-              fmt::format("mode `{}` is refused while an RDMA device is in one network namespace",
+              fmt::format("mode `{}` is refused while each RDMA device is in one network namespace",
                           to_string(*std::ranges::find_if(pool.modes, makes_children))),
-              "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode `exclusive` alone "
+              "add `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or allow only mode `exclusive` "
               "in the pool");
   }
   return check;
@@ -77,14 +77,14 @@ Check check_pools(const NodeMap& map, const Config& config) {
         map.hcas(), [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
     summaries.push_back(fmt::format("{} {}", count, printable(pool.name)));
     if (count != 0 || map.hcas().empty()) continue;
-    check.add(Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "none of the node's HCAs is in it",
-              "`rdma-hook devices` says what the HCAs are; compare with the pool's selectors");
+    check.add(Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "no HCA of this node is in it",
+              "compare the pool's selectors with `rdma-hook devices`");
   }
   for (const std::string& rail : config.rails) {
     if (map.hcas().empty() || map.find(rail)) continue;
-    check.add(Grade::kWarning, printable(rail), "is in `rails`, and not on this node",
-              "it may be in a container's namespace or have another name (`rdma-hook devices`); else "
-              "mend `rails`");
+    check.add(Grade::kWarning, printable(rail), "listed in `rails` but not on this node",
+              "check `rdma-hook devices` for a container that has it or another name; otherwise correct "
+              "`rails`");
   }
   check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
   return check;
@@ -97,9 +97,10 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     if (port.gids_error) {
       check.add(Grade::kWarning, name_of(node, port),
-                fmt::format("its GID table cannot be read: {}", std::strerror(*port.gids_error)),
-                "call doctor as root on the node itself");
+                fmt::format("cannot read the GID table: {}", std::strerror(*port.gids_error)),
+                "run doctor as root on the node itself");
     }
+    // Only a RoCE port gets GIDs for addresses, so only its table can fill up.
     if (!port.is_ethernet() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
     const std::size_t used = port.gids.size();
     const std::size_t percent = used * 100 / *port.gid_tbl_len;
@@ -107,13 +108,13 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
     if (percent <= kFullPercent) return;
     const bool full = used >= *port.gid_tbl_len;
     check.add(full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
-              fmt::format("{} of {} GIDs are taken{}", used, *port.gid_tbl_len,
-                          full ? ": a further container gets none" : ""),
-              "`rdma-hook recover` returns what containers left; each address of the netdev, of its "
-              "VLANs and children takes "
-              "one or two: remove some, or lower the pool's limits");
+              fmt::format("{} of {} GID slots are in use{}", used, *port.gid_tbl_len,
+                          full ? ": the next container gets none" : ""),
+              "run `rdma-hook recover`, which releases stale grants; remove addresses of the netdev, its "
+              "VLANs and children (each uses one or two slots); "
+              "or lower the pool's limits");
   });
-  check.summary = fmt::format("at most {} % of a table is taken", most);
+  check.summary = fmt::format("at most {} % of a table is in use", most);
   return check;
 }
 
@@ -121,11 +122,12 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   const std::string phys = fabric::value_or(port.phys_state, std::string());
   const std::string state = fabric::value_or(port.state, std::string());
   const bool infiniband = port.is_infiniband();
-  if (infiniband && state.ends_with("INIT")) return "no subnet manager answers: see to opensm, or the switch's";
-  if (phys.ends_with("Polling")) return "no link: look at cable, transceiver and the switch's port";
+  if (infiniband && state.ends_with("INIT")) return "start a subnet manager: opensm, or the switch's";
+  if (phys.ends_with("Polling")) return "check cable, transceiver and the switch's port";
   const std::string netdev = printable(node.netdev.value_or("NETDEV"));
-  if (!infiniband) return fmt::format("`ip link set {0} up`; then cable and the switch's port (`ethtool {0}`)", netdev);
-  return "look at cable and the switch's port (`ibstat`)";
+  if (!infiniband)
+    return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
+  return "check cable and the switch's port (`ibstat`)";
 }
 
 Check check_ports(const std::vector<const NodeHca*>& hcas) {
@@ -142,11 +144,11 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
                     : "its state cannot be read",
               remedy_of_port(node, port));
   });
-  check.summary = fmt::format("{} of the pools ACTIVE", active);
+  check.summary = fmt::format("{} ACTIVE in the pools", active);
   return check;
 }
 
-// Ports that are meant to be alike: of one pool, link layer and model.
+// Ports that are expected to be equal: of one pool, link layer and model.
 struct Kin {
   const Pool* pool = nullptr;
   std::string link_layer;
@@ -174,10 +176,11 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     const double rate = port.rate_gbps();
     if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
-    check.add(Grade::kWarning, name_of(node, port),
-              fmt::format("has {:g} Gb/s, and others of its model {:g}", rate, best[kin_of(node, port)]),
-              "look at cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is meant "
-              "so, a pool of its own");
+    check.add(
+        Grade::kWarning, name_of(node, port),
+        fmt::format("has {:g} Gb/s, other ports of its model {:g}", rate, best[kin_of(node, port)]),
+        "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is intended, "
+        "move it to a separate pool");
   });
   check.summary = fabric::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
   return check;
@@ -192,13 +195,13 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
   const bool low = found->second < roce_mtu(mtu);
   return Finding{Grade::kWarning, name_of(node, port),
-                 fmt::format("active_mtu is {}, and the MTU of {}, {}, {} {}", found->second,
+                 fmt::format("active_mtu is {}, but the MTU {2} of {1} {3} {4}", found->second,
                              printable(node.netdev.value_or("")), mtu, low ? "allows" : "carries only", roce_mtu(mtu)),
-                 low ? "set the netdev's MTU again while no job runs; what stays low is the firmware's limit"
+                 low ? "set the netdev's MTU again while no job runs; if it stays low, the firmware limits it"
                      : "raise the netdev's MTU: larger packets are lost"};
 }
 
-// MTU of a rail, and the largest of its kind.
+// The MTU of a rail, and the largest MTU of its Kin.
 struct RailMtu {
   int mtu = 0;
   int most = 0;
@@ -211,17 +214,17 @@ std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const Ra
   if (mtu < most) {
     return Finding{
         Grade::kWarning, name_of(node, port),
-        fmt::format("{} has MTU {} (RDMA {}), and other rails {} (RDMA {})", printable(*node.netdev), mtu,
-                    roce_mtu(mtu), most, roce_mtu(most)),
-        fmt::format("`ip link set {} mtu {}`, and where the node's network is configured; if it is meant so, "
-                    "a pool of its own",
+        fmt::format("{} has MTU {} (RDMA {}), other rails {} (RDMA {})", printable(*node.netdev), mtu, roce_mtu(mtu),
+                    most, roce_mtu(most)),
+        fmt::format("run `ip link set {} mtu {}` and change the node's network configuration; if it is intended, "
+                    "move it to a separate pool",
                     printable(*node.netdev), most)};
   }
   if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
     return Finding{Grade::kBroken, name_of(node, port),
-                   fmt::format("{} has MTU {}, and network `{}` wants {}", printable(*node.netdev), mtu,
-                               printable(network->first), *network->second.mtu),
-                   "raise the netdev's, or lower the network's `mtu`: containers are refused"};
+                   fmt::format("{} has MTU {}, but network `{}` requires {}: containers are refused",
+                               printable(*node.netdev), mtu, printable(network->first), *network->second.mtu),
+                   "raise the MTU of the netdev or lower `mtu` of the network"};
   }
   return check_active_mtu(node, port, mtu, active);
 }
@@ -249,7 +252,7 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
   check.summary = mtus.empty()
                       ? "no RoCE rail with a netdev"
                       : fmt::format("{}; active_mtu {}", fabric::join({mtus.begin(), mtus.end()}, ", "),
-                                    active.empty() ? "not known (`ibv_devinfo` of ibverbs-utils tells)" : "fits");
+                                    active.empty() ? "unknown (install ibverbs-utils for `ibv_devinfo`)" : "fits");
   return check;
 }
 
@@ -261,21 +264,21 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
   Check check{"routes", {}, {}};
   if (!inventory.routes) {
     check.looked = false;
-    check.summary = "the node's routes are not known";
+    check.summary = "the node's routes are unknown";
     return check;
   }
   const Netdev* route = fabric::default_route_netdev(inventory);
-  check.summary = route ? fmt::format("the default route is by {}", printable(route->name)) : "no default route";
+  check.summary = route ? fmt::format("the default route uses {}", printable(route->name)) : "no default route";
   for (const NodeHca* node : hcas) {
     const auto& names = node->netdevs;
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // the node's only one
+    if (in_pool < 2 && !moves) continue;  // the node needs its only netdev for both
     check.add(Grade::kWarning, printable(node->name()),
-              fmt::format("the node's default route is by {}: its traffic shares the rail with the jobs'{}",
-                          printable(route->name), moves ? ", and mode `exclusive` is refused" : ""),
-              "keep it out of the pool (`ifNames`, `deviceIDs`), or give the node its default route elsewhere");
+              fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
+                          moves ? ", and mode `exclusive` is refused" : ""),
+              "exclude it from the pool (`ifNames`, `deviceIDs`) or move the node's default route");
   }
   return check;
 }
@@ -301,9 +304,9 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     on_rails += of_rail ? 1 : 0;
     if (!of_rail || names.size() < 2) continue;
     check.add(Grade::kWarning, address, fmt::format("is on {}", printable(fabric::join(names, " and "))),
-              "take it off one: the GIDs of both are the same, and answers go by either");
+              "remove it from one netdev: both have the same GID, and replies can use either");
   }
-  check.summary = fmt::format("{} on the rails, each once", on_rails);
+  check.summary = fmt::format("{} on the rails, no duplicates", on_rails);
   return check;
 }
 
@@ -312,7 +315,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
 ActiveMtus parse_ibv_devinfo(std::string_view text) {
   ActiveMtus mtus;
   std::string hca;
-  unsigned port = 0;  // none
+  unsigned port = 0;  // 0: no port read yet
   for (const std::string_view line : fabric::split(text, '\n')) {
     const std::string_view trimmed = fabric::trim(line);
     const std::size_t colon = trimmed.find(':');

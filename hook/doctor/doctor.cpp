@@ -25,7 +25,7 @@ void append(std::vector<Check> more, std::vector<Check>& checks) {
   std::move(more.begin(), more.end(), std::back_inserter(checks));
 }
 
-// The configuration as far as it can be read, and what is wrong with it.
+// Reads the configuration as far as possible, and returns its problems.
 Check check_config(const NodeSettings& node, Config& config) {
   ConfigPaths paths = node.config;
   if (!paths.file_must_exist && !node.root.empty()) paths = config_paths_below(node.root);
@@ -35,7 +35,7 @@ Check check_config(const NodeSettings& node, Config& config) {
   if (files.problems.empty()) parsed = parse_config(files.texts);
   config = std::move(parsed.config);
   Check check{"config",
-              files.texts.empty() ? "none: one pool of all HCAs"
+              files.texts.empty() ? "no file: one pool of all HCAs"
                                   : fmt::format("{} file{}", files.texts.size(), files.texts.size() == 1 ? "" : "s"),
               {}};
   for (const ConfigProblem& problem : parsed.problems) {
@@ -46,7 +46,7 @@ Check check_config(const NodeSettings& node, Config& config) {
   return check;
 }
 
-// Of the live node netlink tells the addresses, of a file tree nothing does.
+// A live node and a snapshot have the addresses of netdevs; a file tree has none, because only netlink reports them.
 NodeIndexSources index_sources(const NodeSettings& node) {
   NodeIndexSources sources;
   if (!node.snapshot || !node.root.empty()) sources.root = node.root;
@@ -86,10 +86,10 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   for (const NodeHca* node : other_kinds_of(map)) {
     findings.push_back(
         {Grade::kNote, node->name(),
-         fmt::format("has another rate or link layer than most of pool `{}`: Kubernetes does not count it "
+         fmt::format("differs in rate or link layer from most HCAs of pool `{}`: Kubernetes does not count it "
                      "as `{}`",
                      node->pool->name, *node->pool->resource),
-         "to count it, give it a pool of its own with \"selectors\""});
+         "to count it, add a separate pool with \"selectors\""});
   }
   return findings;
 }
@@ -102,7 +102,7 @@ ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory,
   return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
 }
 
-// In one line of the terminal: at a blank, or where there is none.
+// Appends text in lines of 80 columns, broken at blanks. A longer word stays whole, so that it can be copied.
 void wrap(std::string_view text, std::size_t first, std::size_t indent, std::string& out) {
   constexpr std::size_t kColumns = 80;
   std::size_t column = first;
@@ -143,7 +143,7 @@ std::size_t count(const std::vector<Check>& checks, Grade grade) {
   return number;
 }
 
-// One line for all that has the same wrong with it.
+// Merges findings with the same message into one line that lists their objects.
 std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   std::vector<Finding> merged;
   for (const Finding& finding : findings) {
@@ -166,14 +166,14 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
   return facts;
 }
 
-// unasked: what earlier checks could not ask the kernel.
+// unasked: errors of programs that earlier checks could not execute.
 NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
   return engines;
 }
 
-// What the node says of the configuration.
+// Adds the findings of the configuration that depend on the node.
 void add_config_findings(const Inventory& inventory, const Config& config, const NodeSettings& node, bool files,
                          Check& of_config) {
   const auto add = [&](std::vector<Finding> more) {
@@ -200,11 +200,12 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return checks;
   }
   Inventory& inventory = *read;
+  // With a root, netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
     append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);
   } else {
-    checks.push_back(not_looked_at("modules", "a snapshot does not tell modules and modes of nodes"));
+    checks.push_back(not_looked_at("modules", "a snapshot has no modules and no modes of device nodes"));
   }
   std::vector<Error> unasked;
   if (!inventory.hcas.empty())
@@ -214,14 +215,14 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
     append(check_engines(engines_of(node, std::move(unasked))), checks);
   } else {
-    checks.push_back(not_looked_at("engine", "a snapshot does not tell engines, GPU drivers and bridges"));
+    checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers and bridges"));
   }
   add_config_findings(inventory, config, node, files, of_config);
   checks.push_back(std::move(of_config));
   if (files || node.ledger != kLedgerPath) {
     checks.push_back(check_ledger(ledger_of(node, config, inventory)));
   } else {
-    checks.push_back(not_looked_at("ledger", "this node's is not the snapshot's"));
+    checks.push_back(not_looked_at("ledger", "not checked: this node's ledger does not belong to the snapshot"));
   }
   return checks;
 }
@@ -235,27 +236,27 @@ std::optional<Grade> worst(const std::vector<Check>& checks) {
 }
 
 std::string findings_text(const std::vector<Check>& checks, bool quiet) {
-  constexpr std::size_t kMostShown = 8;  // a node may have thousands of VFs
+  constexpr std::size_t kMostShown = 8;  // a node can have thousands of VFs
   std::string lines;
   for (const Check& check : checks) {
     std::size_t shown = 0;
     if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
     for (const Finding& finding : merge_alike(check.findings)) {
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
-      // What devices, files and engines say is quoted in it.
+      // Messages quote devices, files and engines: foreign text, which must not control the terminal.
       const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));
       add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;
       lines += std::string(kIndent, ' ');
       wrap("remedy: " + fabric::one_line(finding.remedy), kIndent, kIndent + 2, lines);
     }
-    if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json has all", shown - kMostShown), lines);
+    if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json lists all", shown - kMostShown), lines);
   }
   if (quiet) return lines;
   const std::size_t broken = count(checks, Grade::kBroken);
   const std::size_t warnings = count(checks, Grade::kWarning);
   const std::string verdict = broken + warnings == 0
-                                  ? "nothing is wrong with this node"
+                                  ? "no problem found"
                                   : fmt::format("{} broken, {} warning{}", broken, warnings, warnings == 1 ? "" : "s");
   return fmt::format("rdma-hook {}: {}\n\n{}", RDMA_INIT_VERSION, verdict, lines);
 }

@@ -1,4 +1,4 @@
-// `rdma-hook doctor`: the node's whole chain, from the kernel to the engine, each finding with its remedy.
+// `rdma-hook doctor`: checks the node from the kernel to the engine. Each finding has a remedy.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace hook {
 
-// Never fails: what cannot be seen is a finding. Of a snapshot without a root what it tells is looked at, and no more.
-// With a root, in which the configuration and the ledger are too, unless they are named, files are looked at as well.
+// Runs all checks. Never fails: an error is a finding. A snapshot without a root is checked only for the facts that it
+// has. With a root, files, configuration and ledger below it are checked too, unless other paths are set.
 std::vector<Check> examine_node(const NodeSettings& node);
 
-// The worst of them; nullopt: nothing is wrong. A note is nothing wrong.
+// Returns the worst grade; nullopt: no warning. Notes do not count.
 std::optional<Grade> worst(const std::vector<Check>& checks);
 
-// A table of 80 columns. quiet: what is wrong alone; empty: nothing.
+// Returns the findings as a table of 80 columns. quiet: only warnings and broken; empty: there are none.
 std::string findings_text(const std::vector<Check>& checks, bool quiet);
-// {"verdict": "ok"|"warnings"|"broken", "version",
-//  "checks": [{"name", "looked", "summary", "findings": [{"grade", "object", "message", "remedy"}]}]}
+// Returns {"verdict": "ok"|"warnings"|"broken", "version", "checks": [{"name", "looked", "summary", "findings":
+// [{"grade", "object", "message", "remedy"}]}]}
 std::string findings_json(const std::vector<Check>& checks);
 
 }  // namespace hook

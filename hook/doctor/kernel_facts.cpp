@@ -26,9 +26,9 @@ namespace sysfs = fabric::sysfs;
 struct DriverHalf {
   const char* driver;
   const char* module;
-  bool always;  // each of its functions has RDMA
+  bool always;  // every function of the driver has RDMA
 };
-// drivers/infiniband/hw of Linux 6.12: the module that makes HCAs of what the network driver has found.
+// Network drivers and the modules that make HCAs of their functions (drivers/infiniband/hw of Linux 6.12).
 constexpr DriverHalf kDriverHalves[] = {
     {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
     {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},
@@ -55,10 +55,11 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
   for (const std::string& pci : devices->list()) {
     const auto read = [&](const char* name) { return devices->read_text((pci + name).c_str()).value_or(""); };
     if (!read("/class").starts_with("0x02") || is_hca_of(inventory, pci)) continue;
-    // Virtual functions may wait for a container or a virtual machine.
+    // A virtual function without an HCA can be reserved for a container or a virtual machine.
     if (devices->contains((pci + "/physfn").c_str())) continue;
     const auto driver = devices->read_link_name((pci + "/driver").c_str());
     if (!driver) {
+      // A Mellanox NIC has RDMA with its driver; a NIC of another vendor may have none.
       if (errno == ENOENT && read("/vendor") == kMellanox) found.push_back({pci, "", "mlx5_core"});
       continue;
     }
@@ -71,11 +72,11 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
 }
 
 Finding unseen(std::string object, int code) {
-  return {Grade::kWarning, std::move(object), fmt::format("cannot be seen: {}", std::strerror(code)),
+  return {Grade::kWarning, std::move(object), fmt::format("cannot be read: {}", std::strerror(code)),
           "call doctor as root on the node itself"};
 }
 
-// Adds what is wrong when `there` is no.
+// Adds `missing` if `there` is false, or an error if it is unreadable.
 void need(const Attr<bool>& there, const std::string& object, const Finding& missing, std::vector<Finding>& findings) {
   if (const auto* failed = std::get_if<Unreadable>(&there)) {
     findings.push_back(unseen(object, failed->code));
@@ -86,12 +87,12 @@ void need(const Attr<bool>& there, const std::string& object, const Finding& mis
 
 Finding without_hca(const HalfDriven& function) {
   if (function.driver.empty()) {
-    return {Grade::kWarning, function.pci, "no driver has taken this Mellanox NIC",
-            fmt::format("modprobe {}", function.module)};
+    return {Grade::kWarning, function.pci, "no driver is bound to this Mellanox NIC",
+            fmt::format("run `modprobe {}`", function.module)};
   }
   return {Grade::kBroken, function.module,
           fmt::format("not loaded: {} ({}) has no HCA", function.pci, fabric::printable(function.driver)),
-          fmt::format("modprobe {0}, and its name into /etc/modules-load.d/rdma.conf", function.module)};
+          fmt::format("run `modprobe {0}` and add it to /etc/modules-load.d/rdma.conf", function.module)};
 }
 
 Check check_modules(const KernelFacts& facts, const Inventory& inventory, const Config& config) {
@@ -105,55 +106,56 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
     if (inventory.rdma_error && *inventory.rdma_error != ENOENT && *inventory.rdma_error != ENODEV) {
       check.findings.push_back(unseen("/sys/class/infiniband", *inventory.rdma_error));
     } else if (check.findings.empty()) {
-      check.add(Grade::kBroken, "HCA", "this node has none, or no driver has found it",
-                "look for the NIC with `lspci`, load its RDMA driver; without RDMA hardware `rdma link "
-                "add rxe0 type rxe netdev NETDEV` makes a soft one");
+      check.add(Grade::kBroken, "HCA", "this node has none, or its driver is not loaded",
+                "find the NIC with `lspci` and load its RDMA driver; without RDMA hardware run `rdma link "
+                "add rxe0 type rxe netdev NETDEV` for a software HCA");
     }
     return check;
   }
   need(facts.uverbs, "ib_uverbs",
-       {Grade::kBroken, "ib_uverbs", "not loaded: no HCA has a device node", "modprobe ib_uverbs"}, check.findings);
+       {Grade::kBroken, "ib_uverbs", "not loaded: no HCA has a device node", "run `modprobe ib_uverbs`"},
+       check.findings);
   if (config.nodes.rdma_cm)
     need(facts.rdma_cm, "rdma_ucm",
-         {Grade::kWarning, "rdma_ucm", "not loaded: programs that connect by RDMA_CM fail; NCCL does not need it",
-          "modprobe rdma_ucm"},
+         {Grade::kWarning, "rdma_ucm", "not loaded: programs that use RDMA_CM fail; NCCL does not need it",
+          "run `modprobe rdma_ucm`"},
          check.findings);
   check.summary =
       fmt::format("{} HCA{}, ib_uverbs, rdma_ucm", inventory.hcas.size(), inventory.hcas.size() == 1 ? "" : "s");
   return check;
 }
 
-// What is wrong with a node; nullopt: nothing.
+// Returns the problem of a device node; nullopt: none.
 std::optional<Finding> check_node(const ExpectedNode& node) {
   constexpr unsigned kForAll = 0666;
   if (const auto* failed = std::get_if<Unreadable>(&node.seen)) {
     if (failed->code != ENOENT) return unseen(node.path, failed->code);
-    return Finding{Grade::kBroken, node.path, "not there, though the kernel has the device",
-                   "udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=misc; is udev running?"};
+    return Finding{
+        Grade::kBroken, node.path, "missing, although the kernel has the device",
+        "check that udev runs, then run `udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=misc`"};
   }
   const SeenNode& seen = std::get<SeenNode>(node.seen);
   if (!seen.is_device || (!node.number.empty() && seen.number != node.number)) {
     return Finding{Grade::kBroken, node.path,
-                   fmt::format("is {}, and the kernel's is {}", seen.is_device ? seen.number : "no device",
+                   fmt::format("is {}, but the kernel's device is {}", seen.is_device ? seen.number : "no device",
                                fabric::printable(node.number)),
-                   "remove it, then `udevadm trigger --subsystem-match=infiniband_verbs`"};
+                   "remove it, then run `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
-  return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: who is not root cannot open it", seen.mode),
-                 fmt::format("chmod 0666 {}, and find the udev rule that sets it (rdma-core's gives 0666)", node.path)};
+  return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: only root can open it", seen.mode),
+                 fmt::format("run `chmod 0666 {}` and correct the udev rule (rdma-core sets 0666)", node.path)};
 }
 
 Check check_qkey(const KernelFacts& facts) {
-  Check check{"qkey", "controlled QKEYs are for privileged processes", {}, facts.privileged_qkey.has_value()};
-  if (!check.looked) check.summary = "the kernel does not say whether controlled QKEYs are for privileged processes";
+  Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
+  if (!check.looked) check.summary = "the kernel does not report who may use controlled QKEYs";
   if (!facts.privileged_qkey.value_or(false)) return check;
-  check.add(
-      Grade::kWarning, "privileged-qkey",
-      "is on: every process with an HCA may use controlled QKEYs (0x80000000 and above), and so send datagrams to "
-      "management queue pairs and to UD queue pairs that such a QKEY protects; NCCL uses RC queue pairs, which have "
-      "no "
-      "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
-      "rdma system set privileged-qkey off");
+  check.add(Grade::kWarning, "privileged-qkey",
+            "is on: every process with an HCA can use controlled QKEYs (0x80000000 and above) and reach "
+            "management queue pairs and UD queue pairs that such a QKEY protects; NCCL does not need it; "
+            "no "
+            "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
+            "run `rdma system set privileged-qkey off`");
   return check;
 }
 
@@ -178,26 +180,27 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   if (!facts.has_nvidia) {
     const bool any = inventory.gpus && !inventory.gpus->empty();
     check.looked = !any;
-    check.summary = any ? "no NVIDIA GPU; of others' drivers nothing is known here" : "no GPU on this node";
+    check.summary = any ? "no NVIDIA GPU; drivers of other vendors are not checked" : "no GPU on this node";
     return check;
   }
+  // DMA-BUF needs NVIDIA's open kernel module and Linux 5.12 (ib_umem_dmabuf_get()).
   const bool open_module = facts.driver_version.find("Open Kernel Module") != std::string::npos;
   const auto kernel = fabric::version_of(facts.kernel);
   const bool dma_buf = open_module && kernel && *kernel >= std::pair(5U, 12U);
   if (facts.driver_version.empty()) {
-    check.add(Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "modprobe nvidia");
+    check.add(Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "run `modprobe nvidia`");
   } else if (is_loaded(facts.nvidia_peermem)) {
     check.summary = "nvidia_peermem";
   } else if (is_loaded(facts.nv_peer_mem)) {
-    check.add(Grade::kNote, "nv_peer_mem", "is loaded, nvidia_peermem's name before driver 470; NCCL takes both", "");
+    check.add(Grade::kNote, "nv_peer_mem", "loaded: the name of nvidia_peermem before driver 470; NCCL uses both", "");
   } else if (dma_buf) {
-    check.summary = "DMA-BUF (open kernel module), which NCCL has since 2.14";
+    check.summary = "DMA-BUF (open kernel module), supported by NCCL since 2.14";
   } else {
     check.add(Grade::kWarning, "nvidia_peermem",
               fmt::format("not loaded, and no DMA-BUF ({}): NCCL copies through host memory",
                           open_module ? fmt::format("kernel {} is older than 5.12", printable(facts.kernel))
                                       : "the driver is not the open kernel module"),
-              "modprobe nvidia_peermem, and its name into /etc/modules-load.d/rdma.conf");
+              "run `modprobe nvidia_peermem` and add it to /etc/modules-load.d/rdma.conf");
   }
   return check;
 }
@@ -213,15 +216,15 @@ Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
     if (found == facts.acs.end()) continue;
     if (const auto* failed = std::get_if<Unreadable>(&found->second)) {
       check.add(Grade::kWarning, bridge,
-                failed->code == EMSGSIZE ? std::string("its extended configuration space cannot be seen")
+                failed->code == EMSGSIZE ? std::string("cannot read its extended configuration space")
                                          : fmt::format("cannot be read: {}", std::strerror(failed->code)),
                 "call doctor as root on the node itself");
       continue;
     }
     if ((std::get<unsigned>(found->second) & kRedirects) == 0) continue;
-    check.add(Grade::kWarning, bridge, "ACS redirects what GPU and HCA send each other up to the root complex",
-              fmt::format("switch ACS off in the firmware, or at each boot `setpci -s {} "
-                          "ECAP_ACS+0x6.w=0000` (virtual machines that are given devices need it)",
+    check.add(Grade::kWarning, bridge, "ACS redirects transfers between GPU and HCA to the root complex",
+              fmt::format("disable ACS in the firmware, or at each boot with `setpci -s {} "
+                          "ECAP_ACS+0x6.w=0000` (virtual machines with passed-through devices need ACS)",
                           bridge));
   }
   return check;
@@ -233,14 +236,14 @@ Check check_iommu(const GpuFacts& facts, const Inventory& inventory) {
   std::vector<std::string> translated;
   for (const auto& [hca, type] : facts.iommu)
     if (type != "identity") translated.push_back(fmt::format("{} ({})", printable(hca), printable(type)));
-  check.summary = facts.iommu.empty() ? "off" : "passes through";
+  check.summary = facts.iommu.empty() ? "off" : "pass-through";
   if (translated.empty()) return check;
-  check.summary = "translates, and no GPU is on this node";
+  check.summary = "translates; the node has no GPU";
   if (!gpus) return check;
-  check.add(Grade::kWarning, "IOMMU",
-            fmt::format("translates for {}: each transfer between GPU and HCA goes through it",
-                        fabric::join(translated, ", ")),
-            "`iommu=pt` on the kernel's command line");
+  check.add(
+      Grade::kWarning, "IOMMU",
+      fmt::format("translates for {}: it slows each transfer between GPU and HCA", fabric::join(translated, ", ")),
+      "add `iommu=pt` to the kernel's command line");
   return check;
 }
 
@@ -284,7 +287,7 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
 
 Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kExtended = 0x100;
-  constexpr std::size_t kMostCapabilities = 960;  // of four bytes each: a list that comes round ends
+  constexpr std::size_t kMostCapabilities = 960;  // of four bytes each: the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
   if (space.size() < kExtended + 4) return Unreadable{EMSGSIZE};

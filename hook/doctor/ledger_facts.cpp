@@ -19,16 +19,17 @@ void check_room(const LedgerFacts& facts, Check& check) {
   constexpr std::uint64_t kFewFiles = 256;
   const std::uint64_t kib = facts.free_bytes >> 10;
   if (facts.read_only) {
-    check.add(Grade::kBroken, facts.path, "its file system is read-only: no container is given anything",
-              "mount -o remount,rw /run");
+    check.add(Grade::kBroken, facts.path, "its file system is read-only: no container gets an HCA",
+              "run `mount -o remount,rw /run`");
   } else if (facts.free_bytes < kFewBytes || facts.free_files < kFewFiles) {
     check.add(kib == 0 || facts.free_files == 0 ? Grade::kBroken : Grade::kWarning, facts.path,
-              fmt::format("its file system has {} KiB and {} files left", kib, facts.free_files),
-              "look for what fills /run (`du -x /run`)");
+              fmt::format("its file system has {} KiB and {} inodes left", kib, facts.free_files),
+              "remove large files from /run (`du -x /run`)");
   }
 }
 
-// An HCA that is not here is a container's.
+// Adds a finding for each allocated HCA with another name than in its grant. A missing HCA is in a container's
+// namespace.
 void check_names(const LedgerFacts& facts, Check& check) {
   std::set<std::string> reported;
   for (const Grant& grant : facts.grants) {
@@ -41,26 +42,27 @@ void check_names(const LedgerFacts& facts, Check& check) {
       const std::string before = fabric::printable(hca.name);
       check.add(
           Grade::kWarning, before,
-          fmt::format("the HCA that was allocated under this name is named `{}` now: requests by name, `rails` of "
-                      "config.json and NCCL_IB_HCA miss it",
-                      now),
           fmt::format(
-              "rdma dev set {} name {}; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "
+              "the HCA that was allocated under this name is named `{}` now: it does not match requests, `rails` of "
+              "config.json and NCCL_IB_HCA",
+              now),
+          fmt::format(
+              "run `rdma dev set {} name {}`; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "
               "share RDMA devices",
               now, before));
     }
   }
 }
 
-// What was exported at the container's start, NCCL_IB_GID_INDEX and the like, names the old place.
+// The variables that were exported at the container's start, such as NCCL_IB_GID_INDEX, have the old index.
 void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
-    const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("nowhere");
+    const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("in no slot");
     check.findings.push_back(
         {Grade::kWarning, fabric::printable(gid.placed.holder),
          fmt::format("its GID {} of {} was at index {} when it started, and is {} now",
                      to_string(gid.placed.addresses.front()), fabric::printable(gid.placed.hca), gid.placed.index, now),
-         "start the container anew: its programs select GIDs by the old index"});
+         "restart the container: its programs use the old index"});
   }
 }
 
@@ -133,15 +135,15 @@ Check check_ledger(const LedgerFacts& facts) {
     for (const PlannedHca& hca : grant.hcas)
       names.push_back(fabric::printable(hca.name));
     check.add(Grade::kWarning, fabric::printable(grant.owner.label),
-              fmt::format("is gone, and still holds {}", fabric::join(names, ", ")),
-              "rdma-hook recover; is rdma-recover.timer on? (systemctl enable --now rdma-recover.timer)");
+              fmt::format("has ended but still has {}", fabric::join(names, ", ")),
+              "run `rdma-hook recover` and `systemctl enable --now rdma-recover.timer`");
   }
   check_names(facts, check);
   check_moved(facts, check);
   check_room(facts, check);
   check.summary = facts.is_there ? fmt::format("{} grant{} in {}", facts.grants.size(),
                                                facts.grants.size() == 1 ? "" : "s", facts.path)
-                                 : facts.path + " is made with the first grant";
+                                 : facts.path + " does not exist before the first grant";
   return check;
 }
 

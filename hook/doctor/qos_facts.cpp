@@ -12,7 +12,7 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
-// /sys/class/net/NETDEV/ecn/roce_np/enable/0 to 7, and roce_rp.
+// Reads /sys/class/net/NETDEV/ecn/{roce_np,roce_rp}/enable/0 to 7, which only MLNX_OFED has.
 std::optional<bool> read_ecn(const std::string& root, const std::string& netdev) {
   std::optional<bool> on;
   for (const char* side : {"roce_np", "roce_rp"}) {
@@ -52,6 +52,7 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
       const auto answer = ask_program(root, {*dcb, "pfc", "show", "dev", netdev});
       if (answer && answer->done) rail.pfc = parse_dcb_pfc(answer->text);
       if (!answer) {
+        // It would fail for each rail: one report is enough.
         unasked.push_back(answer.error());
         dcb.reset();
       }
@@ -72,13 +73,13 @@ Check check_qos(const std::vector<RailQos>& rails) {
   }
   if (!without.empty()) {
     check.add(Grade::kNote, fabric::join(without, ", "),
-              "has PFC on no priority: a busy RoCE fabric drops packets, unless ECN alone keeps it from that",
-              "`dcb pfc set dev NETDEV prio-pfc 3:on` with the same on the switches, and "
-              "NCCL_IB_TC of that priority");
+              "no priority has PFC: a congested RoCE fabric drops packets unless ECN prevents it",
+              "run `dcb pfc set dev NETDEV prio-pfc 3:on`, configure the switches alike, and set "
+              "NCCL_IB_TC for that priority");
   }
   check.looked = !with.empty() || !without.empty();
   check.summary = check.looked ? fmt::format("PFC or ECN on {}", fabric::join(with, ", "))
-                               : "neither `dcb` nor sysfs tells PFC and ECN of a rail";
+                               : "neither `dcb` nor sysfs reports PFC or ECN of a rail";
   return check;
 }
 

@@ -24,7 +24,7 @@ constexpr std::size_t kLongestFile = 4 << 20;
 struct EnginePlace {
   Engine engine;
   const char* path;    // a file, or a directory
-  const char* suffix;  // of the files in the directory; nullptr: it is a file
+  const char* suffix;  // of the files in the directory; nullptr: path is a file
   bool read_at_start;
 };
 constexpr EnginePlace kPlaces[] = {
@@ -33,7 +33,7 @@ constexpr EnginePlace kPlaces[] = {
     {Engine::kContainerd, "/etc/containerd", ".json", true},  // base specifications
     {Engine::kCrio, "/etc/crio/crio.conf", nullptr, true},
     {Engine::kCrio, "/etc/crio/crio.conf.d", ".conf", true},
-    {Engine::kDocker, "/etc/docker/daemon.json", nullptr, false},  // SIGHUP has it read again
+    {Engine::kDocker, "/etc/docker/daemon.json", nullptr, false},  // SIGHUP makes dockerd read it again
     {Engine::kPodman, "/etc/containers/containers.conf", nullptr, false},
     {Engine::kPodman, "/etc/containers/containers.conf.d", ".conf", false},
     {Engine::kPodman, "/etc/containers/oci/hooks.d", ".json", false},
@@ -51,7 +51,7 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
   return std::nullopt;
 }
 
-// always: install wrote it.
+// Adds a file that names programs of rdma-init. always: adds it in any case, because install wrote it.
 void add_file(const std::string& root, const EnginePlace& place, const std::string& path, bool always,
               NodeEngines& engines) {
   const auto is_it = [&](const EngineFile& file) { return file.path == path; };
@@ -79,7 +79,7 @@ void read_files(const std::string& root, NodeEngines& engines) {
       if (name.ends_with(place.suffix)) add_file(root, place, file, installed.contains(file), engines);
     }
   }
-  // The NRI plugin is a program, or a link to it, by its name.
+  // An engine starts each file of this directory as an NRI plugin, a program or a link to it.
   for (const std::string& name : names_in(root + kPlugins)) {
     if (!name.ends_with("-rdma") && !name.ends_with("-rdma-nri")) continue;
     const std::string path = std::string(kPlugins) + "/" + name;
@@ -112,7 +112,7 @@ void read_programs(const std::string& root, NodeEngines& engines) {
   }
 }
 
-// Seconds since the epoch at which the node started; nullopt: not known.
+// Returns the boot time of the node in seconds since the epoch; nullopt: unknown.
 std::optional<std::int64_t> boot_time(const std::string& root) {
   const auto text = read_text(root + "/proc/stat");
   if (!text) return std::nullopt;
@@ -121,14 +121,16 @@ std::optional<std::int64_t> boot_time(const std::string& root) {
   return std::nullopt;
 }
 
-// Field 22 of /proc/PID/stat, in ticks since the boot; the second may have blanks in it.
+// Returns field 22 of /proc/PID/stat, in ticks since the boot. The second field can contain blanks and parentheses, so
+// fields are counted from the last `)`.
 std::optional<std::int64_t> start_ticks(std::string_view stat) {
   constexpr std::size_t kAfterName = 20;
   const auto fields = fabric::split(fabric::trim(stat.substr(std::min(stat.size(), stat.rfind(')') + 1))), ' ');
   return fields.size() < kAfterName ? std::nullopt : fabric::parse_number<std::int64_t>(fields[kAfterName - 1]);
 }
 
-// "Max locked memory       8388608              8388608              bytes": the second.
+// Returns the second number, the hard limit, of "Max locked memory       8388608              8388608
+// bytes".
 std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
   constexpr std::string_view kName = "Max locked memory";
   for (const std::string_view line : fabric::split(limits, '\n')) {
@@ -144,7 +146,7 @@ std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
   for (EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
-    // Of Docker in Docker, say. The plugin may well be a pod.
+    // An engine in a container, such as Docker in Docker, is not the node's. The plugin can run as a pod.
     if (found.in_container && found.name != "rdma-nri") continue;
     RunningProcess process{std::move(found.name), found.pid, {}, {}};
     if (const auto limits = read_text(found.directory + "/limits")) process.memlock = hard_memlock(*limits);
@@ -158,7 +160,7 @@ bool runs(const NodeEngines& engines, std::string_view name) {
   return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
 
-// What dockerd has in force, which its file does not tell.
+// Returns whether dockerd has loaded the runtime; its file can be newer.
 std::optional<bool> ask_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::ranges::find_if(engines.files, names_us);
@@ -199,7 +201,7 @@ std::optional<std::uint64_t> unit_memlock(std::string_view text) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
     std::string_view value = fabric::trim(line.substr(equals + 1));
-    value = value.substr(value.find(':') + 1);  // the hard one, if there are two
+    value = value.substr(value.find(':') + 1);  // the hard limit, if there are two
     if (value == "infinity") {
       limit = UINT64_MAX;
       continue;
@@ -219,7 +221,7 @@ NodeEngines read_node_engines(const std::string& root) {
     for (const FoundEngine& engine : *engines.found) {
       if (!engine.trouble.empty()) {
         engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
-      } else if (const auto read = check_engine_config(root, engine, "it refuses its configuration"); !read) {
+      } else if (const auto read = check_engine_config(root, engine, "cannot load its configuration"); !read) {
         engines.refused.push_back({engine.program, read.error().message, fabric::remedy_of(read.error())});
       }
     }
