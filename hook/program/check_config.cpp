@@ -11,12 +11,12 @@
 namespace hook {
 namespace {
 
-// As problems of the file that lists the nodes.
+// Adds the problems of the file that lists the nodes.
 void check_node_list(const std::string& path, ParsedConfig& parsed) {
   constexpr std::size_t kLongest = 16 << 20;
   const auto text = read_text_file(path, {.bytes = kLongest});
   if (!text) {
-    parsed.problems.push_back({path, 0, text.error().message, "name the file of the nodes by --nodes"});
+    parsed.problems.push_back({path, 0, text.error().message, "pass the file that lists the nodes with --nodes"});
     return;
   }
   for (std::string& problem : check_nodes(*text, parsed.config.networks))
@@ -42,7 +42,7 @@ int check_config(const ConfigPaths& paths, bool json, const std::optional<std::s
   const ConfigFiles files = read_config_files(paths);
   ParsedConfig parsed;
   parsed.problems = files.problems;
-  // Without all files, names that lead nowhere would be the files' fault.
+  // If a file is missing, names that it defines would be reported as unknown in the other files.
   if (files.problems.empty()) parsed = parse_config(files.texts);
   if (nodes && parsed.ok()) check_node_list(*nodes, parsed);
   const std::string fine = parsed.ok() ? config_summary(files.texts, parsed.config) : "";

@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kExitDone = 0;
 constexpr int kExitFailure = 1;
-constexpr int kExitBroken = 2;  // of doctor, whose warnings are 1
+constexpr int kExitBroken = 2;  // exit code of doctor; with warnings only it is kExitFailure
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -52,13 +52,13 @@ void print(const Json& json) {
   print(json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
-// The node is a snapshot's, about whose grants this node's ledger says nothing.
+// The node is a snapshot: this node's ledger has no grants of it.
 bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
 }
 
 struct DryRun {
-  Plan plan = {};  // its warnings are those of the request, too, and as many as there are before a refusal
+  Plan plan = {};  // with the warnings of the request; after a refusal, the warnings before it
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };
@@ -67,7 +67,7 @@ void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
 }
 
-// What createRuntime would decide, and would check before its first change.
+// Decides as createRuntime does and makes the checks that createRuntime makes before its first change.
 Result<void> decide_unbooked(const Asking& asking, const std::string& bundle, const OpenLedger* open, Call& call,
                              DryRun& done) {
   const Owner owner = TRY(owner_of(asking.spec, container_owner("plan", bundle)));
@@ -92,11 +92,11 @@ Result<void> decide_unbooked(const Asking& asking, const std::string& bundle, co
   return {};
 }
 
-// The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
+// Runs `plan`. The search for a free HCA releases a stale grant that it finds, with its rails, as a start does.
 Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
   const NodeSettings& node = options.node;
-  std::error_code failed;  // then its place tells nothing
+  std::error_code failed;  // then the bundle's path identifies no engine
   const std::string bundle = std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const Asking asking =
@@ -136,8 +136,8 @@ int run_plan(const Options& options, Log& log) {
   return kExitDone;
 }
 
-// Each grant of the ledger, those included whose containers are gone: looking at them returns none. False: there is no
-// ledger. One that cannot be read is named, and the others are there.
+// Calls `use` for each grant of the ledger, stale ones included: reading releases none. Returns false if there is no
+// ledger. A grant that cannot be read is logged and skipped.
 Result<bool> each_grant(const Options& options, const Log& log, const std::function<Result<void>(const Grant&)>& use) {
   Ledger::Unread unread;
   auto done = Ledger::for_each_at(options.node.ledger, use, &unread);
@@ -181,15 +181,16 @@ Result<void> show_devices(const Options& options, const Log& log) {
 }
 
 Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
+  // First the runtime records: they decide which owners are stale.
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
   auto recovered = open.ledger.recover(deadline);
-  auto rails = TRY(open.rails->recover(open.ledger, deadline));  // whatever grant is stuck
+  auto rails = TRY(open.rails->recover(open.ledger, deadline));  // also if a grant could not be released
   if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
   return recovered;
 }
 
-// Of a ledger that exists.
+// Recovers without making a ledger.
 Result<Recovered> recover_existing(Call& call) {
   const auto open = TRY(OpenLedger::open_existing(call));
   if (!open) return Recovered();
@@ -213,7 +214,7 @@ Result<void> recover(const Options& options, Log& log) {
     return {};
   }
   for (const std::string& label : recovered->returned)
-    print(fmt::format("returned the grant of {}\n", label));
+    print(fmt::format("released the grant of {}\n", label));
   return {};
 }
 
@@ -223,7 +224,7 @@ int exit_code(const Result<void>& result, const Log& log) {
   return kExitFailure;
 }
 
-// names: of containers; nullptr: no series for each.
+// names: for the series of each container; nullptr: only sums.
 Result<void> collect_metrics(const Options& options, GrantNames* names, const Write& write, Ledger::Unread& unread) {
   const std::string& ledger = options.node.ledger;
   Held held;
@@ -243,7 +244,7 @@ Result<void> show_metrics(const Options& options, const Log& log) {
   GrantNames names(options.node.root);
   Ledger::Unread unread;
   if (::access(options.node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
-    log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
+    log.info(fmt::format("ledger `{}` does not exist: no grant was made on this node yet", options.node.ledger));
   auto done = collect_metrics(
       options, options.grants ? &names : nullptr, [](const std::string& text) { print(text); }, unread);
   for (const Error& error : unread)
@@ -256,7 +257,7 @@ Result<void> listen_for_metrics(const Options& options) {
   TRY_VOID(isolate());
   const Log log;
   GrantNames names(options.node.root);
-  std::string said;  // of grants that cannot be read: once
+  std::string said;  // the last reported error, so that each scrape does not log it again
   const auto read = [&]() -> Result<std::string> {
     std::string text;
     Ledger::Unread unread;
@@ -275,8 +276,8 @@ int run_metrics(const Options& options, const Log& log) {
   return exit_code(options.listen ? listen_for_metrics(options) : show_metrics(options, log), log);
 }
 
-// Where rdma-hook and rdma-runtime are on the node: as --hook says, together with this program, or where they are below
-// the root; on the node of an image that has them they are put where they are not yet.
+// Sets the directory of rdma-hook and rdma-runtime on the node. Order: --hook, the directory of this program, a bin
+// directory below the root. If the root has neither and this is an image, the programs are copied to --programs.
 Result<void> find_programs(const Options& options, InstallOptions& found) {
   const std::string own = TRY(hook_path(options));
   const std::string directory = own.substr(0, own.rfind('/'));
@@ -303,17 +304,17 @@ Result<void> release_stale(const std::string& ledger) {
   return {};
 }
 
-// Paths of network namespaces, cgroups and runtimes are those of the node's mount namespace: only in its root do they
-// tell who has ended.
+// Records have paths of network namespaces, cgroups and runtimes in the node's mount namespace. Only in its root can
+// their owners be looked up.
 Result<void> release_stale_in(const std::string& root) {
-  TRY(run_in_child("the node's root", [&](ChildFiles&) -> Result<void> {
+  TRY(run_in_child("release of stale grants in the node's root", [&](ChildFiles&) -> Result<void> {
     if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return sys_error(errno, "enter `{}`", root);
     return release_stale(kLedgerPath);
   }));
   return {};
 }
 
-// root: the node's, whose /proc is in it; empty: this one's.
+// Releases stale grants and counts the remaining ones. root: the node's root with its /proc; empty: this node.
 Result<HeldGrants> hold_after_release(const std::string& root, const std::string& ledger) {
   const auto released = root.empty() ? release_stale(ledger) : release_stale_in(root);
   HeldGrants held;
@@ -329,18 +330,19 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   return held;
 }
 
-// Programs of this version could not release what another one booked.
+// Refuses an install over grants of another format: programs of this version could not release them.
 Result<void> check_formats(const std::string& ledger) {
   Ledger::Unread unread;
   const auto listed = Ledger::for_each_recorded_at(
       ledger, [](const Grant&) { return Result<void>(); }, &unread);
-  if (!listed.has_value() && listed.error().code != EACCES) return listed.error();  // another user can replace nothing
+  if (!listed.has_value() && listed.error().code != EACCES)
+    return listed.error();  // a caller that may not read the ledger cannot install either
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
-  return Error{fmt::format("nothing was changed: {} grants are of another version's format: {}", count,
+  return Error{fmt::format("{} grants have the format of another version: {}", count,
                            std::find_if(unread.begin(), unread.end(), is_other)->message),
-               EBUSY, "drain the node while that version's programs are there, then call this again"};
+               EBUSY, "drain the node with the programs of that version, then run this again; nothing was changed"};
 }
 
 Result<void> run_install(const Options& options) {
@@ -366,9 +368,10 @@ int run_doctor(const Options& options) {
   return !grade ? kExitDone : *grade == Grade::kBroken ? kExitBroken : kExitFailure;
 }
 
-// Plugins run in a helper, which has to be there before this process may execute nothing any more. Leases on record may
-// be of plugins that the configuration does not name any more, or cannot be read. has_rails: some are on record, which
-// only poststop looks for: at each start it would cost those without rails, too.
+// Starts the helper that executes IPAM plugins; it must exist before the seccomp filter forbids execve(2). Recorded
+// leases can belong to plugins that the configuration no longer names, or names in a file that cannot be read.
+// has_rails: records of rails exist. Only poststop looks for them: at a start the lookup would cost containers without
+// rails.
 Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger,
                                                     bool has_rails) {
   if (config && !runs_ipam_plugins(*config) && !has_rails) return std::optional<IpamHelper>();
@@ -385,13 +388,13 @@ const char* stage_name(Command command) {
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 
-// The stages run with nothing of the caller's but three descriptors, and with the system calls they need. The
-// administrator's files are read before the filter, because they say whether plugins need a helper; what others wrote,
-// the state and the bundle, is read behind it.
+// Runs a stage with only three descriptors of the caller and behind a filter of system calls. The configuration is read
+// before the filter, because it decides whether a helper is needed. The state and the bundle, which are foreign, are
+// read behind it.
 int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
   Log log = Log::of_stage();
-  // poststop needs a configuration only for the plugins to which it gives leases back.
+  // poststop needs the configuration only to release leases of plugins.
   const bool is_end = options.command == Command::kPoststop;
   const bool has_rails = is_end && NetworkRecordStore::has_any(options.node.ledger);
   const Result<Config> config = is_end && !has_rails ? Config() : read_config(options.node.config);
@@ -407,7 +410,7 @@ int stage_code(const Options& options) {
 
 int run_stage(const Options& options) {
   const int code = stage_code(options);
-  // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
+  // An error of poststop would only keep the engine from removing the container.
   return options.command == Command::kPoststop ? kExitDone : code;
 }
 

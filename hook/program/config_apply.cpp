@@ -24,8 +24,9 @@ namespace {
 using fabric::UniqueFd;
 using Outcome = AppliedConfig::Outcome;
 
-constexpr int kBurstMs = 100;  // a change of a directory is several events
-// What sends no event: the node's own files, a directory that came back, a file system that tells of no changes.
+constexpr int kBurstMs = 100;  // one change of a directory causes several events
+// Some changes cause no event: the node's own files, a directory that was removed and made again, a file system without
+// inotify.
 constexpr int kPollMs = 10'000;
 
 const char* word_of(Outcome outcome) {
@@ -39,7 +40,7 @@ std::string text_of(const Options& options, const AppliedConfig& applied) {
     text += to_string(problem) + "\n";
   const bool refused = applied.outcome == Outcome::kRefused;
   return text + fmt::format("{}: {}: {}\n", word_of(applied.outcome),
-                            refused ? "the node keeps what it has" : options.node.config.cluster, applied.has);
+                            refused ? "the node keeps its configuration" : options.node.config.cluster, applied.has);
 }
 
 void print_whole(const std::string& text) {
@@ -75,7 +76,7 @@ int apply_once(const Options& options, const Log& log) {
   return ok ? 0 : 1;
 }
 
-// True: a signal came.
+// Waits for a change or kPollMs. Returns true on a signal.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
   const bool changed = ::poll(fds.data(), fds.size(), kPollMs) > 0 && fds[0].revents == 0;
@@ -85,17 +86,17 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
 
 Result<void> apply_on_change(const Options& options, const Log& log, const UniqueFd& signals) {
   ConfigWatch watch(options.source);
-  std::string said;  // its digest: what stays bad is said once
+  std::string said;  // digest of the last report, so that an unchanged problem is reported once
   std::string unwatched;
   do {
-    // Watched before it is read: what changes from then on is an event.
+    // The watch starts before the files are read, so that no change in between is missed.
     const auto watched = watch.renew();
     if (watched) watch.take();
     const std::string why = watched ? "" : watched.error().message;
     const AppliedConfig applied = apply_cluster_config(options.source, options.node);
-    // A directory that is not there is a problem of what was applied already.
+    // For a missing directory the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
-      log.warning(why + fmt::format("; it is looked at every {} s", kPollMs / 1000));
+      log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;

@@ -16,16 +16,16 @@ using Holder = DeviceHolders::Holder;
 using Hold = DeviceHolders::Hold;
 using OfHca = DeviceHolders::OfHca;
 
-// So many holders of one HCA are for people to read.
+// Number of owners per HCA in the text; a person reads no more.
 constexpr std::size_t kShownHolders = 8;
 
-constexpr const char* kReturns = "`rdma-hook recover` returns";
+constexpr const char* kReturns = "`rdma-hook recover` releases";
 
 std::string attribute(const fabric::Attr<std::string>& attr) {
   return fabric::value_or(attr, std::string("?"));
 }
 
-// "4: ACTIVE" is ACTIVE for people.
+// Returns "ACTIVE" for "4: ACTIVE".
 std::string state_word(const fabric::Port& port) {
   const std::string state = attribute(port.state);
   const std::size_t space = state.find(' ');
@@ -110,7 +110,7 @@ std::string line_of(const NodeHca& node) {
   const fabric::Hca& hca = *node.hca;
   std::string line = fmt::format("{:<12} {:<14} {:<12} {:<16}", hca.name, hca.pci.value_or("-"),
                                  node.pool          ? node.pool->name
-                                 : node.pool_unread ? "not known"
+                                 : node.pool_unread ? "unknown"
                                                     : "no pool",
                                  node.netdev.value_or("-"));
   for (const fabric::Port& port : hca.ports) {
@@ -134,7 +134,7 @@ std::string times(std::uint64_t units) {
 }
 
 std::string line_of(const Holder& holder, const Hold& hold) {
-  const std::string gone = holder.gone ? fmt::format("; it is gone: {} it", kReturns) : "";
+  const std::string gone = holder.gone ? fmt::format("; it has ended: {} it", kReturns) : "";
   return "  " +
          fabric::one_line(fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
                                       to_string(hold.mode), times(hold.units), gone)) +
@@ -145,7 +145,7 @@ std::string line_of_more(const OfHca& hca) {
   std::vector<std::string> modes;
   for (const auto& [mode, units] : hca.more_units)
     modes.push_back(std::string(to_string(mode)) + times(units));
-  const std::string gone = hca.more_gone > 0 ? fmt::format("; {} are gone: {} them", hca.more_gone, kReturns) : "";
+  const std::string gone = hca.more_gone > 0 ? fmt::format("; {} have ended: {} them", hca.more_gone, kReturns) : "";
   return fmt::format("  held by {} more, {}{}; --json lists them\n", hca.more, fabric::join(modes, ", "), gone);
 }
 
@@ -162,7 +162,8 @@ std::string holders_text(const DeviceHolders& holders, const std::string& name) 
   return found->second.more > 0 ? text + line_of_more(found->second) : text;
 }
 
-// HCAs that are held and not on the node: with an exclusive RDMA subsystem they are where their netdevs are.
+// Returns the allocated HCAs that the node does not have: with an exclusive RDMA subsystem they are in the network
+// namespace of their netdevs.
 std::vector<std::string> away(const NodeMap& map, const DeviceHolders& holders) {
   std::vector<std::string> names;
   for (const auto& [name, ignored] : holders.hcas()) {
@@ -171,7 +172,8 @@ std::vector<std::string> away(const NodeMap& map, const DeviceHolders& holders) 
   return names;
 }
 
-// A list of a document, one entry at a time; the text is that of the whole document.
+// Writes a list of a JSON document entry by entry, because a list of all grants could be large. The text equals the
+// dump of the whole document.
 class ListWriter {
  public:
   ListWriter(const WriteText& write, std::size_t indent) : write_(write), indent_(indent) {}
@@ -194,7 +196,7 @@ class ListWriter {
   bool any_ = false;
 };
 
-// hca: its members but "holders", which comes last.
+// hca: all members except "holders", which is written last.
 void write_hca(ListWriter& hcas, const Json& hca, const DeviceHolders& holders, const WriteText& write) {
   constexpr std::size_t kHolderIndent = 8;
   std::string text = hcas.text_of(hca);
@@ -226,6 +228,7 @@ void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network
   if (shows(grant)) {
     if (network) {
       for (RailRecord& rail : network->rails)
+        // The record of the node's netdev is large and is not printed.
         rail.host = {};
     }
     Holder& holder = holders_.emplace_back(
@@ -264,7 +267,7 @@ void write_devices_text(const fabric::Inventory& inventory, const Config& config
                         const WriteText& write) {
   const NodeMap map(inventory, config);
   if (map.hcas().empty() && holders.grants() == 0) {
-    write("no HCA on this node: no RDMA driver has found one\n");
+    write("no HCA on this node: no RDMA driver has registered one\n");
     return;
   }
   write(fmt::format("{:<12} {:<14} {:<12} {:<16} {}\n", "HCA", "PCI", "pool", "netdev", "ports"));

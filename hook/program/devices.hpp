@@ -1,4 +1,4 @@
-// `rdma-hook devices`: the node's HCAs and who holds them. Pure.
+// `rdma-hook devices`: the node's HCAs and the owners of their grants. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ struct Inventory;
 
 namespace hook {
 
-// Who holds which HCA, noted grant by grant, so that not all grants are in memory at once. For JSON all holders, each
-// once however many HCAs it has; for people the first few of each HCA, and of the others sums.
+// The owners of each HCA, added grant by grant, so that not all grants are in memory at once. For JSON it keeps every
+// owner once, however many HCAs it has; for text the first owners of each HCA, and sums of the rest.
 class DeviceHolders {
  public:
   explicit DeviceHolders(bool all) : all_(all) {}
-  // Whether add() wants what the grant's rails are.
+  // Returns whether add() needs the grant's network record.
   bool shows(const Grant& grant) const;
   void add(const Grant& grant, std::optional<NetworkRecord> network);
 
@@ -34,16 +34,16 @@ class DeviceHolders {
     std::int64_t since = 0;
     bool gone = false;
     std::vector<std::string> containers;
-    std::optional<NetworkRecord> network;  // without what the node's netdevs were
+    std::optional<NetworkRecord> network;  // without the records of the node's netdevs
   };
   struct Hold {
-    std::size_t holder = 0;  // in holders()
+    std::size_t holder = 0;  // index in holders()
     Mode mode = Mode::kHca;
     unsigned units = 1;
   };
   struct OfHca {
     std::vector<Hold> shown;
-    // Of the others:
+    // Sums of the owners that are not in `shown`.
     std::map<Mode, std::uint64_t> more_units;
     std::size_t more = 0;
     std::size_t more_gone = 0;
@@ -62,15 +62,16 @@ class DeviceHolders {
 
 using WriteText = std::function<void(const std::string& text)>;
 
+// Writes a JSON document piece by piece:
 // {"hcas": [{"name", "pool", "rail", "pci", "numa_node", "driver", "physfn", "netdev", "node", "device",
 //            "ports": [{"port", "state", "link_layer", "rate"}],
 //            "holders": [{"grant", "holder", "mode", "units", "containers", "since", "netns",
 //              "rails": [{"name", "rail", "kind", "host", "addresses", "gid_index"}], "gone"}]}],
-//  "grants": n}; an HCA that is in a container's namespace and not on the node has "name", "away": true, "holders".
-// Written piece by piece.
+//  "grants": n}
+// An HCA in a container's namespace has only "name", "away": true and "holders".
 void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
                         const WriteText& write);
-// A table for people, one line per HCA, below it one per holder and one per rail, or one for many holders.
+// Writes a table with one line per HCA; below it one line per owner and one per rail, or one line for many owners.
 void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
                         const WriteText& write);
 

@@ -1,4 +1,4 @@
-// The rails of `rdma-hook plan`. Pure.
+// Prints the rails of `rdma-hook plan`. Pure.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace hook {
 
-// [{"name", "network", "rail", "hca", "host", "kind", "addresses": [{"address": "10.1.0.5/24", "gateway"}],
-//   "addresses_by", "table"}]
+// Returns [{"name", "network", "rail", "hca", "host", "kind", "addresses": [{"address": "10.1.0.5/24", "gateway"}],
+// "addresses_by", "table"}]
 Json foreseen_json(const std::vector<ForeseenRail>& rails);
-// The same for people: one line per rail.
+// Returns one line of text per rail.
 std::string foreseen_text(const std::vector<ForeseenRail>& rails);
 
 }  // namespace hook

@@ -26,19 +26,20 @@ namespace {
 constexpr std::size_t kLargestSpec = std::size_t{1} << 20;
 constexpr mode_t kFileMode = 0644;
 
-// A file that is being written: "rdma-init.json.rdma-hook-4026531836.123.4567.tmp" has the PID namespace and the
-// process that writes it. Engines read *.json and *.yaml, not this.
+// Name of a temporary: "rdma-init.json.rdma-hook-4026531836.123.4567.tmp" has the PID namespace, PID and start time of
+// its writer. Engines read only *.json and *.yaml.
 constexpr std::string_view kMark = ".rdma-hook-";
 constexpr std::string_view kEnding = ".tmp";
 
 Result<ino_t> own_pid_namespace() {
   constexpr const char* kPath = "/proc/self/ns/pid";
   struct stat info {};
-  if (::stat(kPath, &info) != 0) return sys_error(errno, "cannot look at `{}`", kPath);
+  if (::stat(kPath, &info) != 0) return sys_error(errno, "cannot read `{}`", kPath);
   return info.st_ino;
 }
 
-// Whether it is a temporary of a process that ended; one of another PID namespace may still be written.
+// Returns whether it is a temporary of a process that has ended. A process of another PID namespace cannot be checked
+// and may still write.
 bool is_left_over(std::string_view name, ino_t own) {
   const std::size_t mark = name.rfind(kMark);
   if (mark == std::string_view::npos || !name.ends_with(kEnding)) return false;
@@ -56,7 +57,7 @@ Result<void> fill(const std::string& path, std::string_view text) {
   fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (!fd.ok()) return sys_error(errno, "create");
   if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
-  // The umask may have taken from it what engines of other users need to read it.
+  // The umask can remove permissions that engines of other users need.
   if (::fchmod(fd.get(), kFileMode) != 0 || ::fsync(fd.get()) != 0) return sys_error(errno, "write");
   return {};
 }
@@ -72,7 +73,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   if (written) return {};
   ::unlink(temporary.c_str());
   Error error = fabric::wrap(std::move(written).error(), fmt::format("cannot write `{}`", path));
-  if (error.code == ENOENT) error.hint = "make its directory: engines read /etc/cdi and /var/run/cdi";
+  if (error.code == ENOENT) error.hint = "make its directory; engines read /etc/cdi and /var/run/cdi";
   return error;
 }
 

@@ -37,18 +37,18 @@ constexpr Word<Command> kCommands[] = {
     {"--version", Command::kVersion},
 };
 
-// Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
+// Stages that run inside the container's namespaces or after its program has started (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
 
 Error usage_error(std::string message) {
-  return {std::move(message), EINVAL, "`rdma-hook --help` lists commands and options"};
+  return {std::move(message), EINVAL, "run `rdma-hook --help` for commands and options"};
 }
 
 Result<Command> parse_command(std::string_view text) {
   if (const auto command = from_word(kCommands, text)) return *command;
   if (std::find(kUselessStages.begin(), kUselessStages.end(), text) != kUselessStages.end()) {
-    return Error{fmt::format("`{}` is too late, or inside the container: devices cannot be given there", text), ENOTSUP,
-                 "use createRuntime"};
+    return Error{fmt::format("`{}` runs in the container or after its start: HCAs cannot be granted there", text),
+                 ENOTSUP, "use createRuntime"};
   }
   return usage_error(fmt::format("unknown command `{}`", printable(text)));
 }
@@ -100,51 +100,50 @@ Result<void> set_version(Options& options, std::string_view) {
   return {};
 }
 
-// Those that are for `install` alone are unknown to other commands.
+// Options that only `install` has are unknown to the other commands.
 constexpr std::string_view kInstall = "install";
 
 constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME",
-     "runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by the bundle; "
-     "where that tells nothing, runc for plan, and podman, whose annotations only narrow, for createRuntime and verify",
+     "runc, docker, podman, crio, containerd: decides whether annotations may request HCAs. Default: by the bundle; "
+     "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify",
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
     kConfigOption<Options>,
-    {"snapshot", "FILE", "the node, as `rdma-init snapshot` prints one", set_snapshot, "plan devices cdi"},
+    {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
+     "plan devices cdi"},
     kRootOption<Options>,
     kLedgerOption<Options>,
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
-    {"out", "FILE", "cdi: written there, whole or not at all, in place of standard output", set_text<&Options::out>,
-     "cdi"},
+    {"out", "FILE", "cdi: replace this file in place of printing", set_text<&Options::out>, "cdi"},
     {"kind", "KIND", "cdi: in place of rdma-init.io/hca", set_text<&Options::kind>, "cdi"},
-    {"hook", "PATH", "cdi, base-spec: where rdma-hook is on the node, in place of this program's own path",
+    {"hook", "PATH", "cdi, base-spec: path of rdma-hook on the node, in place of this program's path",
      set_text<&Options::hook>, "cdi base-spec install"},
     {"nodes", "FILE",
-     "check-config: the nodes that have this configuration, a line each of name and index: are their slices of its "
-     "subnets there, and apart?",
+     "check-config: lines of node name and index; checks that their slices of the subnets exist and do not "
+     "overlap",
      set_text<&Options::nodes>, "check-config"},
     {"listen", "WHERE", "metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100",
      set_text<&Options::listen>, "metrics"},
-    {"watch", "", "config apply: goes on, and applies what comes into DIR, until SIGTERM", set_flag<&Options::watch>,
-     "config"},
-    {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the one that fits the engine best", set_way,
-     kInstall},
-    {"dry-run", "", "install: says what would be written, and changes nothing",
+    {"watch", "", "config apply: apply each change of DIR until SIGTERM", set_flag<&Options::watch>, "config"},
+    {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the best one for the engine", set_way, kInstall},
+    {"dry-run", "", "install: print the files that would be written; change nothing",
      set_install_flag<&InstallOptions::dry_run>, kInstall},
     {"restart", "",
-     "install: restarts the engine, or has it read its configuration again, if it may not have read what is written "
-     "now; below --root by the systemctl that is there",
+     "install: restart or reload the engine if it may not have read the installed files; below --root with the "
+     "systemctl of that root",
      set_install_flag<&InstallOptions::restart>, kInstall},
     {"programs", "DIR",
-     "install, of an image: directory on the node of --root for rdma-hook and rdma-runtime, if no bin directory below "
-     "its /usr has them (/opt/rdma-init/bin)",
+     "install in an image: directory below --root for rdma-hook and rdma-runtime if no bin directory of its /usr has "
+     "them (/opt/rdma-init/bin)",
      set_text<&Options::programs>, kInstall},
-    {"uninstall", "", "install: takes back what it wrote", set_flag<&Options::uninstall>, kInstall},
-    {"status", "", "install: says what it wrote", set_flag<&Options::status>, kInstall},
-    {"json", "", "for machines", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
-    {"verify", "", "base-spec: `rdma-hook verify` alone, beside rdma-nri", set_flag<&Options::verify>, "base-spec"},
-    {"quiet", "", "doctor: only what is wrong", set_flag<&Options::quiet>, "doctor"},
-    {"grants", "", "metrics: one more series for each container and HCA", set_flag<&Options::grants>, "metrics"},
-    {"help", "", "this text; behind a command: what is about that command", set_help},
+    {"uninstall", "", "install: restore the files that it wrote", set_flag<&Options::uninstall>, kInstall},
+    {"status", "", "install: print the files that it wrote", set_flag<&Options::status>, kInstall},
+    {"json", "", "print JSON", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
+    {"verify", "", "base-spec: add only `rdma-hook verify`, for use with rdma-nri", set_flag<&Options::verify>,
+     "base-spec"},
+    {"quiet", "", "doctor: print only warnings and errors", set_flag<&Options::quiet>, "doctor"},
+    {"grants", "", "metrics: add a series for each container and HCA", set_flag<&Options::grants>, "metrics"},
+    {"help", "", "print this text; after a command: only its part", set_help},
     {"version", "", "print the version", set_version}};
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
 
@@ -155,22 +154,22 @@ struct Usage {
 };
 constexpr Usage kStageUsages[] = {
     {"createRuntime", "--engine NAME", "nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)"},
-    {"poststop", "--engine NAME", "takes back; never fails"},
-    {"verify", "--engine NAME", "at createRuntime beside rdma-nri: fails when what was asked was not granted"}};
+    {"poststop", "--engine NAME", "releases the container's HCAs; never fails"},
+    {"verify", "--engine NAME", "with rdma-nri, at createRuntime: fails if a request was not granted"}};
 constexpr Usage kUsages[] = {
-    {"plan", "--bundle DIR [--json]", "what the container of this bundle would get, changing nothing"},
-    {"devices", "[--json]", "the node's HCAs and who holds them"},
-    {"recover", "[--json]", "returns what containers left that are gone"},
-    {"metrics", "[--grants]", "Prometheus text: holders, grants, failures, durations, port counters"},
-    {"metrics", "--listen WHERE", "the same with --grants over HTTP, until SIGTERM: unix:PATH or ADDRESS:PORT"},
-    {"check-config", "[--json]", "what is wrong in the configuration, with line and remedy"},
-    {"config", "apply DIR [--watch]", "DIR/config.json of a mounted ConfigMap becomes the cluster's file, if good"},
-    {"cdi", "generate [--out FILE]", "the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi"},
-    {"base-spec", "[--verify] < SPEC", "what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd"},
-    {"doctor", "[--json|--quiet]", "what works on this node from kernel to engine, what does not, and the remedy"},
-    {"install", "[--way NAME]", "sets containerd, CRI-O, Docker or Podman up"},
-    {"install", "--uninstall", "takes that back: the engine's files are as they were"},
-    {"install", "--status [--json]", "what it wrote, and whether somebody changed it since"}};
+    {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; changes nothing"},
+    {"devices", "[--json]", "lists the node's HCAs and their owners"},
+    {"recover", "[--json]", "releases the HCAs of containers that have ended"},
+    {"metrics", "[--grants]", "prints Prometheus text: owners, grants, failures, durations, port counters"},
+    {"metrics", "--listen WHERE", "serves it with --grants over HTTP until SIGTERM"},
+    {"check-config", "[--json]", "prints errors of the configuration with line and remedy"},
+    {"config", "apply DIR [--watch]", "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
+    {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
+    {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
+    {"doctor", "[--json|--quiet]", "checks the node from kernel to engine; prints problems with remedies"},
+    {"install", "[--way NAME]", "configures containerd, CRI-O, Docker or Podman"},
+    {"install", "--uninstall", "restores the engine's files"},
+    {"install", "--status [--json]", "prints the installed files and their changes since"}};
 
 std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
   constexpr std::size_t kText = 42;
@@ -183,17 +182,17 @@ std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
 }
 
 Result<void> check_apply(Options& options) {
-  if (options.source.empty()) return usage_error("config apply needs the directory that has config.json");
-  if (options.watch && options.json) return usage_error("--json is for one application, not for --watch");
+  if (options.source.empty()) return usage_error("config apply requires the directory of config.json");
+  if (options.watch && options.json) return usage_error("--json cannot be combined with --watch");
   if (options.node.config.file_must_exist)
-    return usage_error(fmt::format("config apply writes `{}`: it takes --root, not --config", kClusterConfigPath));
+    return usage_error(fmt::format("config apply writes `{}`: use --root in place of --config", kClusterConfigPath));
   if (!options.node.root.empty() && !options.node.root.starts_with('/'))
-    return usage_error("config apply needs an absolute path behind --root");
+    return usage_error("config apply requires an absolute path for --root");
   options.node.config = config_paths_below(options.node.root);
   return {};
 }
 
-// "cdi generate" and "config apply": the second word is there for those that may follow.
+// Checks the second word of "cdi generate" and "config apply"; it is reserved for later additions.
 Result<void> check_second_word(Command command, std::span<char* const> arguments, std::size_t& first) {
   const char* const second = command == Command::kCdiGenerate   ? "generate"
                              : command == Command::kConfigApply ? "apply"
@@ -201,26 +200,27 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   if (!second) return {};
   const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
   if (word == "--help" || word == "-h") return {};
-  if (word != second) return usage_error(fmt::format("`{0}` needs what to do: `{0} {1}`", arguments.front(), second));
+  if (word != second)
+    return usage_error(fmt::format("`{0}` requires a second word: `{0} {1}`", arguments.front(), second));
   first = 2;
   return {};
 }
 
-// What follows from several options, and what they exclude.
+// Completes options that depend on other options, and refuses combinations.
 Result<void> complete(Options& options) {
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
                      options.command == Command::kCdiGenerate;
   if (options.node.engine_is_named) options.install.engine = options.node.engine;
   options.install.root = options.node.root;
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
-    return usage_error("--programs takes an absolute path on the node, without --hook");
-  // Podman's annotations are not the operator's.
+    return usage_error("--programs requires an absolute path on the node and excludes --hook");
+  // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
-    return usage_error("--listen needs absolute paths behind --ledger and --root");
-  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
+    return usage_error("--listen requires absolute paths for --ledger and --root");
+  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan requires --bundle DIR");
   return {};
 }
 
@@ -235,14 +235,13 @@ bool is_stage(std::string_view command) {
 std::string help_text(std::string_view topic) {
   const std::string options = "\nOptions:\n" + fabric::option_help(kTable, topic);
   const std::string exit_codes =
-      "\n" + fabric::wrapped("Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage." +
-                             std::string(topic.empty() || topic == "doctor"
-                                             ? " doctor: 0 nothing is wrong, 1 warnings, 2 something is broken."
-                                             : ""));
+      "\n" + fabric::wrapped(
+                 "Exit codes: 0 done, or nothing was requested; 1 refused or failed; 2 usage." +
+                 std::string(topic.empty() || topic == "doctor" ? " doctor: 0 no problem, 1 warnings, 2 broken." : ""));
   const std::string stage = usage_lines(kStageUsages, topic == "prestart" ? "createRuntime" : topic);
   const std::string on_command_line = usage_lines(kUsages, topic);
   if (!topic.empty()) return stage + on_command_line + options + exit_codes;
-  return "rdma-hook: gives containers their RDMA devices, and takes them back.\n\n"
+  return "rdma-hook: grants RDMA devices to containers and releases them.\n\n"
          "As an OCI hook, with the state on stdin:\n" +
          stage + "\nOn the command line:\n" + on_command_line + options + exit_codes;
 }

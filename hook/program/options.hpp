@@ -32,35 +32,35 @@ enum class Command {
 
 struct Options {
   Command command = Command::kHelp;
-  std::string topic;  // kHelp: the command that it is about; empty: all
+  std::string topic;  // kHelp: the command to describe; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
-  // cdi generate, and base-spec the last; nullopt: standard output, the default kind, this program.
+  // cdi generate; `hook` also base-spec. nullopt: standard output, the default kind, this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;
-  std::optional<std::string> nodes;     // check-config: the file that lists them
-  std::optional<std::string> listen;    // metrics: served there
-  std::string source;                   // config apply: the directory that has config.json
-  InstallOptions install;               // install; its engine and root are made of those above
-  std::optional<std::string> programs;  // install: where an image's programs are put
+  std::optional<std::string> nodes;     // check-config: the file that lists the nodes
+  std::optional<std::string> listen;    // metrics: the address to serve
+  std::string source;                   // config apply: the directory of config.json
+  InstallOptions install;               // install; engine and root are copied from `node`
+  std::optional<std::string> programs;  // install: directory of the copied programs
   bool uninstall = false;
   bool status = false;
   bool json = false;
-  bool grants = false;  // metrics: each grant, too
-  bool quiet = false;   // doctor: what is wrong alone
-  bool watch = false;   // config apply: whenever the directory changes
-  bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that give
+  bool grants = false;  // metrics: a series for each grant
+  bool quiet = false;   // doctor: only warnings and errors
+  bool watch = false;   // config apply: at each change of the directory
+  bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that grant HCAs
 };
 
-// Errors: an unknown command or option (code EINVAL), and for a stage of the runtime specification at which nothing can
-// be given, that createRuntime is the one (code ENOTSUP).
+// Parses the command line. Errors: EINVAL, unknown command or option, or a wrong combination; ENOTSUP, a stage of the
+// runtime specification at which HCAs cannot be granted.
 Result<Options> parse_options(std::span<char* const> arguments);
 
-// The command is a stage of the runtime specification, whether something can be given there or not.
+// Returns whether the command is a stage of the runtime specification, supported or not.
 bool is_stage(std::string_view command);
 
-// What --help prints. topic: as in Options.
+// Returns the text of --help. topic: as in Options.
 std::string help_text(std::string_view topic);
 
 }  // namespace hook

@@ -14,15 +14,15 @@ namespace hook {
 Result<std::string> hook_path(const Options& options) {
   if (options.hook) {
     if (options.hook->starts_with('/')) return *options.hook;
-    Error relative = make_error("--hook `{}`: it is not absolute", fabric::printable(*options.hook));
-    relative.hint = "runtimes start hooks in no directory that is known";
+    Error relative = make_error("--hook `{}`: not an absolute path", fabric::printable(*options.hook));
+    relative.hint = "pass an absolute path: runtimes start hooks in an unknown directory";
     return relative;
   }
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) return path.string();
-  Error unknown = sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
-  unknown.hint = "say it with --hook PATH";
+  Error unknown = sys_error(error.value(), "cannot find the path of rdma-hook: read `/proc/self/exe`");
+  unknown.hint = "pass it with --hook PATH";
   return unknown;
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kStdinTimeoutMs = 10000;
 
-// The messages of this call are about that container from here on.
+// Sets the container in the call, so that all later messages name it.
 Result<OciState> read_state(Call& call) {
   const std::string text = TRY(read_state_text(STDIN_FILENO, kStdinTimeoutMs));
   OciState state = TRY(parse_oci_state(text));
@@ -36,7 +36,7 @@ Result<Asking> understand_bundle(const OciState& state, const Result<Config>& co
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// What is not found out costs no container its start: its grant then ends with its init.
+// An unknown cgroup must not fail the start. Without it the grant is stale as soon as the container's init has ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
@@ -44,7 +44,8 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
   return std::nullopt;
 }
 
-// Whether the user is this container. Who booked may have been told another path to its bundle.
+// Returns whether the user is this container. The program that booked may have received another path of the same
+// bundle.
 bool is_user(const GrantUser& user, const OciState& state) {
   if (user.key == container_owner(state.id, state.bundle).key) return true;
   if (user.id != state.id || user.bundle.empty()) return false;
@@ -52,8 +53,8 @@ bool is_user(const GrantUser& user, const OciState& state) {
   return same.has_value() && *same;
 }
 
-// Its own grant, and its part in its pod's. The state names no root: of the users of this id and bundle, those leave
-// that have ended.
+// Releases the container's grant, and its part of its pod's grant. The state has no runtime root, so another container
+// can have the same id and bundle; only users that have ended leave.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
   bool passed_over = false;
@@ -66,13 +67,13 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   }
   if (passed_over) {
     log.info(
-        "a container of this id and bundle has not ended and keeps its HCAs: this poststop is of another one, or of a "
-        "runtime that was killed; `rdma-hook recover` releases them when it has ended");
+        "a container of this id and bundle still runs and keeps its HCAs: this poststop is for another container or a "
+        "killed runtime; `rdma-hook recover` releases them after it ends");
   }
   return left && !unread.empty() ? unread.front() : left;
 }
 
-// Its own, its pod's, or one that is still its token's; rdma-nri, whose token it is, knows no bundle.
+// Returns the grants of the container: its own, its pod's, and a token grant of rdma-nri, which knows no bundle.
 Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state) {
   auto grants = TRY(ledger.find_by_id(state.id));
   std::erase_if(grants, [&](const Grant& grant) {
@@ -83,7 +84,7 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// What was granted is what the container gets, with the limits that NRI cannot set.
+// Checks that the container has the device nodes of its grants, and sets the RDMA limits, which NRI cannot set.
 Result<void> verify_grants(const OciState& state, const Asking& asking, const std::vector<Grant>& grants, Call& call) {
   auto inventory = TRY(read_node_for(asking, call.node, false));
   std::vector<PlannedHca> booked;
@@ -101,7 +102,7 @@ Result<void> verify_grants(const OciState& state, const Asking& asking, const st
   return {};
 }
 
-// Whether all nodes that the container has belong to no HCA of a pool, so that rdma-nri leaves it alone.
+// Returns whether the container's device nodes belong to no HCA of a pool: rdma-nri then ignores the container.
 Result<bool> has_nothing_to_grant(const OciState& state, const Asking& asking, Call& call) {
   if (!asking.request->given_is_the_grant) return false;
   auto inventory = TRY(read_node_for(asking, call.node, false));
@@ -120,7 +121,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   call.log.warnings(asking.warnings);
   call.log.note(asking.note);
   if (!asking.request) return {};
-  // Before anything is booked: the grant is this process's, whatever becomes of its number.
+  // Pinned before booking: the grant then belongs to this process even if its PID is reused.
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Grantee who = TRY(grantee_of(asking.spec,
@@ -150,9 +151,9 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   if (!grants.empty()) return verify_grants(state, asking, grants, call);
   if (TRY(has_nothing_to_grant(state, asking, call))) return {};
   return Error{
-      fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
-      "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "
-      "container anew then",
+      fmt::format("the container requested RDMA devices ({}), but no HCA was granted", asking.request->wish.source), 0,
+      "check that rdma-nri runs and is connected (`journalctl -t rdma-nri`), then create the "
+      "container again",
       FailureReason::kRefused};
 }
 
@@ -163,6 +164,7 @@ Result<void> poststop(Call& call) {
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.report(Releaser::kPoststop, call);
   call.timing.step("return");
+  // Repairs only after the container's own release: it must not delay that.
   if (left) open.repair(call.log);
   open.report(Releaser::kOther, call);
   return left;

@@ -1,4 +1,4 @@
-// What rdma-hook does at each stage of a container, from the state on stdin.
+// Runs the stages of a container, from the state on stdin.
 #pragma once
 
 #include "hook/base/result.hpp"
@@ -7,16 +7,16 @@
 
 namespace hook {
 
-// prestart and createRuntime. Success without a change for a container that asks nothing.
+// Runs prestart or createRuntime: grants the requested HCAs. A container without a request is not changed.
 Result<void> create_runtime(Call& call, const Result<Config>& config);
 
-// A hook beside rdma-nri, which a runtime goes on without when it does not answer: success for a container that asks
-// nothing, or has its grant and the nodes of it; an error for one that asked and has none, or another HCA's node.
-// Grants nothing, but sets limits of RDMA objects, for which rdma-nri has no cgroup.
+// Checks a container after rdma-nri, because a runtime continues without an answer of rdma-nri. Grants no HCA, but sets
+// limits of RDMA objects, for which rdma-nri has no cgroup.
+// Errors: the container requested HCAs and has no grant, or has a device node of another HCA.
 Result<void> verify(Call& call, const Result<Config>& config);
 
-// Returns what the container held; for a container of a pod only its part in the pod's grant. Success also when nothing
-// was held or is known: teardown must not fail.
+// Releases the container's HCAs; for a container of a pod only its part of the pod's grant. A container without a grant
+// is no error: teardown must not fail.
 Result<void> poststop(Call& call);
 
 }  // namespace hook
