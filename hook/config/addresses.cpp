@@ -1,4 +1,4 @@
-// "addresses" of a network: the ranges of which its rails get theirs.
+// Reads "addresses" of a network: the ranges for the addresses of its rails.
 #include <algorithm>
 
 #include "hook/config/node_slice.hpp"
@@ -11,7 +11,7 @@ using fabric::Address;
 using fabric::Cidr;
 using fabric::to_string;
 
-constexpr unsigned kIpv4Offset = 96;  // an IPv4 address is the end of its 16-byte form
+constexpr unsigned kIpv4Offset = 96;  // an IPv4 address is in the last bytes of its 16-byte form
 constexpr unsigned kBits = 128;
 
 Address previous(Address address) {
@@ -20,7 +20,7 @@ Address previous(Address address) {
   return address;
 }
 
-// The subnet's first (bits behind the prefix 0) or last address.
+// Returns the first address of a subnet (all host bits 0) or the last one.
 Address edge_of(const Cidr& subnet, bool last) {
   Address address = last_of(subnet.base, subnet.prefix);
   for (unsigned bit = subnet.prefix; !last && bit < kBits; ++bit)
@@ -34,8 +34,9 @@ bool is_multicast(const Address& address) {
   return address.is_ipv4() ? (address.bytes[12] & 0xf0U) == kIpv4 : address.bytes[0] == kIpv6;
 }
 
-// The addresses that a subnet has for hosts: without the network's (in IPv6 the routers' anycast address, RFC 4291
-// section 2.6.1) and the broadcast address, except on links of two (RFC 3021, RFC 6164) and single addresses.
+// Returns the first and last address for hosts. Excluded are the first address (the network's; in IPv6 the routers'
+// anycast address, RFC 4291 section 2.6.1) and the IPv4 broadcast address, except in subnets of two addresses (RFC
+// 3021, RFC 6164) or one.
 std::pair<Address, Address> hosts_of(const Cidr& subnet) {
   const bool small = subnet.prefix + 1 >= kBits;
   const Address first = edge_of(subnet, false);
@@ -48,7 +49,7 @@ struct Named {
   ConfigValue place;
 };
 
-// An element as it is written.
+// The members of one element before the checks that combine them.
 struct Entry {
   std::optional<unsigned> rail;
   std::optional<Cidr> subnet;
@@ -56,14 +57,14 @@ struct Entry {
   std::optional<Named> to;
   std::optional<Named> gateway;
   std::optional<unsigned> per_node;
-  bool wrong = false;  // a problem is noted: what follows from it is not looked at
+  bool wrong = false;  // a problem is noted: checks that depend on the value are skipped
 };
 
 class RangeReader {
  public:
   RangeReader(ConfigReader& reader, ConfigValue value) : reader_(&reader), value_(std::move(value)) {}
 
-  // nullopt: problems are noted.
+  // Reads one element. Returns nullopt if problems were noted.
   std::optional<AddressRange> read() {
     const auto into = [&](std::optional<Named>& target) {
       return [&](const ConfigValue& v) { read_address(v, target); };
@@ -95,8 +96,8 @@ class RangeReader {
   }
 
   void read_address(const ConfigValue& value, std::optional<Named>& target) {
-    const auto address =
-        reader_->parsed(value, fabric::parse_address, "is no address", "write one as \"10.1.1.10\" or \"fd00:1::10\"");
+    const auto address = reader_->parsed(value, fabric::parse_address, "is not an address",
+                                         "write it as \"10.1.1.10\" or \"fd00:1::10\"");
     entry_.wrong |= !address;
     if (address) target = {*address, value};
   }
@@ -107,10 +108,10 @@ class RangeReader {
     entry_.wrong |= !text;
     if (!text) return;
     const auto subnet = text->find('/') == std::string::npos ? std::nullopt : fabric::parse_cidr(*text);
-    if (!subnet) return refuse(value, fmt::format("`{}` is no subnet", shown(*text)), kRemedy);
+    if (!subnet) return refuse(value, fmt::format("`{}` is not a subnet", shown(*text)), kRemedy);
     const Address first = edge_of(*subnet, false);
     if (first != subnet->base) {
-      return refuse(value, fmt::format("`{}` has bits behind its prefix", shown(*text)),
+      return refuse(value, fmt::format("`{}` has host bits set", shown(*text)),
                     fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
     }
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
@@ -126,10 +127,10 @@ class RangeReader {
     entry_.wrong |= !entry_.per_node;
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
     if (of_place)
-      refuse(value, fmt::format("a node's slice has no `{}` of its own", of_place), "leave `from` and `to` out");
+      refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");
   }
 
-  // Room for a host beside the two edges of a subnet, since the first and last slice have one each.
+  // The first and last slice contain an edge address of the subnet, so a slice needs at least four addresses.
   void check_per_node(AddressRange& range) {
     const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
     if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {
@@ -137,7 +138,7 @@ class RangeReader {
       return;
     }
     refuse(value_,
-           fmt::format("a slice of /{} is no part of {} with addresses for containers", *entry_.per_node,
+           fmt::format("a slice of /{} is not a part of {} with addresses for containers", *entry_.per_node,
                        to_string(*entry_.subnet)),
            fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
   }
@@ -152,8 +153,8 @@ class RangeReader {
       refuse(named->place, fmt::format("{} is not in {}", to_string(named->address), to_string(*entry_.subnet)),
              "correct the address or the subnet");
     } else if (named->address < hosts.first || named->address > hosts.second) {
-      refuse(named->place, fmt::format("{} is the network's or the broadcast address", to_string(named->address)),
-             fmt::format("write one from {} to {}", to_string(hosts.first), to_string(hosts.second)));
+      refuse(named->place, fmt::format("{} is the network address or the broadcast address", to_string(named->address)),
+             fmt::format("write an address from {} to {}", to_string(hosts.first), to_string(hosts.second)));
     }
   }
 
@@ -179,13 +180,13 @@ class RangeReader {
     return range;
   }
 
-  // A gateway between from and to is left out when addresses are given.
+  // Checks that the range has an address. A gateway between `from` and `to` is skipped at allocation.
   void check_order(const AddressRange& range) {
     const bool only_gateway = range.from == range.to && range.gateway == range.from;
     if (range.from <= range.to && !only_gateway) return;
     const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
-    refuse(place, fmt::format("there is no address to give from {} to {}", to_string(range.from), to_string(range.to)),
-           "write the lower one as \"from\", and leave room beside the gateway");
+    refuse(place, fmt::format("no address for containers from {} to {}", to_string(range.from), to_string(range.to)),
+           "write the lower address as \"from\", and include more than the gateway");
   }
 
   ConfigReader* reader_;
@@ -193,21 +194,19 @@ class RangeReader {
   Entry entry_;
 };
 
-// Two rails of a container with the same address would be as wrong as two containers.
+// Refuses overlapping ranges: two rails of one container could get the same address.
 void check_together(ConfigReader& reader, const ConfigValue& place, const AddressRange& range,
                     const std::vector<AddressRange>& before) {
   for (const AddressRange& other : before) {
     if (range.from <= other.to && other.from <= range.to) {
-      reader.error(place,
-                   fmt::format("its addresses are given by the range from {} to {} already", to_string(other.from),
-                               to_string(other.to)),
-                   "give each range addresses of its own");
+      reader.error(place, fmt::format("overlaps the range from {} to {}", to_string(other.from), to_string(other.to)),
+                   "write ranges that do not overlap");
       return;
     }
     const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
     if (one_rail && range.subnet.family() == other.subnet.family()) {
-      reader.warning(place, "a rail gets one address of each of its ranges, and so two of this family",
-                     "give each range a \"rail\" of its own, or make one range of them");
+      reader.warning(place, "a rail gets one address from each of its ranges: two addresses of this family",
+                     "write a different \"rail\" for each range, or merge the ranges");
       return;
     }
   }

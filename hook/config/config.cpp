@@ -10,7 +10,7 @@
 namespace hook {
 namespace {
 
-// "02:00:...": two hexadecimal digits a byte.
+// Parses "02:00:...", two hexadecimal digits per byte. Returns nullopt for another length.
 template <std::size_t size>
 std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
   constexpr std::size_t kDigitsPerByte = 2;
@@ -25,7 +25,7 @@ std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text)
   return bytes;
 }
 
-// Big-endian.
+// Returns the big-endian number.
 template <std::size_t size>
 std::uint64_t number_of(const std::array<std::uint8_t, size>& bytes) {
   std::uint64_t number = 0;
@@ -71,7 +71,7 @@ bool runs_ipam_plugins(const Config& config) {
 }
 
 std::string to_string(const ConfigProblem& problem) {
-  return fmt::format("{}:{} {}: {}; {}", fabric::printable(problem.file),
+  return fmt::format("{}:{} {}: {}; remedy: {}", fabric::printable(problem.file),
                      problem.line == 0 ? "" : fmt::format("{}:", problem.line), problem.is_error ? "error" : "warning",
                      problem.message, problem.remedy);
 }

@@ -1,5 +1,5 @@
-// Reading the administrator's files. A user who can write one of them decides which container gets which device, so
-// each has to be root's, and so has every directory on the way to it.
+// Reads the administrator's files. A user that can write one of them decides which container gets which device.
+// Therefore each file and each directory above it must belong to root.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,11 +25,11 @@ using fabric::UniqueFd;
 
 constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
 constexpr std::size_t kMostDropIns = 256;
-constexpr const char* kMissingRemedy = "write the file, or correct its path";
+constexpr const char* kMissingRemedy = "create the file or correct its path";
 constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
 
-// In a user namespace that does not map it, root of the node is the overflow user (65534 unless sysctl changes it). No
-// process in the namespace can change what belongs to a user that is not mapped.
+// In a user namespace that does not map root of the node, root appears as the overflow user (65534 unless sysctl
+// changes it). No process in the namespace can change files of an unmapped user.
 constexpr uid_t kOverflowUser = 65534;
 
 bool is_outside_this_user_namespace(uid_t user) {
@@ -40,15 +40,16 @@ bool is_outside_this_user_namespace(uid_t user) {
   for (const std::string_view part : fabric::split(fabric::trim(*map), ' ')) {
     if (!part.empty()) numbers.push_back(part);
   }
-  // The first namespace has one line: "0 0 4294967295" (user_namespaces(7)).
+  // The initial namespace has the one line "0 0 4294967295" (user_namespaces(7)).
   return numbers != std::vector<std::string_view>{"0", "0", "4294967295"};
 }
 
 std::string remedy_for(const std::string& path, const struct stat& status) {
-  return fmt::format("chown root:root {0} && chmod {1} {0}", path, S_ISDIR(status.st_mode) ? "755" : "644");
+  return fmt::format("run `chown root:root {0} && chmod {1} {0}`", path, S_ISDIR(status.st_mode) ? "755" : "644");
 }
 
-// sticky_is_fine: in a sticky directory such as /tmp other users cannot replace root's entries.
+// Checks that only root can change a file or directory. sticky_is_fine: accept a sticky directory such as /tmp, where
+// other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
@@ -56,13 +57,13 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   }
   const bool sticky = sticky_is_fine && S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) {
-    return Error{fmt::format("`{}` can be written by others than root", printable(path)), EPERM,
+    return Error{fmt::format("users other than root can write `{}`", printable(path)), EPERM,
                  remedy_for(printable(path), status)};
   }
   return {};
 }
 
-// Every directory above the file, by its real path: a link on the way is as safe as the directories that it leads to.
+// Checks each directory above the file, by its real path: a link is as safe as the directories that it leads through.
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -81,21 +82,21 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ELOOP) {
-    return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "put the file itself there"};
+    return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
   }
   if (!fd.ok()) return sys_error(errno, "open `{}`", printable(path));
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));
-  if (!S_ISREG(status.st_mode)) return make_error("`{}` is no regular file", printable(path));
-  // What is checked is the open file: another one at its path from now on changes nothing.
+  if (!S_ISREG(status.st_mode)) return make_error("`{}` is not a regular file", printable(path));
+  // The open file is checked, so that replacing the file at its path now has no effect.
   TRY_VOID(check_owner(status, path, false));
   TRY_VOID(check_directories(path, sticky_is_fine));
-  // Not within the braces: GCC 12 forgets what is made of them already when TRY returns.
+  // TRY is outside the braces: GCC 12 does not destroy the members that are already made when TRY returns.
   std::string text = TRY(read_text_fd(fd.get(), kLongestConfig, -1, "`" + printable(path) + "`"));
   return ConfigText{path, std::move(text)};
 }
 
-// The *.json of the drop-in directory by name; empty when the directory does not exist.
+// Returns the *.json files of the drop-in directory by name; empty if the directory does not exist.
 Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   std::vector<std::string> names;
   const auto close = [](DIR* open) { ::closedir(open); };
@@ -110,7 +111,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
     names.push_back(fmt::format("{}/{}", path, name));
     if (names.size() > kMostDropIns) {
       return Error{fmt::format("more than {} files in `{}`", kMostDropIns, printable(path)), E2BIG,
-                   "put them into one"};
+                   "merge them into fewer files"};
     }
   }
   std::ranges::sort(names);
@@ -163,7 +164,7 @@ Result<Config> valid_config(const std::vector<ConfigText>& texts) {
     if (!problem.is_error) continue;
     return Error{fmt::format("{}{}: {}", printable(problem.file),
                              problem.line == 0 ? "" : fmt::format(":{}", problem.line), problem.message),
-                 EINVAL, problem.remedy + "; `rdma-hook check-config` shows all"};
+                 EINVAL, problem.remedy + "; `rdma-hook check-config` lists all"};
   }
   return std::move(parsed.config);
 }

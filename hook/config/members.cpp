@@ -9,15 +9,15 @@ namespace {
 void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint32_t& mode) {
   constexpr const char* kRemedy = "write an octal text up to 0777, in quotes: \"0666\"";
   if (value.json().is_number()) {
-    // 0666 is no JSON, and 666 would be 01232.
-    reader.error(value, "a number, which would be read as decimal", kRemedy);
+    // JSON has no octal numbers: 0666 is invalid, and 666 is octal 01232.
+    reader.error(value, "is a decimal number", kRemedy);
     return;
   }
-  reader.text_into(mode, permissions, "are no permissions", kRemedy)(value);
+  reader.text_into(mode, permissions, "is not a set of permissions", kRemedy)(value);
 }
 
 void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
-  constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // (uid_t)-1 means "leave it" to chown
+  constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // chown(2) reads (uid_t)-1 as "unchanged"
   const auto risk = [&](bool& target, const char* message, const char* remedy) {
     return [&reader, &target, message, remedy](const ConfigValue& v) {
       reader.flag_into(target)(v);
@@ -27,15 +27,15 @@ void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nod
   reader.members(value,
                  {{"rdma_cm", reader.flag_into(nodes.rdma_cm)},
                   {"umad", risk(nodes.umad, "every container with an HCA can send management datagrams to the fabric",
-                                "leave it out unless they run fabric tools such as ibstat or ibnetdiscover")},
+                                "remove it unless they run fabric tools such as ibstat or ibnetdiscover")},
                   {"issm", risk(nodes.issm, "every container with an HCA can be a subnet manager of the fabric",
-                                "leave it out unless a subnet manager runs in a container")},
+                                "remove it unless a subnet manager runs in a container")},
                   {"mode", reader.into(nodes.mode, read_permissions)},
                   {"uid", reader.number_into(nodes.uid, 0, kLastId)},
                   {"gid", reader.number_into(nodes.gid, 0, kLastId)}});
 }
 
-// A name is looked for in PATH.
+// Accepts an absolute path, or a name, which is searched in PATH.
 bool is_program(std::string_view text) {
   return text.starts_with('/') ? text.size() > 1 : text.find('/') == std::string_view::npos;
 }
@@ -43,13 +43,13 @@ bool is_program(std::string_view text) {
 void read_runtimes(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& runtimes) {
   reader.texts_into(runtimes, if_is(is_program), "is neither a name nor an absolute path",
                     "write \"runc\", or \"/usr/sbin/runc\"")(value);
-  if (runtimes.empty()) reader.error(value, "no runtime is left", "write [\"runc\", \"crun\"]");
+  if (runtimes.empty()) reader.error(value, "has no valid runtime", "write [\"runc\", \"crun\"]");
 }
 
 void read_runtime(ConfigReader& reader, const ConfigValue& value, RuntimeOptions& runtime) {
   const auto is_path = [](std::string_view text) { return text.starts_with('/'); };
   reader.members(value, {{"runtimes", reader.into(runtime.runtimes, read_runtimes)},
-                         {"hook", reader.text_into(runtime.hook, if_is(is_path), "is no absolute path",
+                         {"hook", reader.text_into(runtime.hook, if_is(is_path), "is not an absolute path",
                                                    "write \"/usr/local/bin/rdma-hook\"")},
                          {"engine", reader.word_into(runtime.engine, kEngineWords)},
                          {"allow_system_calls", reader.flag_into(runtime.allow_system_calls)}});
@@ -72,8 +72,8 @@ void read_node_index(ConfigReader& reader, const ConfigValue& value, std::option
     return std::nullopt;
   };
   const auto parsed =
-      reader.parsed(value, parse, "tells no number of the node",
-                    "write a number, \"address\", \"NODE_NAME\", or the absolute path of a file that has it");
+      reader.parsed(value, parse, "is not a source of the node's number",
+                    "write a number, \"address\", \"NODE_NAME\", or the absolute path of a file with the number");
   if (parsed) index = parsed;
 }
 
@@ -94,8 +94,8 @@ void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<
   } else if (const auto bytes = json.is_string() ? bytes_of(json.get_ref<const std::string&>()) : std::nullopt) {
     memlock = bytes;
   } else {
-    reader.error(value, fmt::format("`{}` is no limit", fabric::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
-                 "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null to leave the container's limit alone");
+    reader.error(value, fmt::format("`{}` is not a limit", fabric::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
+                 "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null for the container's own limit");
   }
 }
 
@@ -112,8 +112,8 @@ void read_netdev_names(ConfigReader& reader, const ConfigValue& value, std::stri
 void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::optional<std::string>& devices) {
   const auto text = reader.text(value);
   if (!text) return;
-  constexpr std::size_t kLongestMessage = 200;  // it may quote all of the text
-  const auto wish = parse_wish(*text, "what a container gets by default");
+  constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
+  const auto wish = parse_wish(*text, "request of containers without one");
   if (wish) {
     devices = *text;
   } else {
@@ -127,15 +127,15 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
 
 void read_config_members(ConfigReader& reader, Config& config) {
   const auto namespaces = [&](std::vector<std::string>& globs) {
-    return reader.texts_into(globs, if_is(is_namespace_glob), "is no Kubernetes namespace",
+    return reader.texts_into(globs, if_is(is_namespace_glob), "is not a Kubernetes namespace",
                              "write a namespace or a glob of lower-case letters, digits, - and *: \"team-a\", "
                              "\"train-*\"");
   };
   reader.members(reader.root(),
                  {{"pools", reader.into(config.pools, read_pools)},
                   {"networks", reader.into(config.networks, read_networks)},
-                  {"rails", reader.texts_into(config.rails, if_is(is_config_name), "is no name of an HCA",
-                                              "write names as `rdma link` shows them, e.g. \"mlx5_0\"")},
+                  {"rails", reader.texts_into(config.rails, if_is(is_config_name), "is not the name of an HCA",
+                                              "write names as `rdma link` prints them, e.g. \"mlx5_0\"")},
                   {"node_index", reader.into(config.node_index, read_node_index)},
                   {"nodes", reader.into(config.nodes, read_nodes)},
                   {"runtime", reader.into(config.runtime, read_runtime)},

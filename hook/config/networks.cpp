@@ -1,4 +1,4 @@
-// "networks" of config.json.
+// Reads "networks" of config.json.
 #include <algorithm>
 
 #include "fabric/text.hpp"
@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
 constexpr unsigned kUsualRails = 16;
-constexpr unsigned kLastPriority = 32765;  // 32766 is the main table's (net/ipv4/fib_rules.c)
+constexpr unsigned kLastPriority = 32765;  // 32766 is the priority of the main table (net/ipv4/fib_rules.c)
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
 constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
@@ -22,17 +22,17 @@ void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optio
   if (!number) return;
   const auto first = static_cast<unsigned>(*number);
   const std::string remedy =
-      fmt::format("write one from 1 to {} or above {}, e.g. 100", kFirstReserved - 1, kLastReserved);
+      fmt::format("write a table from 1 to {} or above {}, e.g. 100", kFirstReserved - 1, kLastReserved);
   if (first >= kFirstReserved && first <= kLastReserved) {
-    reader.error(value, fmt::format("table {} is the kernel's own", first), remedy);
+    reader.error(value, fmt::format("table {} is reserved by the kernel", first), remedy);
   } else if (first < kFirstReserved && first + kUsualRails > kFirstReserved) {
     reader.warning(value,
-                   fmt::format("leaves tables for {} rails, {} to {} are the kernel's own", kFirstReserved - first,
-                               kFirstReserved, kLastReserved),
+                   fmt::format("leaves tables for only {} rails: {} to {} are reserved by the kernel",
+                               kFirstReserved - first, kFirstReserved, kLastReserved),
                    fmt::format("begin at {} or below", kFirstReserved - kUsualRails));
   } else if (first > UINT32_MAX - kUsualRails + 1) {
-    reader.warning(value, fmt::format("leaves tables for {} rails", std::uint64_t{UINT32_MAX} - first + 1),
-                   "begin at a lower one, e.g. 100");
+    reader.warning(value, fmt::format("leaves tables for only {} rails", std::uint64_t{UINT32_MAX} - first + 1),
+                   "begin at a lower table, e.g. 100");
   }
   table = first;
 }
@@ -46,12 +46,12 @@ void read_routing(ConfigReader& reader, const ConfigValue& value, Network& netwo
                          {"rule_priority", reader.number_into(network.rule_priority, 1, kLastPriority)}});
 }
 
-// Only "type" is ours: the rest is the plugin's, which checks it.
+// Only "type" is checked here: the plugin checks the other members.
 void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network) {
   std::optional<std::string> plugin;
   for (const auto& [name, member] : reader.entries(value)) {
     if (name != "type") continue;
-    plugin = reader.parsed(member, if_is(is_config_name), "is no name of a CNI plugin",
+    plugin = reader.parsed(member, if_is(is_config_name), "is not the name of a CNI plugin",
                            "write the plugin's file name without its directory: \"host-local\"");
     if (!plugin) return;
   }
@@ -68,40 +68,39 @@ std::optional<std::string> ipam_directory(std::string text) {
   return text;
 }
 
-// Members whose meaning depends on others, whichever is written first.
+// Checks members that depend on other members, whatever their order in the file.
 void check_child(ConfigReader& reader, const ConfigValue& value, const Network& network) {
   const auto only_for = [&](const char* name, std::string_view child) {
     const auto place = ConfigReader::find(value, name);
     if (!place || network.child == child) return;
-    reader.error(*place, fmt::format("belongs to {} children, and these are {}", child, network.child),
-                 fmt::format("remove it, or write \"child\": \"{}\"", child));
+    reader.error(*place, fmt::format("applies to {} children, but \"child\" is {}", child, network.child),
+                 fmt::format("remove it or write \"child\": \"{}\"", child));
   };
   only_for("macvlan_mode", "macvlan");
   only_for("pkey", "ipoib");
   const auto vf = ConfigReader::find(value, "vf");
   if (vf && !set_attributes(network).empty() && network.mode && *network.mode != Mode::kExclusive) {
-    reader.error(
-        *vf,
-        fmt::format("is set on functions that a container holds alone, and the mode is {}", to_string(*network.mode)),
-        "remove it, or write \"mode\": \"exclusive\"");
+    reader.error(*vf, fmt::format("applies only to mode exclusive, but the mode is {}", to_string(*network.mode)),
+                 "remove it or write \"mode\": \"exclusive\"");
   }
 }
 
 void check_addresses(ConfigReader& reader, const ConfigValue& value, const Network& network) {
-  constexpr unsigned kIpv6Mtu = 1280;  // RFC 8200 section 5; below it the kernel takes IPv6 off a netdev
+  constexpr unsigned kIpv6Mtu = 1280;  // RFC 8200 section 5; below it the kernel disables IPv6 on a netdev
   const auto ipam = ConfigReader::find(value, "ipam");
   const auto directory = ConfigReader::find(value, "ipam_dir");
   if (network.ipam && ConfigReader::find(value, "addresses")) {
-    reader.error(*ipam, "\"addresses\" gives addresses already", "remove one of the two");
+    reader.error(*ipam, "cannot be combined with \"addresses\"", "remove one of the two");
   }
   if (directory && !ipam) {
-    reader.warning(*directory, "serves only leases that are left without \"ipam\"", "remove it when they are returned");
+    reader.warning(*directory, "has no effect without \"ipam\" except for recorded leases",
+                   "remove it when all leases are released");
   }
   const bool ipv6 = std::ranges::any_of(
       network.ranges, [](const AddressRange& range) { return range.subnet.family() == fabric::Family::kIpv6; });
   if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu) {
     reader.error(*ConfigReader::find(value, "mtu"),
-                 fmt::format("{} is too short for the IPv6 of \"addresses\"", *network.mtu),
+                 fmt::format("{} is too small for the IPv6 range in \"addresses\"", *network.mtu),
                  fmt::format("write at least {}", kIpv6Mtu));
   }
 }
@@ -118,13 +117,13 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
                   {"child", child},
                   {"pool", reader.text_into(network.pool, if_is(is_config_name), kNoName, kNameRemedy)},
                   {"macvlan_mode", reader.word_into(network.macvlan_private, kMacvlanModes)},
-                  {"pkey", reader.text_into(network.pkey, partition_key, "is no partition key",
+                  {"pkey", reader.text_into(network.pkey, partition_key, "is not a partition key",
                                             "write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000")},
                   {"mtu", reader.number_into(network.mtu, kLeastMtu, kMostMtu)},
                   {"vf", reader.into(network, read_vf)},
                   {"addresses", reader.into(network.ranges, read_addresses)},
                   {"ipam", [&](const ConfigValue& v) { read_ipam(reader, v, network); }},
-                  {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is no absolute path",
+                  {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is not an absolute path",
                                                 "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
                                                 "\"/usr/lib/cni\"")},
                   {"routing", reader.into(network, read_routing)},

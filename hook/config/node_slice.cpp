@@ -19,30 +19,31 @@ unsigned offset_of(const AddressRange& range) {
   return range.subnet.is_ipv4() ? kAddressBits - 32 : 0;
 }
 
-// Bits of the number of a slice.
+// Returns the number of bits of a slice's index.
 unsigned index_bits(const AddressRange& range) {
   return *range.per_node - range.prefix;
 }
 
-// The bit of an address that is `from_last` bits in front of the last bit of a slice's number.
+// Returns the mask and sets the byte of the address bit that is `from_last` bits in front of the last bit of the
+// slice's index.
 std::uint8_t mask_of(const AddressRange& range, unsigned from_last, std::size_t& byte) {
   const unsigned bit = offset_of(range) + *range.per_node - 1 - from_last;
   byte = bit / 8;
   return static_cast<std::uint8_t>(0x80U >> (bit % 8));
 }
 
-// That each range has a slice with this index.
+// Notes each range that has no slice with this index.
 void check_slices(const std::string& name, std::uint64_t index, const std::map<std::string, Network>& networks,
                   const std::function<void(const std::string&)>& note) {
   for (const auto& [network, of] : networks) {
     for (const AddressRange& range : of.ranges) {
       if (!range.per_node || index < slice_count(range)) continue;
-      note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, and none with the index {}", name, network,
+      note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, none with index {}", name, network,
                        to_string(range.subnet), range.prefix, slice_count(range), *range.per_node, index));
     }
     for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
       if (!*range || !(*range)->per_node || index < slice_count(**range)) continue;
-      note(fmt::format("`{}`: network `{}`: {} has {} slices of {}, and none with the index {}", name, network,
+      note(fmt::format("`{}`: network `{}`: {} has {} slices of {}, none with index {}", name, network,
                        to_string(**range), slice_count(**range), *(*range)->per_node, index));
     }
   }
@@ -90,7 +91,7 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
   if (index >= count && index_bits(range) < kNumberBits) {
     return Error{fmt::format("this node's index {} does not fit subnet {}/{}: it has {} slices of /{}", index,
                              to_string(range.subnet), range.prefix, count, *range.per_node),
-                 ERANGE, "correct `node_index`, which counts from 0, or take a larger subnet or smaller slices"};
+                 ERANGE, "correct `node_index` (it counts from 0), or write a larger subnet or smaller slices"};
   }
   AddressRange slice = range;
   slice.per_node.reset();
@@ -106,7 +107,7 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
 }
 
 std::uint64_t slice_count(const VfRange& range) {
-  const std::uint64_t span = range.to - range.from;  // one less than there are, which 64 bits may not hold
+  const std::uint64_t span = range.to - range.from;  // the count minus one: a count of 2^64 does not fit
   const std::uint64_t whole = span / *range.per_node;
   const bool is_last_whole = span % *range.per_node == *range.per_node - 1 && whole < UINT64_MAX;
   return is_last_whole ? whole + 1 : whole;
@@ -117,7 +118,7 @@ Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
   if (index >= count) {
     return Error{fmt::format("this node's index {} does not fit {}: it has {} slices of {}", index, to_string(range),
                              count, *range.per_node),
-                 ERANGE, "correct `node_index`, which counts from 0, or take a larger range or smaller slices"};
+                 ERANGE, "correct `node_index` (it counts from 0), or write a larger range or smaller slices"};
   }
   VfRange slice = range;
   slice.per_node.reset();
@@ -144,19 +145,19 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
                        : words.size() == 2 ? fabric::parse_number<std::uint64_t>(words[1])
                                            : std::nullopt;
     if (!index) {
-      note(fmt::format("`{}` has no index: write a name and a number from 0", name));
+      note(fmt::format("`{}` has no index: expected a name and a number from 0", name));
       continue;
     }
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
-      note(fmt::format("`{}` and `{}` both have the index {}: they would give the same addresses", other->second, name,
+      note(fmt::format("`{}` and `{}` both have index {}: they would allocate the same addresses", other->second, name,
                        *index));
     check_slices(name, *index, networks, note);
   }
   for (const auto& [network, of] : networks) {
     for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
       if (!*range || (*range)->per_node || seen.size() < 2) continue;
-      problems.push_back(
-          fmt::format("network `{}`: {} has no `per_node`: each node gives all of it", network, to_string(**range)));
+      problems.push_back(fmt::format("network `{}`: {} has no `per_node`: each node would allocate the same values",
+                                     network, to_string(**range)));
     }
   }
   return problems;

@@ -1,4 +1,4 @@
-// Which part of a subnet is this node's, when one configuration is for all nodes. Pure.
+// Computes a node's slice of a subnet or range if one configuration serves all nodes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,35 @@
 
 namespace hook {
 
-// 17 of "gpu-node-17"; nullopt: it ends with no digit, or has more than a number holds.
+// Returns 17 of "gpu-node-17". Returns nullopt if the name does not end with a digit or the number has more than 64
+// bits.
 std::optional<std::uint64_t> trailing_number(std::string_view name);
 
-// The address behind this one.
+// Returns the address plus one.
 fabric::Address next_address(fabric::Address address);
-// With all bits from first_bit on, of its 128, set.
+// Returns the address with all bits from first_bit on set. first_bit: counted from 0 of 128.
 fabric::Address last_of(fabric::Address address, unsigned first_bit);
 
-// range.per_node is set, here and below; the slices of a subnet count from 0.
+// In the functions below range.per_node must be set. Slices count from 0.
 //
-// How many there are; UINT64_MAX: that many or more.
+// Returns the number of slices; UINT64_MAX: that many or more.
 std::uint64_t slice_count(const AddressRange& range);
-// The slice that has this address; nullopt: it is not in the subnet, or the number is too large.
+// Returns the index of the slice that contains the address. Returns nullopt if the address is not in the subnet or the
+// index has more than 64 bits.
 std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric::Address& address);
-// The part of the range that is in this slice: `from` and `to` are its ends, without the subnet's own and its broadcast
-// address, and per_node is not set any more. Errors (ERANGE): the subnet has no such slice.
+// Returns the part of the range in this slice. `from` and `to` are its ends without the edge addresses of the subnet,
+// per_node is cleared. Errors (ERANGE): the subnet has no such slice.
 Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
-// The same of a range of MAC addresses or GUIDs. A last slice that is not whole is none.
+// As above for a range of MAC addresses or GUIDs. An incomplete last slice does not count.
 std::uint64_t slice_count(const VfRange& range);
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 
-// A list of nodes, as check-config takes it: a line each of name and index, blanks between, # begins a remark. Without
-// an index it is the number at the end of the name.
+// Checks a list of nodes: one line per node with name and index, separated by blanks; # begins a comment. A missing
+// index is the number at the end of the name.
 //
-// What is wrong with it for these networks, as "line 7: ...": a line that is none, an index that two nodes have, one
-// that a subnet or range has no slice for, and a range of MAC addresses or GUIDs that each node gives all of.
+// Returns problems as "line 7: ...": an invalid line, an index of two nodes, an index without a slice in a subnet or
+// range, and a range of MAC addresses or GUIDs without `per_node`.
 std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks);
 
 }  // namespace hook

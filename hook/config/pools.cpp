@@ -1,4 +1,4 @@
-// "pools" of config.json.
+// Reads "pools" of config.json.
 #include <algorithm>
 #include <set>
 
@@ -9,17 +9,17 @@ namespace hook {
 namespace {
 
 constexpr std::uint64_t kLargestLimit = 65535;
-// The kernel reads INT_MAX as "max", which is no limit.
+// The kernel treats INT_MAX as "max", no limit (Linux 6.12 kernel/cgroup/rdma.c).
 constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;
 
 void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& names) {
   reader.texts(value, names, [&](const ConfigValue& element) {
-    auto name = reader.parsed(element, if_is(is_netdev_glob), "is no name of a netdev",
-                              "write a name as `ip link` shows it, or a glob: \"ens*f0np0\"");
-    // The kernel allows them in a netdev's name, but such names are not in use.
+    auto name = reader.parsed(element, if_is(is_netdev_glob), "is not the name of a netdev",
+                              "write a name as `ip link` prints it, or a glob: \"ens*f0np0\"");
+    // The kernel allows these characters in a netdev's name, but in practice they are meant as a glob.
     if (name && name->find_first_of("?[{") != std::string::npos) {
-      reader.warning(element, fmt::format("only * is a wildcard: `{}` is taken as it is", shown(*name)),
-                     "write * instead, or one text for each netdev");
+      reader.warning(element, fmt::format("only * is a wildcard: `{}` matches literally", shown(*name)),
+                     "write * instead, or one entry per netdev");
     }
     return name;
   });
@@ -27,26 +27,27 @@ void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<s
 
 void read_selectors(ConfigReader& reader, const ConfigValue& value, PoolSelectors& selectors) {
   const auto ids = [&](std::vector<std::string>& target) {
-    return reader.texts_into(target, pci_id, "is no PCI id",
-                             "write four hexadecimal digits as `lspci -n` shows them, e.g. \"15b3\"");
+    return reader.texts_into(target, pci_id, "is not a PCI id",
+                             "write four hexadecimal digits as `lspci -n` prints them, e.g. \"15b3\"");
   };
-  reader.members(value, {{"vendors", ids(selectors.vendors)},
-                         {"deviceIDs", ids(selectors.device_ids)},
-                         {"drivers", reader.texts_into(selectors.drivers, if_is(is_config_name), "is no driver",
-                                                       "write a kernel module's name, e.g. \"mlx5_core\"")},
-                         {"ifNames", reader.into(selectors.if_names, read_if_names)},
-                         {"linkTypes", reader.words_into(selectors.link_types, {"ether", "infiniband"})}});
+  reader.members(value,
+                 {{"vendors", ids(selectors.vendors)},
+                  {"deviceIDs", ids(selectors.device_ids)},
+                  {"drivers", reader.texts_into(selectors.drivers, if_is(is_config_name), "is not the name of a driver",
+                                                "write a kernel module's name, e.g. \"mlx5_core\"")},
+                  {"ifNames", reader.into(selectors.if_names, read_if_names)},
+                  {"linkTypes", reader.words_into(selectors.link_types, {"ether", "infiniband"})}});
 }
 
-// "limits" and rdmaHcaMax, which is k8s-rdma-shared-dev-plugin's word for one of them.
+// Reads a member of "limits" or rdmaHcaMax, the key of k8s-rdma-shared-dev-plugin for limits.shared.
 void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool& pool) {
   const auto limit = reader.number(value, 1, kLargestLimit);
   if (!limit) return;
   if (!pool.limits.emplace(mode, static_cast<unsigned>(*limit)).second) {
-    reader.error(value, "the limit of shared is there twice", "remove either rdmaHcaMax or limits.shared");
+    reader.error(value, "limits.shared is set twice", "remove either rdmaHcaMax or limits.shared");
   } else if (std::ranges::find(pool.modes, mode) == pool.modes.end()) {
     reader.warning(value, fmt::format("the pool does not allow {}", to_string(mode)),
-                   "remove the limit, or add the mode to \"modes\"");
+                   "remove the limit or add the mode to \"modes\"");
   }
 }
 
@@ -54,8 +55,8 @@ void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool&
                      std::optional<std::uint32_t>& target) {
   if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
   if (pool.modes == std::vector{Mode::kExclusive}) {
-    reader.warning(value, "the pool allows exclusive alone, in which nothing is limited",
-                   "remove it, or add a mode to \"modes\"");
+    reader.warning(value, "the pool allows only exclusive, where RDMA limits have no effect",
+                   "remove it or add a mode to \"modes\"");
   }
 }
 
@@ -64,7 +65,7 @@ void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
     return [&reader, &pool, mode](const ConfigValue& v) { read_limit(reader, v, mode, pool); };
   };
   const auto refused = [&](const ConfigValue& v) {
-    reader.error(v, "an exclusive HCA has one holder, which is no limit to choose", "remove it");
+    reader.error(v, "an exclusive HCA always has one owner", "remove it");
   };
   const auto of_container = [&](std::optional<std::uint32_t>& target) {
     return [&reader, &pool, &target](const ConfigValue& v) { read_rdma_limit(reader, v, pool, target); };
@@ -85,12 +86,12 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
     if (mode && std::ranges::find(modes, *mode) == modes.end()) modes.push_back(*mode);
   }
   if (value.json().is_array() && elements.empty()) {
-    reader.error(value, "an empty list allows nothing", "name a mode, or leave \"modes\" out to allow all");
+    reader.error(value, "an empty list allows no mode", "add a mode, or remove \"modes\" to allow all");
   }
   if (!modes.empty()) target = modes;
 }
 
-// What a pool's limits mean depends on its modes, whichever is written first.
+// Reads a pool. Limits are read last, because they depend on the modes, whatever their order in the file.
 Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
   Pool pool;
   pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
@@ -100,7 +101,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
     pool.name = reader.parsed(v, if_is(is_config_name), kNoName, kNameRemedy).value_or("?");
   };
   const auto misplaced = [&](const ConfigValue& v) {
-    reader.error(v, "belongs into \"selectors\"", "write \"selectors\": { ... } around it");
+    reader.error(v, "belongs in \"selectors\"", "move it to \"selectors\": { ... }");
   };
   reader.members(value, {{"name", name},
                          {"selectors", reader.into(pool.selectors, read_selectors)},
@@ -112,7 +113,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                             limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
                           }},
                          {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
-                         {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is no resource",
+                         {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is not a resource name",
                                                        "write a domain and a name, e.g. \"rdma-init.io/rails\"")},
                          {"vendors", misplaced, false},
                          {"deviceIDs", misplaced, false},
@@ -121,11 +122,12 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                          {"linkTypes", misplaced, false}});
   for (const auto& read : limits)
     read();
-  // The plugin has no modes, so a pool in its words says none, and would look limited without being so.
+  // k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration has no "modes", and would look
+  // limited although its default mode is not.
   const bool says_mode = ConfigReader::find(value, "modes") || pool.network;
   if (plugin_limit && !says_mode && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
-    reader.warning(*plugin_limit, "limits shared only, and containers that name no mode get hca",
-                   "write \"modes\": [\"shared\"] beside it");
+    reader.warning(*plugin_limit, "limits only shared, but containers without a mode get hca",
+                   "add \"modes\": [\"shared\"] to the pool");
   }
   if (value.json().is_object() && pool.name.empty()) reader.error(value, "has no name", "add \"name\": \"...\"");
   return pool;
@@ -140,7 +142,8 @@ void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool
     pools.push_back(read_pool(reader, element));
     const std::string& name = pools.back().name;
     if (is_config_name(name) && !names.insert(name).second) {
-      reader.error(element, fmt::format("a pool above is called `{}` too", name), "give each pool its own name");
+      reader.error(element, fmt::format("an earlier pool has the name `{}` too", name),
+                   "write a different name for each pool");
     }
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 using Problems = std::vector<ConfigProblem>;
 
-// The place of a value in the last text that has one there: later texts override earlier ones.
+// Returns a problem at the place of a value in the last text that has it: later texts override earlier ones.
 ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
                          std::string remedy) {
   ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
@@ -25,55 +25,54 @@ ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::st
   return problem;
 }
 
-// Kubernetes counts what it can hand out: of a shared HCA so many.
+// A resource of shared HCAs needs a limit: Kubernetes multiplies the HCAs by it.
 void check_resource(const std::vector<ConfigReader>& readers, const Config& config, std::size_t index,
                     Problems& problems) {
   const Pool& pool = config.pools[index];
   const auto network = pool.network ? config.networks.find(*pool.network) : config.networks.end();
   const Mode mode = default_mode(pool, network == config.networks.end() ? nullptr : &network->second);
   if (!pool.resource || mode == Mode::kExclusive || pool.limits.contains(mode)) return;
-  problems.push_back(problem_at(
-      readers, fmt::format("/pools/{}/resource", index),
-      fmt::format("`pools[{}].resource`: nothing says how many containers may share an HCA in mode {}", index,
-                  to_string(mode)),
-      fmt::format("write \"limits\": {{\"{}\": ...}} beside it, or \"modes\": [\"exclusive\"]", to_string(mode))));
+  problems.push_back(
+      problem_at(readers, fmt::format("/pools/{}/resource", index),
+                 fmt::format("`pools[{}].resource`: no limit of containers per HCA in mode {}", index, to_string(mode)),
+                 fmt::format("add \"limits\": {{\"{}\": ...}} or \"modes\": [\"exclusive\"]", to_string(mode))));
 }
 
 bool allows(const Pool& pool, Mode mode) {
   return std::ranges::find(pool.modes, mode) != pool.modes.end();
 }
 
-// Whether any container can have a child netdev of the network over the pool's HCAs.
+// Returns whether a container can have a child netdev of the network over the pool's HCAs.
 bool makes_children(const Pool& pool, const Network& network) {
   const auto shares = [&](Mode mode) { return network.mode ? *network.mode == mode : allows(pool, mode); };
   return shares(Mode::kShared) || shares(Mode::kSharedMulti);
 }
 
-// A pool and a network that it gives, or that takes from it: nullopt, or why no container could have both.
+// Returns the reason and the remedy if no container could use this pool with this network; nullopt: it could.
 std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
   if (network.pool && *network.pool != pool.name) {
-    return std::pair(fmt::format("network `{}` takes HCAs of pool `{}` only", network.name, *network.pool),
-                     "give the pool a network of its own, or remove the network's \"pool\"");
+    return std::pair(fmt::format("network `{}` uses only HCAs of pool `{}`", network.name, *network.pool),
+                     "write another network in the pool, or remove the network's \"pool\"");
   }
   if (network.mode && !allows(pool, *network.mode)) {
     return std::pair(fmt::format("network `{}` has mode {}, which pool `{}` does not allow", network.name,
                                  to_string(*network.mode), pool.name),
-                     "add it to the pool's \"modes\", or change the network's \"mode\"");
+                     "add it to the pool's \"modes\" or change the network's \"mode\"");
   }
   const auto& types = pool.selectors.link_types;
   const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
   if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
-    return std::pair(fmt::format("network `{}` makes macvlan children, which InfiniBand does not carry", network.name),
+    return std::pair(fmt::format("network `{}` has macvlan children, which InfiniBand does not support", network.name),
                      "write \"child\": \"ipoib\" in the network");
   }
   if (makes_children(pool, network) && only("ether") && network.child == "ipoib") {
-    return std::pair(fmt::format("network `{}` makes ipoib children, which only InfiniBand carries", network.name),
+    return std::pair(fmt::format("network `{}` has ipoib children, which only InfiniBand supports", network.name),
                      "write \"child\": \"macvlan\" or \"ipvlan\" in the network");
   }
   return std::nullopt;
 }
 
-// What only all texts together can tell: pools' networks and networks' pools.
+// Checks references between pools and networks, which can be in different texts.
 void check_pools(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   for (std::size_t i = 0; i < config.pools.size(); ++i) {
     const Pool& pool = config.pools[i];
@@ -83,18 +82,18 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
     const auto network = config.networks.find(*pool.network);
     if (network == config.networks.end()) {
       problems.push_back(problem_at(readers, pointer,
-                                    fmt::format("`pools[{}].network`: there is no network `{}`", i, *pool.network),
-                                    "add it to \"networks\", or correct the name"));
+                                    fmt::format("`pools[{}].network`: network `{}` does not exist", i, *pool.network),
+                                    "add it to \"networks\" or correct the name"));
     } else if (auto why = misfit(pool, network->second)) {
       problems.push_back(
           problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
     } else if (default_mode(pool, &network->second) == Mode::kHca) {
-      // Not wrong, a container may ask for another mode; but an administrator who names a network mostly wants its
+      // Only a warning: a container can request another mode. But a pool with a network is mostly meant for
       // netdevs.
-      problems.push_back(problem_at(
-          readers, pointer,
-          fmt::format("`pools[{}].network`: containers that name no mode get hca, which has no netdev of a network", i),
-          "write the network's \"mode\", or begin the pool's \"modes\" with another"));
+      problems.push_back(
+          problem_at(readers, pointer,
+                     fmt::format("`pools[{}].network`: containers without a mode get hca, which has no netdev", i),
+                     "add a \"mode\" to the network, or begin the pool's \"modes\" with another mode"));
       problems.back().is_error = false;
     }
   }
@@ -108,9 +107,9 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
     const std::string pointer = fmt::format("/networks/{}/pool", name);
     const std::string place = fmt::format("`networks.{}.pool`: ", name);
     if (pool == config.pools.end()) {
-      problems.push_back(problem_at(readers, pointer, place + fmt::format("there is no pool `{}`", *network.pool),
-                                    "add it to \"pools\", or correct the name"));
-    } else if (pool->network != name) {  // else said at the pool
+      problems.push_back(problem_at(readers, pointer, place + fmt::format("pool `{}` does not exist", *network.pool),
+                                    "add it to \"pools\" or correct the name"));
+    } else if (pool->network != name) {  // otherwise reported at the pool
       if (auto why = misfit(*pool, network)) {
         problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
       }
@@ -118,8 +117,8 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
   }
 }
 
-// "macs" and "guids": no subnet says by an address which slice is a node's; and two ranges that share some would give
-// them twice, to functions of two nodes.
+// Checks "macs" and "guids". A node's address does not identify its slice of such a range, and overlapping ranges would
+// give two functions the same value.
 void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   std::vector<std::pair<std::string, const VfRange*>> before;
   for (const auto& [name, network] : config.networks) {
@@ -129,19 +128,20 @@ void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& con
       const std::string pointer = fmt::format("/networks/{}/vf/{}", name, member);
       const std::string place = fmt::format("`networks.{}.vf.{}`: ", name, member);
       if ((*range)->per_node && !config.node_index) {
-        problems.push_back(problem_at(readers, pointer, place + "which slice is this node's is not said",
-                                      "add \"node_index\": \"NODE_NAME\", or another way to tell it"));
+        problems.push_back(problem_at(readers, pointer, place + "\"node_index\" is missing",
+                                      "add \"node_index\": \"NODE_NAME\" or another source of the node's number"));
       } else if ((*range)->per_node && config.node_index->by == NodeIndex::By::kAddress) {
-        problems.push_back(problem_at(readers, pointer, place + "a node's address does not tell which slice is its own",
+        problems.push_back(problem_at(readers, pointer,
+                                      place + "\"node_index\": \"address\" does not identify a slice of this range",
                                       "write \"node_index\" as a number, a file or \"NODE_NAME\""));
       }
       for (const auto& [other, earlier] : before) {
         const bool shares =
             earlier->kind == (*range)->kind && earlier->from <= (*range)->to && (*range)->from <= earlier->to;
         if (!shares || *earlier == **range) continue;
-        problems.push_back(problem_at(
-            readers, pointer, place + fmt::format("shares values with {} of network `{}`", to_string(*earlier), other),
-            "write the same range in both networks, or ranges apart"));
+        problems.push_back(problem_at(readers, pointer,
+                                      place + fmt::format("overlaps {} of network `{}`", to_string(*earlier), other),
+                                      "write the same range in both networks, or ranges that do not overlap"));
       }
       before.emplace_back(name, &**range);
     }
@@ -153,10 +153,10 @@ void check_slices(const std::vector<ConfigReader>& readers, const Config& config
   for (const auto& [name, network] : config.networks) {
     for (std::size_t i = 0; i < network.ranges.size(); ++i) {
       if (!network.ranges[i].per_node) continue;
-      problems.push_back(problem_at(
-          readers, fmt::format("/networks/{}/addresses/{}/per_node", name, i),
-          fmt::format("`networks.{}.addresses[{}].per_node`: which slice is this node's is not said", name, i),
-          "add \"node_index\": \"address\", or another way to tell it"));
+      problems.push_back(
+          problem_at(readers, fmt::format("/networks/{}/addresses/{}/per_node", name, i),
+                     fmt::format("`networks.{}.addresses[{}].per_node`: \"node_index\" is missing", name, i),
+                     "add \"node_index\": \"address\" or another source of the node's number"));
       return;
     }
   }
@@ -167,15 +167,15 @@ struct NetworkKey {
   const char* effect;
 };
 constexpr std::array<NetworkKey, 3> kNetworkKeys = {{
-    {"ipam", "says which program the node's root executes, and on which files"},
-    {"ipam_dir", "says which program the node's root executes, and on which files"},
+    {"ipam", "names a program that root of the node executes, and its files"},
+    {"ipam_dir", "names a program that root of the node executes, and its files"},
     {"take_node_netdevs", "can take the node off the network"},
 }};
 constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
-constexpr const char* kRemedy = "remove it here, and write it into the node's own /etc/rdma-init/conf.d/*.json";
+constexpr const char* kRemedy = "move it to the node's own /etc/rdma-init/conf.d/*.json";
 
-// "address", "NODE_NAME", and a file that is right below /etc/rdma-init are the same text and another number on each
-// node.
+// Returns false for "address", "NODE_NAME" and a file directly in /etc/rdma-init: the same text gives a different
+// number on each node.
 bool is_nodes_own_index(const Json& index) {
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();
@@ -193,7 +193,7 @@ bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
     for (const auto& [key, effect] : kNetworkKeys) {
       const auto value = ConfigReader::find(network, key);
       if (!value) continue;
-      reader.error(*value, fmt::format("{}: it is the node's own, never a cluster's", effect), kRemedy);
+      reader.error(*value, fmt::format("{}: only the node's own files may set it", effect), kRemedy);
       found = true;
     }
   }
@@ -212,12 +212,12 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   for (const ConfigText& text : texts) {
     ConfigReader& reader = readers.emplace_back(text, parsed.problems);
     if (!reader.parse_document()) continue;
-    // Nothing of a refused text may reach a program that goes on in spite of errors, as doctor does.
+    // A refused text must not reach a program that continues in spite of errors, such as doctor.
     Config refused;
     const bool is_refused = text.is_clusters && refuse_node_keys(reader);
     read_config_members(reader, is_refused ? refused : parsed.config);
   }
-  // With errors behind it a missing name would only repeat them.
+  // After an error, a missing name would only repeat it.
   if (readers.empty() || !parsed.ok()) return parsed;
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);
@@ -228,7 +228,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
 
 std::string config_summary(const std::vector<ConfigText>& texts, const Config& config) {
   if (texts.empty()) {
-    return "no configuration: one pool of all HCAs, device nodes only, annotations may ask with runc and Docker";
+    return "no configuration: one pool of all HCAs, device nodes only, annotations may request with runc and Docker";
   }
   std::vector<std::string> pools;
   for (const Pool& pool : config.pools) {
@@ -238,7 +238,7 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
     pools.push_back(fmt::format("{} ({}{})", fabric::printable(pool.name), fabric::join(modes, ", "),
                                 pool.counts_one_kind() ? "; counts HCAs of one rate and link layer" : ""));
   }
-  return fmt::format("{} file{}; pools: {}; {} network{}; annotations may ask in: {}", texts.size(),
+  return fmt::format("{} file{}; pools: {}; {} network{}; annotations may request in: {}", texts.size(),
                      texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : fabric::join(pools, ", "),
                      config.networks.size(), config.networks.size() == 1 ? "" : "s",
                      config.annotations_may_request.empty()
@@ -249,16 +249,17 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
 bool refuse_node_keys(ConfigReader& reader) {
   bool found = false;
   if (const auto runtime = ConfigReader::find(reader.root(), "runtime")) {
-    reader.error(*runtime, "names programs that the node's root executes: it is the node's own, never a cluster's",
+    reader.error(*runtime, "names programs that root of the node executes: only the node's own files may set it",
                  kRemedy);
     found = true;
   }
   if (const auto index = ConfigReader::find(reader.root(), "node_index"); index && is_nodes_own_index(index->json())) {
     reader.error(*index,
-                 index->json().is_string() ? "names a file outside of /etc/rdma-init: it is the node's own"
-                                           : "is one number for all nodes, which would give the same addresses",
-                 "write \"address\", \"NODE_NAME\" or \"/etc/rdma-init/node_index\", a file that each node has of its "
-                 "own");
+                 index->json().is_string()
+                     ? "names a file outside of /etc/rdma-init: only the node's own files may set it"
+                     : "is one number for all nodes, which would allocate the same addresses",
+                 "write \"address\", \"NODE_NAME\" or \"/etc/rdma-init/node_index\", a file with the number of each "
+                 "node");
     found = true;
   }
   const auto networks = ConfigReader::find(reader.root(), "networks");

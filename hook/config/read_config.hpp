@@ -11,32 +11,33 @@ namespace hook {
 
 struct ParsedConfig {
   Config config;
-  std::vector<ConfigProblem> problems;  // of all files, in their order
-  bool ok() const;                      // no problem is an error
+  std::vector<ConfigProblem> problems;  // of all files, in the order of files
+  bool ok() const;                      // returns whether no problem is an error
 };
 
-// Pure. Later texts override earlier ones: lists and scalars are replaced, networks one by one, and so are the members
-// of "nodes", "runtime", "nri" and "device_plugin". What a problem quotes is printable and short.
+// Parses and checks texts. Pure. Later texts override earlier ones: lists and scalars are replaced; networks one by
+// one; members of "nodes", "runtime", "nri" and "device_plugin" one by one. Quoted text in problems is printable and
+// short.
 ParsedConfig parse_config(const std::vector<ConfigText>& texts);
 
-// What is configured, in a line for people. Pure.
+// Returns a summary of the configuration in one line. Pure.
 std::string config_summary(const std::vector<ConfigText>& texts, const Config& config);
 
-// The texts, in order. Refused: a file or one of its directories that is not root's or that group or others can write,
-// a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
-// will do for a file that must exist. A missing default file is no error. The cluster's file comes first.
+// Returns the texts in order, the cluster's file first. A missing default file is no error.
+// Errors (EPERM): a file or a directory above it does not belong to root or can be written by group or other users; the
+// file is a symbolic link or has more than 1 MiB. A file of --config may be in a sticky directory of root such as /tmp.
 Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
-// The same of the directories of the cluster's file alone, which is not there yet.
+// Checks the directories of the cluster's file, which may not exist yet. Errors as above.
 Result<void> check_config_directories(const ConfigPaths& paths);
-// The same, but goes on after an error.
+// Result of reading all files, continued after errors.
 struct ConfigFiles {
-  std::vector<ConfigText> texts;        // of the files that may be used
-  std::vector<ConfigProblem> problems;  // all errors, without lines
+  std::vector<ConfigText> texts;        // of the files without an error
+  std::vector<ConfigProblem> problems;  // all errors; they have no lines
 };
 ConfigFiles read_config_files(const ConfigPaths& paths);
-// The first error as an Error whose hint is the remedy.
+// Parses texts. Errors (EINVAL): the first problem that is an error; the hint is its remedy.
 Result<Config> valid_config(const std::vector<ConfigText>& texts);
-// read_config_texts(), then valid_config().
+// Reads and parses the configuration: read_config_texts(), then valid_config().
 Result<Config> read_config(const ConfigPaths& paths);
 
 }  // namespace hook

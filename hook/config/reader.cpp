@@ -10,14 +10,14 @@
 namespace hook {
 namespace {
 
-// An administrator's text: what is longer or deeper is another file by mistake.
+// A longer or deeper text is another file by mistake.
 constexpr JsonLimits kLimits = {.bytes = std::size_t{1} << 20, .depth = 16};
 
 char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Levenshtein distance, letters in either case: how many edits make the one the other.
+// Returns the Levenshtein distance, ignoring case.
 std::size_t distance(std::string_view left, std::string_view right) {
   std::vector<std::size_t> row(right.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -32,7 +32,7 @@ std::size_t distance(std::string_view left, std::string_view right) {
   return row.back();
 }
 
-// The word that was probably meant; a third of its letters may be wrong.
+// Returns a remedy with the nearest word, if at most a third of its letters differ; otherwise all words.
 std::string remedy_for(std::string_view text, const std::vector<std::string>& words) {
   constexpr std::size_t kLongestWord = 64;
   const std::string* nearest = nullptr;
@@ -43,7 +43,7 @@ std::string remedy_for(std::string_view text, const std::vector<std::string>& wo
     least = apart;
     nearest = &word;
   }
-  return nearest ? fmt::format("did you mean `{}`?", *nearest) : "known here: " + fabric::join(words, ", ");
+  return nearest ? fmt::format("did you mean `{}`?", *nearest) : "write one of: " + fabric::join(words, ", ");
 }
 
 constexpr Word<Json::value_t> kKinds[] = {
@@ -58,7 +58,7 @@ std::string_view kind_of(const Json& json) {
 }
 
 std::string not_a(std::string_view wanted, const Json& json) {
-  return fmt::format("expected {}, this is {}", wanted, kind_of(json));
+  return fmt::format("expected {}, found {}", wanted, kind_of(json));
 }
 
 std::string unescape_pointer(std::string_view part) {
@@ -70,8 +70,7 @@ std::string unescape_pointer(std::string_view part) {
   return name;
 }
 
-// "pools[0].modes" is read more easily than "/pools/0/modes". Whether "0" is an index or a network's name only the
-// document tells.
+// Returns "pools[0].modes" for "/pools/0/modes". The document decides whether "0" is an index or a name.
 std::string place_of(const Json& root, std::string_view pointer) {
   std::string place;
   const Json* at = &root;
@@ -96,9 +95,8 @@ bool ConfigReader::parse_document() {
   JsonFault fault;
   auto json = try_parse_json(text_->text, kLimits, fault);
   if (!json) {
-    problems_->push_back({text_->file, fault.line, "no JSON that can be read: " + fault.message,
-                          "JSON has no comments, no trailing commas and each key once; an empty configuration is {}",
-                          true});
+    problems_->push_back({text_->file, fault.line, "invalid JSON: " + fault.message,
+                          "remove comments, trailing commas and duplicate keys; an empty configuration is {}", true});
     return false;
   }
   json_ = *std::move(json);
@@ -156,7 +154,7 @@ std::optional<ConfigValue> ConfigReader::find(const ConfigValue& object, const c
 std::optional<std::string> ConfigReader::text(const ConfigValue& value) {
   const auto* text = value.json().get_ptr<const std::string*>();
   if (text && !text->empty()) return *text;
-  error(value, not_a("a text", value.json()), text ? "write a value, or leave the key out" : "write it in quotes");
+  error(value, not_a("a text", value.json()), text ? "write a value or remove the key" : "write it in quotes");
   return std::nullopt;
 }
 
@@ -171,7 +169,7 @@ std::optional<std::uint64_t> ConfigReader::number(const ConfigValue& value, std:
     const auto number = value.json().get<std::uint64_t>();
     if (number >= lowest && number <= highest) return number;
   }
-  error(value, fmt::format("{} is not possible here", value.json().dump()), remedy);
+  error(value, fmt::format("{} is not a valid number here", value.json().dump()), remedy);
   return std::nullopt;
 }
 
@@ -196,7 +194,7 @@ void ConfigReader::texts(const ConfigValue& list, std::vector<std::string>& targ
     auto one = read(element);
     if (!one) continue;
     if (!known.insert(*one).second) {
-      error(element, fmt::format("`{}` is there twice", shown(*one)), "remove one of them");
+      error(element, fmt::format("duplicate entry `{}`", shown(*one)), "remove one of them");
       continue;
     }
     target.push_back(*std::move(one));

@@ -1,5 +1,5 @@
-// Reads one text of the configuration: every value knows its place, and what is wrong is noted and read over, so that
-// one run shows everything. Internal to hook/config*.cpp.
+// Reads one text of the configuration. Each value knows its place. Reading continues after a problem, so that one run
+// reports all. Internal to hook/config.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class ConfigValue {
   std::string pointer_;
 };
 
-// What a message quotes of a value.
+// Returns the text as messages quote it: printable, at most 64 bytes.
 inline std::string shown(std::string_view text) {
   return shown(text, 64);
 }
 
-// The parser of a text that only has to pass a test: it gives the text as it is.
+// Returns a parser that accepts a text unchanged if the test is true.
 inline auto if_is(bool (*is)(std::string_view)) {
   return [is](const std::string& text) { return is(text) ? std::optional(text) : std::nullopt; };
 }
@@ -42,31 +42,31 @@ class ConfigReader {
   struct Member {
     std::string_view name;
     Read read;
-    bool known = true;  // false: only read to say what is wrong with it
+    bool known = true;  // false: read only to report why it is wrong
   };
   using Readers = std::vector<Member>;
 
-  // Both have to outlive it.
+  // Both must outlive the reader.
   ConfigReader(const ConfigText& text, std::vector<ConfigProblem>& problems) : text_(&text), problems_(&problems) {}
 
-  // False, with a problem noted, when the text is no JSON object.
+  // Parses the text. Returns false and notes a problem if it is not a JSON object.
   bool parse_document();
   ConfigValue root() const { return {&json_, ""}; }
 
-  // Calls the reader of each member that is there. Unknown members are errors that name the nearest known one, but
-  // "$schema" and "$comment" are passed over.
+  // Calls the reader of each member. An unknown member is an error that names the nearest known one. Skips "$schema"
+  // and "$comment".
   void members(const ConfigValue& object, const Readers& known);
   std::vector<ConfigValue> elements(const ConfigValue& list);
-  // Name and value of each member of an object whose names are free.
+  // Returns name and value of each member of an object with free names.
   std::vector<std::pair<std::string, ConfigValue>> entries(const ConfigValue& object);
-  // nullopt: it is not there.
+  // Returns the member; nullopt: missing.
   static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);
 
-  // nullopt, with a problem noted, for a value of another type or an empty text.
+  // Return the value. Return nullopt and note a problem for another type, an empty text or a number out of range.
   std::optional<std::string> text(const ConfigValue& value);
   std::optional<std::uint64_t> number(const ConfigValue& value, std::uint64_t lowest, std::uint64_t highest);
   std::optional<bool> boolean(const ConfigValue& value);
-  // One of these words; a problem names the nearest.
+  // Returns one of `words`. A problem names the nearest word.
   std::optional<std::string> word(const ConfigValue& value, const std::vector<std::string>& words);
   template <typename Value, std::size_t size>
   std::optional<Value> word(const ConfigValue& value, const Word<Value> (&words)[size]) {
@@ -76,7 +76,7 @@ class ConfigReader {
     const auto chosen = word(value, texts);
     return chosen ? from_word(words, *chosen) : std::nullopt;
   }
-  // What parse makes of a text; for its nullopt the problem is "`TEXT` WRONG".
+  // Returns parse(text). If that is nullopt, notes the problem "`TEXT` WRONG".
   template <typename Parse>
   auto parsed(const ConfigValue& value, Parse parse, std::string_view wrong, const char* remedy) {
     const auto written = text(value);
@@ -84,12 +84,11 @@ class ConfigReader {
     if (written && !result) error(value, fmt::format("`{}` {}", shown(*written), wrong), remedy);
     return result;
   }
-  // A list of texts without repetition, as read returns them.
+  // Reads a list of texts into target; a duplicate is an error.
   void texts(const ConfigValue& list, std::vector<std::string>& target,
              const std::function<std::optional<std::string>(const ConfigValue&)>& read);
 
-  // The readers of ordinary members. Each puts what it reads into the target, or leaves that as it is, with a problem
-  // noted.
+  // Return readers of ordinary members. A reader sets the target, or notes a problem and leaves the target unchanged.
   template <typename Target>
   Read into(Target& target, void (*read)(ConfigReader&, const ConfigValue&, Target&)) {
     return [this, &target, read](const ConfigValue& value) { read(*this, value, target); };
@@ -114,7 +113,7 @@ class ConfigReader {
       set(target, parsed(value, parse, wrong, remedy));
     };
   }
-  // A list replaces what the target holds. In a list of words one may come twice.
+  // A list replaces the content of the target. Duplicates are errors, except in a list of words.
   template <typename Parse>
   Read texts_into(std::vector<std::string>& target, Parse parse, std::string_view wrong, const char* remedy) {
     return [this, &target, parse, wrong, remedy](const ConfigValue& list) {
@@ -125,7 +124,7 @@ class ConfigReader {
 
   void error(const ConfigValue& value, const std::string& message, std::string remedy);
   void warning(const ConfigValue& value, const std::string& message, std::string remedy);
-  // The line of a value that may be there in this text, by its pointer.
+  // Returns the line of a value by its JSON pointer; nullopt: the text does not have it.
   std::optional<unsigned> line_of(const std::string& pointer) const;
   const std::string& file() const { return text_->file; }
 
@@ -139,42 +138,39 @@ class ConfigReader {
   const ConfigText* text_;
   std::vector<ConfigProblem>* problems_;
   Json json_;
-  // Read when something is to be said: a configuration without problems needs no second pass.
+  // Computed at the first problem: a configuration without problems needs no second pass.
   mutable std::optional<JsonLines> lines_;
 };
 
-// Reads a text over what config holds already: lists are replaced, networks are replaced one by one, members of "nodes"
-// too. Problems are noted in the reader.
+// Reads a text into config, over its present content: lists are replaced; networks and members of "nodes" are replaced
+// one by one. Problems are noted in the reader.
 void read_config_members(ConfigReader& reader, Config& config);
-// Readers of members, each with a source file of its own. ranges are of one network.
+// Readers of members, one source file each. `ranges` belong to one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
-// "vf" of a network.
+// Reads "vf" of a network.
 void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network);
 void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges);
 
-// The keys of a node's own files that the cluster's file must not have.
+// Notes an error for each key that only a node's own files may have. Returns whether there is one.
 //
-// Who edits a ConfigMap decides which containers get which HCAs, and must not become root on the nodes by it, nor
-// disconnect them. These keys of config.json name programs that root executes, directories and files that it trusts or
-// writes to, or take the node off the network:
+// An editor of the ConfigMap decides which containers get which HCAs. The editor must not become root on the nodes by
+// it and must not disconnect them. These keys of config.json name programs that root executes, directories and files
+// that root trusts or writes, or can take the node off the network:
 //
-//   runtime                   runtimes and a hook; whose annotations are trusted (engine); seccomp (allow_system_calls)
-//   networks.NAME.ipam        which program root executes, and its input: host-local's dataDir and whereabouts'
-//                             log_file are paths that it writes to
+//   runtime                   runtimes and a hook; the engine, and so the trust in annotations; seccomp
+//   networks.NAME.ipam        a program that root executes, and its input: host-local's dataDir and whereabouts'
+//                             log_file are paths that it writes
 //   networks.NAME.ipam_dir    the directory of that program
 //   networks.NAME.take_node_netdevs  moves the netdev of the node's default route, sshd or kubelet into a container
-//   node_index, as a path     except a file of /etc/rdma-init itself, where only root writes
-//   node_index, as a number   no program, but every node would give the same addresses
+//   node_index, as a path     except a file directly in /etc/rdma-init, where only root writes
+//   node_index, as a number   no program, but every node would allocate the same addresses
 //
-// None of config.json's other keys is a path or a program (tests/unit/cluster/cluster_test.cpp goes through the
-// schema).
-//
-// Notes an error for each such key of the text. Returns true if there is one.
+// No other key of config.json is a path or a program (tests/unit/cluster/cluster_test.cpp checks the schema).
 bool refuse_node_keys(ConfigReader& reader);
 
-// The problem and the remedy of a pool's or network's name that is_config_name() refuses.
-inline constexpr const char* kNoName = "is no name";
-inline constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -";
+// Problem and remedy of a name that is_config_name() refuses.
+inline constexpr const char* kNoName = "is not a valid name";
+inline constexpr const char* kNameRemedy = "write 1 to 63 of the characters A-Z a-z 0-9 _ . -";
 
 }  // namespace hook

@@ -38,7 +38,7 @@ bool is_config_name(std::string_view text) {
   const auto allowed = [](char c) {
     return is_digit(c) || is_lower(c) || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '-';
   };
-  // Networks name directories.
+  // Names of networks become names of directories.
   return is_made_of(text, allowed) && text != "." && text != "..";
 }
 
@@ -77,7 +77,7 @@ std::optional<std::string> pci_id(std::string_view text) {
 }
 
 std::optional<std::uint16_t> partition_key(std::string_view text) {
-  constexpr std::uint16_t kNumber = 0x7fff;  // the sixteenth bit says full member
+  constexpr std::uint16_t kNumber = 0x7fff;  // the highest bit marks a full member
   if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
   const auto key = fabric::parse_number<std::uint16_t>(text.substr(2), 16);
   return key && (*key & kNumber) != 0 ? key : std::nullopt;
@@ -115,16 +115,17 @@ std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";
   if (pattern.find('%', at + 1) != std::string_view::npos) return "has more than one %";
   if (!std::ranges::all_of(pattern, is_netdev_character)) {
-    return "has a blank, '/', ':' or another character that no netdev's name may have";
+    return "has a blank, '/', ':' or another character that is invalid in a netdev's name";
   }
   const std::size_t longest = pattern.size() - kNumber.size() + kDigits;
-  if (longest > kLongestNetdev) return fmt::format("makes names of {} bytes, at most {} fit", longest, kLongestNetdev);
+  if (longest > kLongestNetdev)
+    return fmt::format("makes names of {} bytes; the maximum is {}", longest, kLongestNetdev);
   return std::nullopt;
 }
 
 Result<void> check_size(std::string_view value, std::string_view source) {
   if (value.size() <= kMaxValueBytes) return {};
-  return make_error("{}: {} bytes, at most {} are read", source, value.size(), kMaxValueBytes);
+  return make_error("{}: {} bytes; the maximum is {}", source, value.size(), kMaxValueBytes);
 }
 
 Result<Wish> parse_wish(std::string_view text, std::string source) {
@@ -134,9 +135,9 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
   wish.source = std::move(source);
   const auto refuse = [&](std::string_view what) {
     return Error{fmt::format("{}: {}", wish.source, what), 0,
-                 "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
+                 "write all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
   };
-  if (text.empty()) return refuse("it is empty");
+  if (text.empty()) return refuse("the value is empty");
   if (text == "none" || text == "void") return wish;
   if (text == "all") {
     wish.kind = Wish::Kind::kAll;
@@ -154,7 +155,7 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
   }
   const auto entries = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (entries > kMaxListEntries) {
-    return refuse(fmt::format("a list of {} entries, at most {} are read", entries, kMaxListEntries));
+    return refuse(fmt::format("a list of {} entries; the maximum is {}", entries, kMaxListEntries));
   }
   auto selectors = fabric::parse_selectors(text, fabric::SelectorScope::kNode);
   if (!selectors) return refuse(std::move(selectors).error().message);

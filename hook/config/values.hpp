@@ -1,4 +1,4 @@
-// What single values of the configuration must look like. Pure.
+// Parsers and tests of single values of the configuration. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,39 +12,39 @@
 
 namespace hook {
 
-// HCAs, pools, networks: 1 to 63 of [A-Za-z0-9_.-], but not "." and "..". IB_DEVICE_NAME_MAX is 64 with the zero
-// (Linux 6.1 include/uapi/rdma/ib_user_verbs.h).
+// Returns whether the text is a valid name of an HCA, pool or network: 1 to 63 of [A-Za-z0-9_.-], but not "." and "..".
+// IB_DEVICE_NAME_MAX is 64 with the zero (Linux 6.1 include/uapi/rdma/ib_user_verbs.h).
 bool is_config_name(std::string_view text);
-// The name of a netdev, or a glob of such: 1 to 63 printable characters without "/", ":" and blanks.
+// Returns whether the text is a name of a netdev or a glob: 1 to 63 printable characters without "/", ":" and blanks.
 bool is_netdev_glob(std::string_view text);
-// A Kubernetes namespace (RFC 1123 label), or a glob of such.
+// Returns whether the text is a Kubernetes namespace (RFC 1123 label) or a glob.
 bool is_namespace_glob(std::string_view text);
-// An extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253 characters that is not
-// kubernetes.io and not below it, and a name of at most 63 (k8s.io/kubernetes, pkg/apis/core/helper,
+// Returns whether the text is an extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253
+// characters outside of kubernetes.io, and a name of at most 63 (k8s.io/kubernetes, pkg/apis/core/helper,
 // IsExtendedResourceName, 1.34).
 bool is_resource_name(std::string_view text);
-// "0x15B3" and "15b3" are "15b3"; nullopt: not four hexadecimal digits.
+// Returns "15b3" for "0x15B3" and "15b3". Returns nullopt if it is not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);
-// "0x8001": an InfiniBand partition key with "0x"; nullopt: anything else, or partition 0, which no IPoIB child may
-// have (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_netlink.c, ipoib_new_child_link).
+// Parses an InfiniBand partition key with "0x", "0x8001". Returns nullopt for another form or for partition 0, which no
+// IPoIB child can have (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_netlink.c, ipoib_new_child_link).
 std::optional<std::uint16_t> partition_key(std::string_view text);
-// A path from the root, without ".." and control characters.
+// Returns whether the text is an absolute path without ".." and control characters.
 bool is_absolute_path(std::string_view text);
-// "0666" or "666": permissions of a node; nullopt: anything else, or more than rwxrwxrwx.
+// Parses the permissions of a device node, "0666" or "666". Returns nullopt for another form or more than 0777.
 std::optional<std::uint32_t> permissions(std::string_view text);
-// "64MiB": bytes; KiB, MiB, GiB, TiB only, because M and MB mean either 10^6 or 2^20.
+// Parses "64MiB" into bytes. Accepts only KiB, MiB, GiB and TiB, because M and MB can mean 10^6 or 2^20.
 std::optional<std::uint64_t> bytes_of(std::string_view text);
-// Why the pattern makes no names of netdevs; nullopt: it does. Names have at most 15 bytes (IFNAMSIZ), without '/', ':'
-// and blanks (Linux 6.1 net/core/dev.c, dev_valid_name), for numbers up to 999.
+// Returns why the pattern makes no valid names of netdevs; nullopt: it is valid. Names have at most 15 bytes (IFNAMSIZ)
+// without '/', ':' and blanks (Linux 6.1 net/core/dev.c, dev_valid_name), for numbers up to 999.
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern);
 
-// Which HCAs are wanted, in the words that annotations, variables and "default_devices" of config.json share.
+// Requests for HCAs, in the syntax that annotations, variables and "default_devices" of config.json share.
 
 inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxListEntries = 4096;
 inline constexpr unsigned kMaxCount = 1024;
 
-// The value of rdma-init.io/devices, of VISIBLE_DEVICES, or what stands for it.
+// A request: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or a substitute.
 struct Wish {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;
@@ -53,10 +53,10 @@ struct Wish {
   std::string source = {};              // for messages: "annotation rdma-init.io/devices"
 };
 
-// "all", "none", "void", "4", "mlx5_0,rail:3". Errors name the source. A count is at least 1 and at most kMaxCount.
+// Parses "all", "none", "void", "4" or "mlx5_0,rail:3". Errors name the source. A count is 1 to kMaxCount.
 Result<Wish> parse_wish(std::string_view text, std::string source);
 
-// Errors: over kMaxValueBytes.
+// Errors: the value has more than kMaxValueBytes.
 Result<void> check_size(std::string_view value, std::string_view source);
 
 }  // namespace hook

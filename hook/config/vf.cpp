@@ -1,4 +1,4 @@
-// "vf" of a network: what its SR-IOV virtual functions are to have.
+// Reads "vf" of a network: the attributes of its SR-IOV virtual functions.
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 
@@ -14,17 +14,17 @@ constexpr Word<unsigned> kLinkStates[] = {
     {"auto", IFLA_VF_LINK_STATE_AUTO}, {"enable", IFLA_VF_LINK_STATE_ENABLE}, {"disable", IFLA_VF_LINK_STATE_DISABLE}};
 constexpr Word<std::uint16_t> kVlanProtocols[] = {{"802.1q", ETH_P_8021Q}, {"802.1ad", ETH_P_8021AD}};
 
-// What `ip link set PF vf N mac` takes for a netdev that is to work.
+// Reads a MAC address that `ip link set PF vf N mac` accepts and a netdev can use.
 void read_mac(ConfigReader& reader, const ConfigValue& value, std::optional<MacAddress>& target) {
   constexpr std::uint8_t kGroup = 1;
   const auto text = reader.text(value);
   if (!text) return;
   const auto mac = parse_mac(*text);
   if (!mac) {
-    reader.error(value, fmt::format("`{}` is no MAC address", shown(*text)), "write it as \"02:00:00:00:00:01\"");
+    reader.error(value, fmt::format("`{}` is not a MAC address", shown(*text)), "write it as \"02:00:00:00:00:01\"");
   } else if (((*mac)[0] & kGroup) != 0 || *mac == MacAddress{}) {
-    reader.error(value, fmt::format("`{}` is no address of one netdev", shown(*text)),
-                 "the first byte is even, 02 for addresses of one's own: \"02:00:00:00:00:01\"");
+    reader.error(value, fmt::format("`{}` is a group address or zero", shown(*text)),
+                 "write an even first byte, 02 for local addresses: \"02:00:00:00:00:01\"");
   } else {
     target = mac;
   }
@@ -40,7 +40,8 @@ std::optional<std::uint64_t> mac_number(std::string_view text) {
   return mac && to_number(*mac) != 0 ? std::optional(to_number(*mac)) : std::nullopt;
 }
 
-// "macs" or "guids". Of MAC addresses the first byte stays the same, so that none in between is a group's.
+// Reads "macs" or "guids". Both ends of a range of MAC addresses must have the same first byte, so that none between
+// them is a group address.
 void read_vf_range(ConfigReader& reader, const ConfigValue& value, VfRange::Kind kind, std::optional<VfRange>& target) {
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 40;
   constexpr unsigned kFirstByte = 40;
@@ -49,51 +50,50 @@ void read_vf_range(ConfigReader& reader, const ConfigValue& value, VfRange::Kind
   std::optional<std::uint64_t> to;
   std::optional<unsigned> per_node;
   const auto into = [&](std::optional<std::uint64_t>& end) {
-    return mac ? reader.text_into(end, mac_number, "is no MAC address of one netdev",
+    return mac ? reader.text_into(end, mac_number, "is not the MAC address of a netdev",
                                   "write six bytes, not all zero: \"02:00:00:00:00:01\"")
-               : reader.text_into(end, some_guid, "is no GUID",
+               : reader.text_into(end, some_guid, "is not a GUID",
                                   "write eight bytes, not all zero: \"02:11:22:33:44:55:66:77\"");
   };
   reader.members(value,
                  {{"from", into(from)}, {"to", into(to)}, {"per_node", reader.number_into(per_node, 1, UINT32_MAX)}});
   for (const char* end : {"from", "to"}) {
     if (value.json().is_object() && !ConfigReader::find(value, end))
-      reader.error(value, fmt::format("has no `{}`", end), "write both ends, which are given as well");
+      reader.error(value, fmt::format("has no `{}`", end), "write both ends; the range includes them");
   }
   if (!from || !to || (!per_node && ConfigReader::find(value, "per_node"))) return;
   const VfRange range{kind, *from, *to, per_node};
   if (*from > *to) {
-    reader.error(value,
-                 fmt::format("there is nothing to give from {} to {}", to_string(kind, *from), to_string(kind, *to)),
-                 "write the lower one as \"from\"");
+    reader.error(value, fmt::format("the range from {} to {} is empty", to_string(kind, *from), to_string(kind, *to)),
+                 "write the lower value as \"from\"");
   } else if (mac && ((*from & kGroup) != 0 || *from >> kFirstByte != *to >> kFirstByte)) {
-    reader.error(value, fmt::format("{} has addresses that are of no netdev alone", to_string(range)),
-                 "the first byte is even, and the same at both ends: 02 for addresses of one's own");
+    reader.error(value, fmt::format("{} contains group addresses", to_string(range)),
+                 "write the same even first byte at both ends, 02 for local addresses");
   } else if (per_node && slice_count(range) == 0) {
-    reader.error(value, fmt::format("{} has no slice of {}", to_string(range), *per_node),
-                 "write a lower \"per_node\", or a wider range");
+    reader.error(value, fmt::format("{} is smaller than one slice of {}", to_string(range), *per_node),
+                 "write a lower \"per_node\" or a wider range");
   } else {
     target = range;
   }
 }
 
-// Members that exclude each other.
+// Checks members that exclude or require each other.
 void check_vf(ConfigReader& reader, const ConfigValue& value, const VfAttributes& vf) {
   const auto beside = [&](const char* all, std::initializer_list<const char*> one) {
     for (const char* name : one) {
       const auto place = ConfigReader::find(value, name);
       if (place && ConfigReader::find(value, all))
-        reader.error(*place, fmt::format("\"{}\" gives each function its own already", all), "remove one of the two");
+        reader.error(*place, fmt::format("cannot be combined with \"{}\"", all), "remove one of the two");
     }
   };
   beside("macs", {"mac"});
   beside("guids", {"node_guid", "port_guid"});
   if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
-    reader.error(value, "\"qos\" and \"vlan_protocol\" are of a VLAN, and there is none", "add \"vlan\"");
+    reader.error(value, "\"qos\" and \"vlan_protocol\" require \"vlan\"", "add \"vlan\"");
   }
   if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
     reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
-                 "write a lower min_tx_rate, or max_tx_rate 0 for none");
+                 "write a lower min_tx_rate, or max_tx_rate 0 for no limit");
   }
 }
 
@@ -110,7 +110,7 @@ void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network) {
     return [&reader, kind, &target](const ConfigValue& v) { read_vf_range(reader, v, kind, target); };
   };
   const auto guid = [&](std::optional<std::uint64_t>& target) {
-    return reader.text_into(target, some_guid, "is no GUID",
+    return reader.text_into(target, some_guid, "is not a GUID",
                             "write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"");
   };
   reader.members(value, {{"mac", reader.into(vf.mac, read_mac)},

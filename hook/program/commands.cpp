@@ -370,7 +370,7 @@ int run_doctor(const Options& options) {
 
 // Starts the helper that executes IPAM plugins; it must exist before the seccomp filter forbids execve(2). Recorded
 // leases can belong to plugins that the configuration no longer names, or names in a file that cannot be read.
-// has_rails: records of rails exist. Only poststop looks for them: at a start the lookup would cost containers without
+// has_rails: records of rails exist. Only poststop reads them: at a start the lookup would cost containers without
 // rails.
 Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger,
                                                     bool has_rails) {

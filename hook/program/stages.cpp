@@ -36,7 +36,8 @@ Result<Asking> understand_bundle(const OciState& state, const Result<Config>& co
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// An unknown cgroup must not fail the start. Without it the grant is stale as soon as the container's init has ended.
+// An unknown cgroup must not fail the start. A grant without a cgroup is stale as soon as the container's init has
+// ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
