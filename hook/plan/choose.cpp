@@ -11,10 +11,10 @@
 namespace hook {
 namespace {
 
-// No container has a use for more.
+// Larger than any request.
 constexpr unsigned kNoBound = kMaxCount;
 
-// The tighter bound stays, with its reason.
+// Keeps the tighter bound and its reason.
 void bound(Room& room, unsigned units, std::string why, bool held) {
   if (units < room.units) room = {units, std::move(why), held};
 }
@@ -25,26 +25,27 @@ Holding holding_of(const std::string& hca, const Holdings& holdings) {
 }
 
 std::string doubt_of(const Holding& holding) {
-  return holding.doubtful.empty() ? "" : ", one by " + holding.doubtful;
+  return holding.doubtful.empty() ? "" : ", one of unknown state: " + holding.doubtful;
 }
 
-// Why others keep the HCA from being held in this mode at all; "": they do not.
+// Returns why other owners prevent the use of the HCA in this mode; "": they do not.
 std::string held_against(Mode mode, const Holding& holding) {
   if (holding.exclusive_holder) return "is held by " + *holding.exclusive_holder;
   if (mode != Mode::kExclusive || holding.others == 0) return "";
-  return fmt::format("is shared by {} others{}", holding.others, doubt_of(holding));
+  return fmt::format("is shared with {} other users{}", holding.others, doubt_of(holding));
 }
 
 using Hcas = std::vector<const NodeHca*>;
 
-// An HCA as far as this container may have it.
+// The terms of an HCA for this container, and the units that are free.
 struct Offer {
   Terms terms;
   Room room;
 };
 using Offers = std::map<const NodeHca*, Offer>;
 
-// "mlx5_0 is held by container web-1, mlx5_3 is shared by 2 others": of those that have no room left.
+// Returns the reasons of the HCAs without free units: "mlx5_0 is held by container web-1, mlx5_3 is shared with 2 other
+// users".
 std::string obstacles(const Hcas& hcas, const Offers& offers) {
   std::vector<std::string> parts;
   for (const NodeHca* node : hcas) {
@@ -55,10 +56,11 @@ std::string obstacles(const Hcas& hcas, const Offers& offers) {
 }
 
 constexpr const char* kWhoHolds =
-    "`rdma-hook devices` lists the owners; `rdma-hook recover` releases what no owner uses, and says what keeps the "
-    "rest";
+    "run `rdma-hook devices` to list the owners and `rdma-hook recover` to release stale "
+    "grants";
 
-// What is preferred, best first: the lower number.
+// Returns the preference of an HCA, 0 is best: own grant, given device node, ACTIVE port, the rest. A container that
+// starts again keeps its HCAs.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;
@@ -66,7 +68,7 @@ int tier(const NodeHca& node, const PlanInput& input) {
   return node.is_active() ? 2 : 3;
 }
 
-// By tier, then nearest to the GPUs, then in the order given.
+// Sorts by tier, then by nearness to the GPUs, then in the given order.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   std::vector<const fabric::Gpu*> gpus;
   if (!input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty()) {
@@ -85,16 +87,16 @@ Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
 
 Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& offers, std::string_view source) {
   const std::string held = obstacles(hcas, offers);
-  Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs", free,
+  Error error = make_error("{}: requests {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs", free,
                            free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
-  error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), some_of(names_of(hcas)))
-                            : fmt::format("request fewer, or free them; {}", kWhoHolds);
+  error.hint = held.empty() ? fmt::format("request at most {} of {}", hcas.size(), some_of(names_of(hcas)))
+                            : fmt::format("request fewer; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
   if (count <= hcas.size() && std::ranges::any_of(hcas, is_held)) error.reason = FailureReason::kBusy;
   return error;
 }
 
-// So many units: every HCA once, then, where the terms give it several, every HCA again.
+// Picks `count` units: every HCA once, then, in shared-multi, every HCA again while it has room.
 Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const PlanInput& input) {
   Hcas free;
   std::ranges::copy_if(hcas, std::back_inserter(free),
@@ -106,7 +108,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     for (const NodeHca* node : order) {
       if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
     }
-    // Preference decides which HCAs these are, not their order inside: that is the rails', as in every other container.
+    // Preference decides which HCAs are picked. Their order stays the order of rails, as in every other container.
     std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
                      [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
     if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.wish.source);
@@ -117,14 +119,14 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
 Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
   const std::string name = fabric::printable(node.name());
   Error error = offer.room.units == 0 ? make_error("{}: `{}` {}", source, name, offer.room.why)
-                                      : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}",
+                                      : make_error("{}: requests {} netdevs of `{}`, which has room for {}: it {}",
                                                    source, wanted, name, offer.room.units, offer.room.why);
   error.hint = offer.room.units == 0 ? kWhoHolds : "request fewer";
   if (offer.room.held) error.reason = FailureReason::kBusy;
   return error;
 }
 
-// All of the wish, in its order.
+// Takes all HCAs of the request in its order.
 Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_view source) {
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
@@ -145,7 +147,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   return taken;
 }
 
-// The terms of each. Where a count leaves a choice, HCAs whose pool does not allow the mode are no part of it.
+// Computes the terms of each HCA. For a count, HCAs of a pool that does not allow the mode are skipped.
 Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
   Offers offers;
   std::optional<Error> refused;
@@ -173,7 +175,7 @@ bool has_multi(const Offers& offers) {
 }  // namespace
 
 std::string GidSpace::text() const {
-  return fmt::format("has {} of {} GID slots free, a child netdev takes {}", slots - used, slots, per_child);
+  return fmt::format("has {} of {} GID slots free, a child netdev needs {}", slots - used, slots, per_child);
 }
 
 std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
@@ -210,7 +212,7 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
       allowed.emplace_back(to_string(mode));
     return Error{fmt::format("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()), node.pool->name,
                              to_string(terms.mode)),
-                 0, "it allows " + fabric::join(allowed, ", ")};
+                 0, "request one of its modes: " + fabric::join(allowed, ", ")};
   }
   const auto limit = node.pool->limits.find(terms.mode);
   if (limit != node.pool->limits.end()) terms.limit = limit->second;
@@ -234,18 +236,18 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
-          fmt::format("has {} of {} places taken in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
+          fmt::format("has {} of {} places in use in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
           true);
   }
   if (multi) {
     if (const auto space = gid_space(*node.hca)) bound(room, own + space->children(), space->text(), false);
   }
-  // What the container, or its pod, has already it keeps.
+  // The container or its pod keeps the units that it already has.
   if (room.units < own) room = {own, room.why, room.held};
   return room;
 }
 
-// VFs may have been made, bound or renamed since their physical function was booked with those of then.
+// VFs can have been made, bound or renamed since their physical function was booked together with its VFs.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
   bool own = false;
   for (const std::string& pf : pfs_of(node, input.among.inventory)) {
@@ -255,7 +257,7 @@ std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
     return fmt::format("is a VF of {}, which is held by {}", fabric::printable(pf), *holding.exclusive_holder);
   }
   if (!node.hca->is_pf_hidden || own) return "";
-  return fmt::format("is a VF of {}, whose HCA is in another network namespace",
+  return fmt::format("is a VF of {}, which is in another network namespace",
                      fabric::printable(node.hca->physfn.value_or("a function")));
 }
 
@@ -268,7 +270,7 @@ Result<Chosen> choose(const PlanInput& input) {
   Hcas units;
   if (matched.count) {
     unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
-    // A list that leaves fewer HCAs than the count narrows the count as well.
+    // A list that leaves fewer HCAs than the count also narrows the count.
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
@@ -276,7 +278,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
   if (matched.at_most && *matched.at_most > units.size()) {
-    chosen.warnings.push_back(fmt::format("{} asks for {} HCAs, but may only narrow the {} of {}",
+    chosen.warnings.push_back(fmt::format("{} requests {} HCAs, but can only narrow the {} of {}",
                                           input.among.request.narrowed_by.front().source, *matched.at_most,
                                           units.size(), input.among.request.wish.source));
   }

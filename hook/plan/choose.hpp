@@ -1,4 +1,4 @@
-// Which of the HCAs that a wish can be about the container gets, given who holds them.
+// Chooses HCAs for a container from the candidates of its request, by their present grants.
 #pragma once
 
 #include <optional>
@@ -11,34 +11,35 @@
 
 namespace hook {
 
-// On which terms the container would hold an HCA.
+// How the container would use an HCA.
 struct Terms {
   Mode mode = Mode::kHca;
-  const Network* network = nullptr;  // nullptr: none, so no netdev
-  std::optional<unsigned> limit;     // most units of one HCA that all holders together may have
+  const Network* network = nullptr;  // nullptr: no network and no netdev
+  std::optional<unsigned> limit;     // maximal number of units of one HCA over all owners
 };
 
-// node.pool must not be null. Mode: the request's, else the network's, else the pool's first. Errors: the pool does not
-// allow it, or config.json has no such network.
+// Returns the terms of an HCA. node.pool must not be null. Mode: the request's, else the network's, else the pool's
+// first. Errors: the pool does not allow the mode, or config.json has no such network.
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
 
-// The GID table of a RoCE port, which bounds child netdevs: each takes two slots, its link-local and its IPv4 address
-// (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more where the port has RoCE v1 entries as well.
+// The GID table of a RoCE port, which limits child netdevs. A child needs two slots, for its link-local and its IPv4
+// address (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more if the port also has RoCE v1 entries.
 struct GidSpace {
   unsigned slots = 0;
   unsigned used = 0;
   unsigned per_child = 2;
-  unsigned children() const { return (slots - used) / per_child; }  // more than there are
+  unsigned children() const { return (slots - used) / per_child; }  // children that still fit
   std::string text() const;                                         // "has 3 of 16 GID slots free, ..."
 };
-// nullopt: not known, or no RoCE port. The fullest of several ports counts: a child may be of either.
+// Returns the space of the fullest port, because a child can be on any port. Returns nullopt if it is unknown or the
+// HCA has no RoCE port.
 std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 
-// How many units the container may have, those it has already included, and what bounds them.
+// The units that the container may have, including its present ones, and what limits them.
 struct Room {
   unsigned units = 0;
-  std::string why;    // what the HCA is or has: "is held by container web-1"; empty: nothing bounds them
-  bool held = false;  // it is others that bound them
+  std::string why;    // predicate of the HCA: "is held by container web-1"; empty: no limit
+  bool held = false;  // other owners limit them
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
 
@@ -48,18 +49,19 @@ struct ChosenHca {
 };
 
 struct Chosen {
-  // One entry per unit: in shared-multi an HCA may be there several times, else once.
+  // One entry per unit: in shared-multi an HCA can have several, otherwise one.
   std::vector<ChosenHca> units;
   std::vector<std::string> warnings;
 };
 
-// Why who has its physical function alone keeps it from others: "is a VF of mlx5_0, which is held by container web-1".
-// "": it is no VF, or nobody else has.
+// Returns why the owner of its physical function prevents the use of a VF: "is a VF of mlx5_0, which is held by
+// container web-1". Returns "" if it is no VF or no other owner has the physical function.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 
-// A list gives its HCAs in its order; "all" and a count in rail order. A count takes first what the container, or its
-// pod, holds, then HCAs whose nodes it was given, then those with an ACTIVE port, and among equals those nearest to its
-// GPUs. Errors are refusals: those of the candidates, a mode that the pool does not allow, and HCAs that have no room.
+// Chooses the HCAs of a request. A list keeps its order; "all" and a count use the order of rails. A count prefers HCAs
+// that the container or its pod already has, then HCAs of given device nodes, then ACTIVE ports, then HCAs near its
+// GPUs.
+// Errors (refusals): errors of the candidates, a mode that the pool does not allow, HCAs without free units.
 Result<Chosen> choose(const PlanInput& input);
 
 }  // namespace hook

@@ -21,7 +21,7 @@ std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   return gpus;
 }
 
-// "nvidia3" and "dri/renderD131" are 3; a cardN is not counted with the GPUs: a BMC's display is one too.
+// Returns 3 for "nvidia3" and "dri/renderD131". A cardN does not count: the display of a BMC has one too.
 std::optional<std::size_t> ordinal(std::string_view node) {
   constexpr std::string_view kRender = "dri/renderD";
   constexpr std::size_t kFirstRender = 128;
@@ -59,7 +59,7 @@ std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const 
   return gpus;
 }
 
-// Those of `gpus` that are among `named`; all where none is.
+// Returns the GPUs of both lists; all of `gpus` if there is none.
 std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std::vector<const Gpu*>& named) {
   std::vector<const Gpu*> left;
   std::ranges::copy_if(gpus, std::back_inserter(left),
@@ -67,7 +67,8 @@ std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std:
   return left.empty() ? gpus : left;
 }
 
-// Indices only; nvidiaN of index N, as nvidia-smi and the driver count by PCI address.
+// Returns the GPUs of a list of indices, counted by PCI address as nvidia-smi does. Other entries, such as UUIDs,
+// select none.
 std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::string_view hint) {
   std::vector<const Gpu*> gpus;
   for (const std::string_view entry : fabric::split(hint, ',')) {
@@ -78,7 +79,7 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   return gpus;
 }
 
-// How near: more upstream ports in common, then the same NUMA node. What is not known counts as apart.
+// Nearness of an HCA to a GPU: more common upstream ports, then the same NUMA node. Unknown counts as far.
 struct Nearness {
   std::size_t common_path = 0;
   bool same_numa = false;
@@ -113,8 +114,9 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
                     ? make_error("no GPU of the container is known")
                     : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
   error.hint =
-      "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs; of NVIDIA_VISIBLE_DEVICES indices, "
-      "and UUIDs for \"default_devices\", count with \"env_may_request\" only, `all` and a MIG device's own UUID never";
+      "add GPUs as device nodes (--device, CDI, a device plugin) or name HCAs; NVIDIA_VISIBLE_DEVICES counts only by "
+      "indices with \"env_may_request\" (for \"default_devices\" also UUIDs), never by `all` or the UUID of a MIG "
+      "device";
   return error;
 }
 
@@ -134,7 +136,7 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // One list per GPU, so that 2,048 VFs are compared once and not once for each that is taken.
+  // One sorted list per GPU: with 2,048 VFs, a comparison for each HCA that is taken would be too slow.
   std::vector<std::vector<std::size_t>> wishes;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

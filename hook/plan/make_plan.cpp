@@ -12,7 +12,7 @@
 namespace hook {
 namespace {
 
-// The chosen units, one entry per HCA.
+// Returns the chosen units, merged into one entry per HCA.
 std::vector<PlannedHca> booked(const Chosen& chosen) {
   std::vector<PlannedHca> hcas;
   for (const ChosenHca& unit : chosen.units) {
@@ -41,16 +41,16 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   }
 }
 
-// A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
+// GPUDirect uses one netdev of an HCA. More children share its bandwidth and GID table without benefit.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
   const bool has_gpus =
       !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
   if (!has_gpus || std::ranges::none_of(chosen.units, is_multi)) return;
-  plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
+  plan.warnings.push_back("mode shared-multi has no benefit for containers with GPUs; use mode shared");
 }
 
-// A rail was asked for, of a network that only the HCA's pool can name.
+// Warns about HCAs without a rail although a rail was requested: only the HCA's pool can name the network.
 void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const std::string& source = input.among.request.network_of_pool;
   if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
@@ -59,18 +59,18 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
     plan.no_rail.push_back(unit.node->name());
     if (plan.no_rail.size() > 1) continue;
     const std::size_t networks = input.among.config.networks.size();
-    const std::string why = networks == 0
-                                ? "config.json has no \"networks\""
-                                : fmt::format(
-                                      "its pool `{}` has no network, and the annotation names none of the {} of "
-                                      "config.json; \"network\" in the pool says which",
-                                      unit.node->pool->name, networks);
+    const std::string why = networks == 0 ? "config.json has no \"networks\""
+                                          : fmt::format(
+                                                "its pool `{}` has no network, and the annotation names none of {} in "
+                                                "config.json; add \"network\" to the pool",
+                                                unit.node->pool->name, networks);
     plan.warnings.push_back(
         fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
   }
 }
 
-// What the container can open without having been granted it.
+// Books HCAs that the container can open by given device nodes without a grant. Errors: another owner has one
+// exclusively.
 Result<void> hold_given(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
@@ -78,18 +78,18 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
     if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
-    const std::string held =
-        is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
+    const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_holder)
+                                     : held_with_pf(*given, input);
     if (!held.empty()) {
-      return Error{fmt::format("`{}` {}, and the container has its node already", fabric::printable(name), held), 0,
-                   "take the node out of the container's devices", FailureReason::kBusy};
+      return Error{fmt::format("`{}` {}, but the container already has its device node", fabric::printable(name), held),
+                   0, "remove the node from the container's devices", FailureReason::kBusy};
     }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
   }
   return {};
 }
 
-// Who has a physical function alone can do what it likes with its virtual ones.
+// Books the VFs of exclusive physical functions: the owner of a physical function controls its VFs.
 void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto hold = [&](const std::string& name) {
     const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
@@ -119,7 +119,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
-  // Before the return: a container that is granted nothing may still have nodes from elsewhere.
+  // Before the return: a container without a grant can still have device nodes from elsewhere.
   TRY_VOID(hold_given(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;

@@ -20,7 +20,7 @@ struct Context {
   const fabric::Inventory& inventory;
   const NodeMap& node;
   const Request& request;
-  std::optional<std::string> pool;  // of the network: only its HCAs
+  std::optional<std::string> pool;  // pool of the network; nullopt: any pool
 };
 
 bool is_allowed(const Context& context, const NodeHca& hca) {
@@ -31,15 +31,15 @@ bool has_glob(const Selector& selector) {
   return selector.pattern.find('*') != std::string::npos;
 }
 
-// Those of hcas that the selector means; none for `gpu`. The list that fabric::selects() wants is made once: an image
-// may have written thousands of selectors.
+// Returns the HCAs that the selector matches; none for `gpu`. The list for fabric::selects() is made once, because an
+// image can have thousands of selectors.
 Hcas taken_by(const Selector& selector, const Hcas& hcas) {
   const fabric::SelectorList one{false, {selector}, {}};
   const auto takes = [&](const NodeHca* node) {
     if (selector.kind == Selector::Kind::kIndex) return node->index == selector.number;
     if (selector.kind == Selector::Kind::kRail) return node->rail == selector.number;
     const auto& ports = node->hca->ports;
-    // The HCA of a driver that reports no ports still has a name.
+    // A driver may report no ports; its HCA still matches by name.
     if (ports.empty()) return fabric::selects(one, *node->hca, fabric::Port{}, node->netdevs);
     return std::ranges::any_of(
         ports, [&](const fabric::Port& port) { return fabric::selects(one, *node->hca, port, node->netdevs); });
@@ -59,28 +59,29 @@ std::string as_written(const Selector& selector) {
 
 Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
   const auto names = context.node.names();
-  return Error{fmt::format("{}: no HCA is `{}`", source, fabric::printable(as_written(selector))), 0,
-               names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names),
-               FailureReason::kNoHca};
+  return Error{
+      fmt::format("{}: no HCA matches `{}`", source, fabric::printable(as_written(selector))), 0,
+      names.empty() ? "load the node's RDMA driver; it has no HCA" : "select one of the node's HCAs: " + some_of(names),
+      FailureReason::kNoHca};
 }
 
 Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
   if (node.pool_unread)
     return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
-  Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, the network takes pool `{}`", source,
+  Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, but the network uses pool `{}`", source,
                                        fabric::printable(node.name()), node.pool->name, *context.pool)
                           : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
-  error.hint = "the pools of config.json say which HCAs containers may have";
+  error.hint = "select an HCA of a pool, or change \"pools\" in config.json";
   return error;
 }
 
 Error no_node(const NodeHca& node, std::string_view source) {
   return Error{fmt::format("{}: `{}` has no uverbs node", source, fabric::printable(node.name())), 0,
-               "load ib_uverbs: modprobe ib_uverbs"};
+               "run `modprobe ib_uverbs`"};
 }
 
-// The HCAs that containers may have and can open. One that is left out because it has no node, or because it is not
-// known whether they may, is a warning.
+// Returns the HCAs that containers may use and can open. Adds a warning for an HCA without a device node or with an
+// unknown pool.
 Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
   Hcas usable;
   for (const NodeHca* node : hcas) {
@@ -89,7 +90,7 @@ Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& 
       usable.push_back(node);
       continue;
     }
-    std::string warning = fmt::format("`{}` is left out: {}", fabric::printable(node->name()),
+    std::string warning = fmt::format("`{}` is skipped: {}", fabric::printable(node->name()),
                                       node->pool_unread ? unknown_pool(*node).message : "it has no uverbs node");
     if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
   }
@@ -100,13 +101,14 @@ std::string dev_of(const SpecDevice& device) {
   return fmt::format("{}:{}", device.major, device.minor);
 }
 
-// nullopt: it has no node, or a snapshot does not say and the number is not fixed.
+// Returns the device number of the uverbs node; nullopt: no node, or a snapshot does not have the number and it is
+// dynamic.
 std::optional<std::string> dev_of(const fabric::Hca& hca) {
   if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
 }
 
-// The one whose node this name is; nullptr: none.
+// Returns the HCA that has a device node of this name; nullptr: none.
 const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   const auto named = fabric::uverbs_number(device.path);
   const auto found =
@@ -114,8 +116,8 @@ const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// The one whose node this is: by its number, whatever its name, and by the name where the HCA's number is not known.
-// nullptr: none.
+// Returns the HCA that this device node opens; nullptr: none. The number decides, whatever the name; the name counts
+// only if the HCA's number is unknown.
 const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   const std::string dev = dev_of(device);
   const NodeHca* named = hca_named(node, device);
@@ -127,19 +129,20 @@ const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// nullptr: of no HCA. A uverbs node's name has to be its own: programs find the HCA by it.
+// Returns the HCA of a device node; nullptr: none. Errors: a uverbs node has the name of another HCA, by which programs
+// would find the wrong one.
 Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   const NodeHca* opened = hca_opened_by(node, device);
   const NodeHca* named = hca_named(node, device);
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
   if (!named) return nullptr;
   const std::string path = fabric::printable(device.path);
-  return Error{fmt::format("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
+  return Error{fmt::format("`{}` in linux.devices is {}, but on this node it is {}", path, dev_of(device),
                            dev_of(*named->hca).value_or("another")),
-               0, "give the node under its own name"};
+               0, "pass the device node under its own name"};
 }
 
-// Where PCIDEVICE_* names the HCA: by PCI address, netdev or name.
+// Returns the position of the HCA in PCIDEVICE_*, by PCI address, netdev or name.
 std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
   const auto found = std::ranges::find_if(order, [&](const std::string& one) {
     return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
@@ -147,7 +150,7 @@ std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& 
   return static_cast<std::size_t>(found - order.begin());
 }
 
-// Each once, in the order that PCIDEVICE_* names, then by rail.
+// Returns each HCA once, in the order of PCIDEVICE_*, then by rail.
 Hcas in_order(const Hcas& found, const Request& request) {
   std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
   for (const NodeHca* hca : found)
@@ -160,8 +163,8 @@ Hcas in_order(const Hcas& found, const Request& request) {
   return hcas;
 }
 
-// What belongs to no HCA is left alone: another plugin may have moved its HCA to where it cannot be read. Errors: a
-// node that has another number than the node's own.
+// Returns the HCAs of the given device nodes. A node without an HCA is kept with a warning: another plugin can have
+// moved its HCA to a namespace where it cannot be read. Errors: hca_of().
 Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
@@ -170,8 +173,8 @@ Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request, std::vec
       continue;
     }
     warnings.push_back(fmt::format(
-        "`{}` in linux.devices belongs to no HCA of this node and is left as it is; `rdma-hook devices` lists "
-        "the nodes: one that was given before a driver reload is stale",
+        "`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a driver was reloaded "
+        "since (`rdma-hook devices` lists the nodes)",
         fabric::printable(device.path)));
   }
   return in_order(found, request);
@@ -189,12 +192,13 @@ Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_vie
   return all;
 }
 
-// One selector of the wish. A glob takes what it finds; what is named has to be had.
+// Matches one selector of the request. A glob takes the usable HCAs that it finds; each HCA of another selector must be
+// usable.
 Result<void> match_selector(const Context& context, const Selector& selector, std::string_view source,
                             Matched& matched) {
   if (selector.kind == Selector::Kind::kGpu) {
     const Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
-    if (hcas.empty()) return make_error("{}: the node has no HCA that containers may have", source);
+    if (hcas.empty()) return make_error("{}: the node has no HCA for containers", source);
     (void)TRY(near_gpus(context, hcas, source, matched.groups));
     return {};
   }
@@ -215,7 +219,7 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   return {};
 }
 
-// The HCAs of hcas that the list takes; names that are not there take none.
+// Returns the HCAs of `hcas` that the list selects. Unknown names select none.
 Result<Hcas> filter(const Context& context, const Wish& wish, const Hcas& hcas) {
   std::vector<bool> hit(context.node.hcas().size(), false);
   for (const Selector& selector : wish.selectors.selectors) {
@@ -240,7 +244,7 @@ Result<void> match_wish(const Context& context, Matched& matched) {
         return not_allowed(context, *node, wish.source);
       if (!node->pool) {
         matched.warnings.push_back(
-            fmt::format("`{}` is in no pool: its node is left as it is", fabric::printable(node->name())));
+            fmt::format("`{}` is in no pool: its device node is not changed", fabric::printable(node->name())));
       }
     }
     std::erase_if(given, [](const NodeHca* node) { return !node->pool; });
@@ -256,9 +260,9 @@ Result<void> match_wish(const Context& context, Matched& matched) {
   if (wish.kind == Wish::Kind::kList) hcas = TRY(filter(context, wish, hcas));
   if (wish.kind == Wish::Kind::kCount) matched.count = wish.count;
   if (hcas.empty()) {
-    Error error = make_error("{}: the node has no HCA that containers may have", wish.source);
+    Error error = make_error("{}: the node has no HCA for containers", wish.source);
     const auto names = context.node.names();
-    error.hint = names.empty() ? "load the RDMA driver of its HCAs" : "it has: " + some_of(names);
+    error.hint = names.empty() ? "load the node's RDMA driver" : "add one of its HCAs to a pool: " + some_of(names);
     if (names.empty()) error.reason = FailureReason::kNoHca;
     return error;
   }
@@ -275,8 +279,8 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
-    return Error{fmt::format("{}: leaves none of the HCAs that the container may have", by.source), 0,
-                 fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source)};
+    return Error{fmt::format("{}: selects none of the container's HCAs", by.source), 0,
+                 fmt::format("select from {} (by {})", some_of(names_of(before)), context.request.wish.source)};
   }
   matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
   std::vector<bool> stays(context.node.hcas().size(), false);
@@ -303,7 +307,7 @@ Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, c
   return matched;
 }
 
-// What the container can open, also beside a node that belongs to none.
+// Returns the HCAs that the container can open, ignoring nodes without an HCA.
 Hcas given_hcas(const NodeMap& node, const Request& request) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
@@ -343,7 +347,7 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
-  std::vector<std::string> names;  // the asking container may have it
+  std::vector<std::string> names;  // the requesting container may have it
   for (const fabric::Hca& other : inventory.hcas) {
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
   }

@@ -1,4 +1,4 @@
-// The HCAs among which a plan chooses, before it matters who holds them.
+// Matches a request with the HCAs of the node, before their present grants count.
 #pragma once
 
 #include <optional>
@@ -13,61 +13,63 @@
 
 namespace hook {
 
-// HCAs that one part of the wish names.
+// The HCAs of one part of the request.
 struct MatchedGroup {
   std::vector<const NodeHca*> hcas;
-  bool any_of_them = false;  // equally near to a GPU: those that are free will do, at least one
+  bool any_of_them = false;  // equally near to a GPU: any free ones, at least one
 };
 
 struct Matched {
-  std::vector<MatchedGroup> groups;  // in the order of the wish; an HCA may be in several
-  std::optional<unsigned> count;     // so many of them; nullopt: all of them
-  std::optional<unsigned> at_most;   // narrowed to so many
-  bool is_narrowed = false;          // a list left some out
+  std::vector<MatchedGroup> groups;  // in the order of the request; an HCA can be in several
+  std::optional<unsigned> count;     // number of requested HCAs; nullopt: all
+  std::optional<unsigned> at_most;   // narrowed to this number
+  bool is_narrowed = false;          // a list removed some
   std::vector<std::string> warnings;
 
-  std::vector<const NodeHca*> hcas() const;  // of all groups, each once
+  std::vector<const NodeHca*> hcas() const;  // of all groups, without duplicates
 };
 
-// Whether some HCA would be held in that mode.
+// Returns whether an HCA could be used in that mode.
 bool may_be(Mode mode, const Request& request, const Config& config);
-// The names of the HCAs of its virtual functions: who has it alone has these too.
+// Returns the names of the HCAs of its virtual functions. An exclusive owner of the physical function has these too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
-// The names of the HCAs of the physical function whose virtual one it is.
+// Returns the names of the HCAs of its physical function.
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
-// Found once: a plan is made from the same after the HCAs have been locked. All three arguments have to outlive it.
+// The candidates of a request. They are computed once, and a plan uses the same ones after the HCAs are locked. All
+// three arguments must outlive the object.
 class Candidates {
  public:
   Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin);
 
-  // What has to be locked before the holdings are read.
+  // Returns the HCAs to lock before the holdings are read.
   std::vector<std::string> names() const;
 
   const fabric::Inventory& inventory;
   const Request& request;
   const Config& config;
   const NodeMap node;
-  // What the wish means; empty for a wish for none. Errors are refusals: an HCA that does not exist, is in no pool or
-  // not in the network's, has no device node; a given node that belongs to none; `gpu` without a GPU; nothing left.
+  // The HCAs of the request; empty if it requests none. Errors (refusals): an HCA does not exist, is in no pool or
+  // not in the network's pool, or has no device node; a given node has the number of another HCA; `gpu` without a
+  // GPU; no HCA remains.
   const Result<Matched> matched;
-  // The HCAs of given nodes, by device number. Whether a node of none is a refusal, the wish decides.
+  // The HCAs of given device nodes, by device number.
   const std::vector<const NodeHca*> given;
 };
 
-// Which HCAs are near a container's GPUs: by PCI path, then by NUMA node.
+// HCAs near a container's GPUs: by PCI path, then by NUMA node.
 
-// The GPUs of a container. Errors: it has none, or none that the inventory knows. Its GPUs are the device nodes in
-// linux.devices, of which the UUIDs of NVIDIA_VISIBLE_DEVICES leave those that they name, if any; without nodes the
-// UUIDs, else its indices, say which are meant. `all` there says nothing: images carry it. In an inventory without GPU
-// nodes (a snapshot) nvidiaN and renderD(128+N) are the N-th GPU by PCI address.
+// Returns the GPUs of a container. They are the device nodes in linux.devices, narrowed by the UUIDs of
+// NVIDIA_VISIBLE_DEVICES if these match any. Without device nodes the UUIDs, else the indices, of that variable count.
+// `all` does not count, because images have it. In an inventory without GPU nodes (a snapshot) nvidiaN and
+// renderD(128+N) are the N-th GPU by PCI address. Errors: the container has no GPU or none that the inventory knows.
 Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory, const Request& request);
 
-// All that are as near to the GPU as the nearest; in the order given.
+// Returns all HCAs that are as near to the GPU as the nearest, in the given order.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);
 
-// The same HCAs, those that a container with these GPUs should take first in front: each GPU in turn names its nearest
-// of those that are left. Without GPUs the order stays.
+// Returns the HCAs in the order of preference for these GPUs: each GPU in turn takes its nearest remaining HCA. Without
+// GPUs the order stays.
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const fabric::Gpu*>& gpus);
 
 }  // namespace hook

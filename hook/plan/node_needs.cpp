@@ -22,7 +22,7 @@ bool gives_rails(const Request& request, const Config& config) {
           may_be(Mode::kExclusive, request, config));
 }
 
-// Netdevs that move keep their addresses where the network has none for their rail.
+// Returns whether a moved netdev can keep its own addresses, because the network has none for its rail.
 bool may_bring_addresses(const Request& request, const Config& config) {
   const auto is_for_all = [](const AddressRange& range) { return !range.rail; };
   const auto leaves_some = [&](const auto& entry) {
@@ -32,14 +32,14 @@ bool may_bring_addresses(const Request& request, const Config& config) {
          std::ranges::any_of(config.networks, leaves_some);
 }
 
-// Whether some list names HCAs in this way.
+// Returns whether a list has a selector of this kind.
 bool selects_by(const Request& request, Selector::Kind kind) {
   const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
   const auto names_so = [&](const Wish& wish) { return std::ranges::any_of(wish.selectors.selectors, is_of_kind); };
   return names_so(request.wish) || std::ranges::any_of(request.narrowed_by, names_so);
 }
 
-// GPUs decide where they are asked for, and order what a count leaves open.
+// Returns whether the plan depends on GPUs: they are selected, or they order the choice of a count.
 bool prefers_near_gpus(const Request& request) {
   if (request.gpu_nodes.empty() && request.gpu_uuids.empty() && !request.gpu_hint) return false;
   const auto counts = [](const Wish& wish) { return wish.kind == Wish::Kind::kCount; };
@@ -50,19 +50,19 @@ bool prefers_near_gpus(const Request& request) {
 fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   fabric::HcaFacts facts = facts_of_pools(config, {});
   const bool rails = gives_network(request, config);
-  facts.gids = may_be(Mode::kSharedMulti, request, config);  // which bounds the children of an HCA
+  facts.gids = may_be(Mode::kSharedMulti, request, config);  // the GID table limits the children of an HCA
   facts.vfs = may_be(Mode::kExclusive, request, config);
   facts.guid = selects_by(request, Selector::Kind::kGuid);
   facts.driver |= rails;
   facts.link_layer |= rails || facts.gids;
-  // A device plugin may name HCAs by their netdevs (match.cpp).
+  // A device plugin can name HCAs by their netdevs in PCIDEVICE_* (match.cpp).
   facts.netdevs |= rails || !request.order.empty() || selects_by(request, Selector::Kind::kNetdev);
   facts.place = prefers_near_gpus(request);
   return facts;
 }
 
-// What is needed of HCAs that the request is not about: rails are numbered among all of the node, and index: counts
-// them. Where config.json lists the rails, their number follows from which of these there are.
+// Returns the facts to read of HCAs that are not requested; nullopt: none. Rails are numbered over all HCAs of the
+// node, and `index:` counts them. If config.json lists the requested HCAs in `rails`, the names are enough.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted) {
   const bool rails = gives_network(request, config) || selects_by(request, Selector::Kind::kRail);
@@ -91,16 +91,16 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   fabric::NodeReadOptions read;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
-  read.facts.pfs = true;  // others may hold them
+  read.facts.pfs = true;  // another owner may have them
   read.facts.use = container.variables;
-  // In its own namespace a RoCE port needs a rail with an address, and GIDs of RoCE v2. In the node's, a GID of an
-  // address that is there.
+  // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
+  // namespace it needs a GID with an address on a netdev there.
   const bool in_own = container.variables && !container.in_nodes;
   const bool gets_rails = in_own && gives_rails(request, config);
   const bool brings_rails = in_own && !container.brings.empty();
   read.facts.own_gids = container.variables && container.in_nodes;
   read.facts.gid_types = gets_rails || brings_rails;
-  // Without rails it may take the node's GIDs, which their addresses tell from others'.
+  // Without rails rdma-init may use the node's GIDs. It identifies them by the node's addresses.
   const bool tells_addresses = in_own && !gets_rails;
   read.facts.netdevs |= tells_addresses || brings_rails;
   read.facts.addresses = tells_addresses || brings_rails || (in_own && may_bring_addresses(request, config));

@@ -1,4 +1,4 @@
-// What a plan needs to know of the node. Pure.
+// Decides which facts of the node a plan needs. Pure.
 #pragma once
 
 #include <optional>
@@ -13,16 +13,16 @@
 
 namespace hook {
 
-// What pools select HCAs by, added to `facts`.
+// Returns `facts` plus the facts that pools use as selectors.
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});
 
 struct ContainerNetwork {
-  bool variables = false;               // the container's can still be given, so that it counts which ports it can use
-  bool in_nodes = false;                // it is in the node's network namespace
-  const std::set<std::string>& brings;  // netdevs that its runtime moves into it
+  bool variables = false;               // variables can still be added, so usable ports must be counted
+  bool in_nodes = false;                // the container is in the node's network namespace
+  const std::set<std::string>& brings;  // netdevs that the runtime moves into it
 };
 
-// Returns what to read of the node. `root` is the caller's to set. hcas: that the request is about; nullopt: all.
+// Returns what to read of the node; the caller sets `root`. hcas: the requested HCAs; nullopt: all.
 fabric::NodeReadOptions read_options(const Request& request, const Config& config,
                                      std::optional<std::vector<std::string>> hcas, const ContainerNetwork& container);
 

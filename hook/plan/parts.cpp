@@ -14,9 +14,9 @@ namespace {
 
 using Part = fabric::Unread::Part;
 
-constexpr std::uint32_t kMiscMajor = 10;  // of devices such as rdma_cm, whose minor is dynamic
+constexpr std::uint32_t kMiscMajor = 10;  // major of misc devices such as rdma_cm; the minor is dynamic
 
-// "231:192"; nullopt for anything else.
+// Parses "231:192"; nullopt: another form.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -62,27 +62,29 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   if (terms.mode == Mode::kExclusive) {
     if (!node.enslaved) return {};
     return Error{
-        fmt::format("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev)), 0,
-        "mode shared gives the container a child of it"};
+        fmt::format("`{}`: its netdev is a port of `{}` and cannot move", name, fabric::printable(*node.netdev)), 0,
+        "use mode shared, which adds a child of it"};
   }
   const bool ipoib = terms.network->child == "ipoib";
   if (ipoib == node.is_infiniband()) return {};
-  Error error = ipoib ? make_error("`{}`: its link layer is Ethernet, ipoib needs InfiniBand", name)
-                      : make_error("`{}`: its link layer is InfiniBand, which takes no {}", name, terms.network->child);
-  error.hint = fmt::format("\"child\": \"{}\" in network `{}`", ipoib ? "macvlan" : "ipoib", terms.network->name);
+  Error error =
+      ipoib ? make_error("`{}`: its link layer is Ethernet, but ipoib requires InfiniBand", name)
+            : make_error("`{}`: its link layer is InfiniBand, which does not support {}", name, terms.network->child);
+  error.hint = fmt::format("write \"child\": \"{}\" in network `{}`", ipoib ? "macvlan" : "ipoib", terms.network->name);
   return error;
 }
 
-// HCAs of pools come before the others, unless config.json lists them.
+// Refuses a rail with an uncertain number: HCAs of pools are numbered first, unless config.json lists them, so an HCA
+// of an unknown pool changes the count.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   const auto& listed = input.among.config.rails;
   if (std::ranges::find(listed, node.name()) != listed.end()) return {};
   for (const NodeHca& other : input.among.node.hcas()) {
     if (!other.pool_unread) continue;
     Error error =
-        fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` is counted from `{}`",
+        fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`",
                                                       fabric::printable(node.name()), fabric::printable(other.name())));
-    error.hint = "name the HCAs in the order of their rails in \"rails\" of config.json";
+    error.hint = "list the HCAs in the order of their rails in \"rails\" of config.json";
     return error;
   }
   return {};
@@ -93,18 +95,18 @@ std::string numbered(std::string pattern, unsigned number) {
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
 
-// Its netdev moved when the container, or its pod, got it; it is not on the node any more.
+// Returns whether the netdev already moved into the container or its pod and is no longer on the node.
 bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   const auto holding = input.holdings.find(unit.node->name());
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
-// A live node says which class directories it has.
+// A live node always has class directories, so this is a snapshot without netdevs.
 bool is_without_netdevs(const fabric::Inventory& inventory) {
   return inventory.netdevs.empty() && inventory.class_directories.empty();
 }
 
-// The entries of one directory of the view: its links, and what libibverbs asks of the class itself.
+// Adds the entries of one directory of the view: its links, and the abi_version that libibverbs reads.
 void add_view_directory(const Config& config, const std::vector<const NodeHca*>& granted,
                         const fabric::ClassDirectory& directory, std::vector<ViewEntry>& view) {
   view.push_back({directory.name, "", ""});
@@ -123,8 +125,8 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
   }
 }
 
-// No mount option makes an overlay without an upper directory writable (overlayfs.rst, "Multiple lower layers"). It
-// needs two lower directories, of which the second is empty.
+// An overlay without an upper directory stays read-only with any mount option (overlayfs.rst, "Multiple lower layers").
+// It needs two lower directories; the second is empty.
 PlannedMount view_mount(const PlanInput& input, const std::string& view, const std::string& directory) {
   const std::string source = fmt::format("{}/{}/{}", input.view_directory, view, directory);
   const bool is_overlay = input.view_mount == ViewMount::kOverlay;
@@ -136,7 +138,7 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // The inventory of a request that names its HCAs holds no others, so that it does not say whether there are any.
+  // If the request names HCAs, the inventory has only these and does not prove that they are all.
   const bool partly_read = input.among.request.given_is_the_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
@@ -147,7 +149,7 @@ struct Renumbered {
   std::uint32_t minor = 0;
 };
 
-// What became of "uverbsN", by its old name.
+// Returns the new name and number of device nodes, by the old name "uverbsN".
 std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes) {
   std::map<std::string, Renumbered> names;
   for (const NewNode& node : nodes) {
@@ -167,7 +169,7 @@ Result<void> was_read(const fabric::Inventory& inventory, Part part, std::option
     if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
     Error error = sys_error(unread.code, "cannot read `{}`", unread.path);
     error.reason = FailureReason::kDevices;
-    if (unread.code == ESTALE) error.hint = "an HCA was renamed meanwhile (`rdma dev set`): start the container again";
+    if (unread.code == ESTALE) error.hint = "start the container again; an HCA was renamed meanwhile (`rdma dev set`)";
     return error;
   }
   return {};
@@ -212,16 +214,16 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     if (!unit.terms.network || unit.terms.mode == Mode::kHca) continue;
     if (input.host_network) {
       warnings.push_back(
-          fmt::format("network `{}`: the container is in the node's network namespace, it gets device nodes only",
+          fmt::format("network `{}`: the container is in the node's network namespace and gets only device nodes",
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;  // also of one that has moved, so that the others keep their names
+    ++number;  // counts moved ones too, so that the other names stay the same
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
       return Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
-                   "mode hca needs none; or give the netdev back to the node"};
+                   "use mode hca, or move the netdev to the node's namespace"};
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
@@ -255,7 +257,7 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
   for (const NodeHca* node : granted)
     TRY_VOID(was_read(inventory, Part::kView, node->name()));
   std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
-  if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
+  if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot has no class directories
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);
   const std::string view = view_name(plan.view);

@@ -1,4 +1,4 @@
-// A plan as `rdma-hook plan` prints it.
+// Prints a plan as JSON and as text.
 #include "hook/plan/plan.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -22,7 +22,7 @@ Json node_json(const PlannedNode& node) {
                {"major", or_null(node.major)},
                {"minor", or_null(node.minor)},
                {"mode", octal(node.mode)}};
-  // Root's, as the format has it, unless config.json says otherwise.
+  // The format's default owner is root.
   if (node.uid != 0) json["uid"] = node.uid;
   if (node.gid != 0) json["gid"] = node.gid;
   return json;

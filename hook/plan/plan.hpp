@@ -1,5 +1,5 @@
-// The decision: which HCAs a container gets and what follows from that. One plan, applied by edit_spec() (config.json),
-// live_steps() (a live container) or nri_adjustment() (NRI).
+// The plan: the HCAs of a container and the changes that follow. One plan serves edit_spec() (config.json),
+// live_steps() (a live container) and nri_adjustment() (NRI).
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct DeviceNumber {
 };
 
 struct PlannedNode {
-  std::string path;  // in the container, and on the node
-  // nullopt: a snapshot does not say, and the number is dynamic. Never for a live node.
+  std::string path;  // the same in the container and on the node
+  // nullopt: dynamic and missing in a snapshot. A live node always has it.
   std::optional<std::uint32_t> major;
   std::optional<std::uint32_t> minor;
   std::uint32_t mode = 0666;
@@ -40,12 +40,12 @@ struct PlannedNode {
 };
 
 struct PlannedNetdev {
-  std::string host;  // the netdev on the node that moves or gets a child; empty: a snapshot does not say
-  std::string name;  // inside
+  std::string host;  // netdev on the node that moves or gets a child; empty: missing in a snapshot
+  std::string name;  // name in the container
   Mode mode = Mode::kShared;
   std::string hca;
   unsigned rail = 0;
-  std::string network = {};  // of config.json
+  std::string network = {};  // its name in config.json
   friend bool operator==(const PlannedNetdev&, const PlannedNetdev&) = default;
 };
 
@@ -57,42 +57,41 @@ struct PlannedMount {
   friend bool operator==(const PlannedMount&, const PlannedMount&) = default;
 };
 
-// What the container may allocate of an HCA that others may hold too.
+// Limits of RDMA objects on an HCA that other containers can use too.
 struct PlannedRdmaLimit {
-  std::string hca;  // the name of the RDMA device, by which the kernel's controller knows it in every namespace
+  std::string hca;  // name of the RDMA device: the kernel's controller uses it in every namespace
   RdmaLimits limits;
   friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
 
-// What a prepared directory holds that stands in for a class directory of sysfs. Entries of one directory follow each
-// other.
+// An entry of a prepared directory that replaces a class directory of sysfs. Entries of one directory are consecutive.
 struct ViewEntry {
   std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
   std::string name;       // "mlx5_0"; empty: only the directory itself
-  std::string target;     // as the kernel's own link: "../../devices/pci0000:00/..."; empty: a file with the text
+  std::string target;     // target of the kernel's link: "../../devices/pci0000:00/..."; empty: a file with `text`
   std::string text = {};
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
-// How an HCA of mode exclusive that stays on the node was open when it was granted. It tells contexts that its holder
-// left behind from those before.
+// The open contexts of an exclusive HCA that stays on the node, at the time of the grant. They distinguish contexts
+// that the owner left open from earlier ones.
 struct OpenState {
-  std::optional<std::uint32_t> index;   // of its RDMA device; nullopt: the kernel was not asked, or cannot tell
-  std::vector<std::uint32_t> contexts;  // their numbers, ascending (RdmaContext::id)
-  std::optional<DeviceNumber> node;     // of its uverbs node
+  std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
+  std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
+  std::optional<DeviceNumber> node;     // number of the uverbs node
   friend bool operator==(const OpenState&, const OpenState&) = default;
 };
 
-// What is booked in the ledger.
+// An HCA as the ledger records it.
 struct PlannedHca {
   std::string name;
   Mode mode = Mode::kHca;
-  unsigned units = 1;  // child netdevs in shared-multi, else 1
+  unsigned units = 1;  // child netdevs in shared-multi, otherwise 1
   std::optional<unsigned> limit;
-  bool held_only = false;  // kept from others, as Plan::also_open, and not granted
-  // As the ledger knows it, whatever it is called by then; empty: by its name. The ledger sets it when it books.
+  bool held_only = false;  // booked against other owners, not granted (Plan::also_open)
+  // Identity of the HCA in the ledger, independent of renames; empty: its name. The ledger sets it when it books.
   std::string device = {};
-  std::optional<OpenState> open = {};  // nullopt: its return does not depend on that
+  std::optional<OpenState> open = {};  // nullopt: its release does not depend on open contexts
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 
@@ -100,73 +99,73 @@ inline const std::string& booked_as(const PlannedHca& hca) {
   return hca.device.empty() ? hca.name : hca.device;
 }
 
-// The name of the directory that holds a view of these entries, whatever their order: "set-", and digits that no other
-// view has. Of a view of nothing "none".
+// Returns the name of the directory for a view of these entries, in any order: "set-" and a digest. Returns "none" for
+// an empty view.
 std::string view_name(const std::vector<ViewEntry>& view);
 
 struct Plan {
-  std::vector<PlannedHca> hcas;  // empty: nothing is asked, nothing changes
-  // HCAs that the container can open because linux.devices has their nodes, though it is narrowed to others: booked, so
-  // that no other container gets one of them alone, and nothing else. Likewise, in mode exclusive, the virtual
-  // functions of what it has in this mode, which no other container gets at all.
+  std::vector<PlannedHca> hcas;  // empty: no request, no change
+  // HCAs that are booked but not granted. The container can open them by nodes in linux.devices although its request
+  // is narrowed; they are booked so that no other container gets one exclusively. Also the virtual functions of
+  // exclusive HCAs, which no other container gets at all.
   std::vector<PlannedHca> also_open;
   std::vector<PlannedNode> nodes;
-  std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
+  std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: unchanged
   std::vector<std::string> capabilities;
-  std::vector<PlannedRdmaLimit> rdma_limits;  // each has at least one value
+  std::vector<PlannedRdmaLimit> rdma_limits;  // each has at least one limit
   std::vector<PlannedNetdev> netdevs;
-  std::vector<std::string> no_rail;  // HCAs for which one was asked that no network of config.json is for
+  std::vector<std::string> no_rail;  // HCAs without a network although a rail was requested
   std::map<std::string, std::string> env;
-  std::string no_require;  // why RDMA_INIT_REQUIRE demands nothing, as a word of the log's line; empty: it does
+  std::string no_require;  // why RDMA_INIT_REQUIRE is not set, as a word for the log line; empty: it is set
   std::vector<PlannedMount> mounts;
-  std::vector<ViewEntry> view;  // what the sources of the mounts hold
+  std::vector<ViewEntry> view;  // content of the mounts' sources
   std::vector<std::string> warnings;
 };
 
-// Who holds an HCA now, as far as the decision depends on it.
+// The present grants of an HCA, as far as the decision depends on them.
 struct Holding {
-  bool own = false;                             // the asking container, or its pod, holds it already
-  unsigned own_units = 0;                       // of what it was granted; 0: none, it only keeps others from it
-  std::optional<std::string> exclusive_holder;  // another owner's label, for the message
-  unsigned others = 0;                          // units held by others; exact only up to the limit
-  std::string doubtful = {};                    // one of those others that cannot be looked at, for the message
+  bool own = false;                             // the requesting container or its pod has it
+  unsigned own_units = 0;                       // granted units; 0: booked only against other owners
+  std::optional<std::string> exclusive_holder;  // label of another owner, for the message
+  unsigned others = 0;                          // units of other owners; exact only up to the limit
+  std::string doubtful = {};                    // another owner of unknown state, for the message
 };
-using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not held
+using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 
-// How the view of sysfs is mounted.
+// The mount of the sysfs view.
 enum class ViewMount {
-  kBind,     // a read-only bind mount of the directories that all containers with these HCAs share
-  kOverlay,  // an overlay of them without an upper directory, for a container that may make a bind mount writable
-  kLater,    // not here: only a mount that is made in the node's user namespace will do
+  kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
+  kOverlay,  // a read-only overlay of them, for a container that could remount a bind mount writable
+  kLater,    // later: the mount must be made in the node's user namespace
 };
 
 struct PlanInput {
-  const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
+  const Candidates& among;  // from fabric::read_node() or a snapshot
   const Holdings& holdings;
-  std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
-  bool host_network = false;   // the container is in the node's network namespace: no netdevs
+  std::string view_directory;  // directory of the sysfs views: "/run/rdma-hook/views"
+  bool host_network = false;   // the container is in the node's network namespace and gets no netdevs
   ViewMount view_mount = ViewMount::kBind;
-  bool variables = false;                    // the container's can still be given
-  std::optional<std::string> require = {};   // RDMA_INIT_REQUIRE that it has already, which stays
-  std::set<std::string> moved_netdevs = {};  // those that the runtime moves into it: rails that others bring
+  bool variables = false;                    // variables can still be added to the container
+  std::optional<std::string> require = {};   // the container's RDMA_INIT_REQUIRE, which stays
+  std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
 };
 
-// A uverbs node that got another number when its RDMA device went into the container's network namespace.
+// A uverbs node that got a new number when its RDMA device moved into the container's network namespace.
 struct NewNode {
   std::string hca;
   unsigned uverbs = 0;  // N of uverbsN
   std::string dev;      // "MAJ:MIN"
 };
-// {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it,
-// and "rdma_limits" where there are some.
+// Returns {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, and "rdma_limits" if
+// there are any, as `rdma-hook plan --json` prints it.
 Json plan_json(const Plan& plan);
-// The same for people: one line per thing.
+// Returns the plan as text, one line per entry.
 std::string plan_text(const Plan& plan);
-// A limit of locked memory: "unlimited" for UINT64_MAX, else "N bytes".
+// Returns a limit of locked memory: "unlimited" for UINT64_MAX, otherwise "N bytes".
 std::string memlock_text(std::uint64_t bytes);
 
-// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container
-// holds, a mode that the pool does not allow, fewer HCAs than asked for, a device number or what a view is made of that
+// Makes the plan. Pure. Errors are refusals with the remedy as hint: those of Candidates::matched, an HCA of another
+// owner, a mode that the pool does not allow, fewer HCAs than requested, a device number or an entry of the view that
 // could not be read (Inventory::unread).
 fabric::Result<Plan> make_plan(const PlanInput& input);
 

@@ -21,7 +21,7 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
-// The netdev of this netns that the port's GIDs name, by the GID of the lowest index that names one.
+// Returns the netdev of this network namespace that the port's GIDs name, from the lowest index that names one.
 std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& port) {
   for (const fabric::GidEntry& gid : port.gids) {
     if (!gid.ndev) continue;
@@ -31,8 +31,8 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
   return std::nullopt;
 }
 
-// Of the netdevs on the HCA's PCI function: representors and the other port are there too, and dev_port tells ports
-// apart (mlx4, counted from 0).
+// Returns the port's netdev from those on the HCA's PCI function. Representors and the netdev of the other port are
+// there too; dev_port, counted from 0, distinguishes ports (mlx4).
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
   for (const Netdev& netdev : inventory.netdevs) {
@@ -49,7 +49,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
 std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   if (port.netdev) return port.netdev;
   auto on_function = pci_netdev(inventory, hca, port);
-  // Of several on one function, the one whose addresses are the port's GIDs is the port's.
+  // If one function has several netdevs, the port's GIDs identify the port's netdev by its addresses.
   if (auto named = gid_netdev(inventory, port)) {
     const Netdev* netdev = fabric::find_netdev(inventory, *named);
     if (!on_function || netdev->pci == hca.pci) return named;
@@ -57,7 +57,7 @@ std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hc
   return on_function;
 }
 
-// Ports in the order in which their netdevs are of interest.
+// Returns ACTIVE ports first: their netdevs carry the traffic.
 std::vector<const Port*> active_first(const Hca& hca) {
   std::vector<const Port*> ports;
   for (const Port& port : hca.ports)
@@ -84,17 +84,17 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
   }
 }
 
-// In the order that "and" takes: the least of all.
+// Ordered so that std::min is the logical "and".
 enum class Takes { kNo, kUnknown, kYes };
 
-// An empty list takes all; what an HCA does not have is in no list. What could not be read may be in any.
+// An empty list matches all. A missing value matches no entry. An unreadable value could match any (kUnknown).
 template <typename Matches>
 Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
   if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;
   return unless;
 }
 
-// unread: of what pools select by, something of this HCA.
+// unread: a value of this HCA that pools select by could not be read.
 Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
   const Hca& hca = *node.hca;
   const auto unless = [&](bool known) { return known || !unread ? Takes::kNo : Takes::kUnknown; };
@@ -132,7 +132,8 @@ std::size_t place_in(const std::vector<std::string>& rails, const std::string& n
   return static_cast<std::size_t>(std::ranges::find(rails, name) - rails.begin());
 }
 
-// A front-end NIC that no pool has takes no rail number from those that containers get.
+// Orders HCAs by rail. HCAs of pools come first, so that a front-end NIC without a pool does not shift the numbers of
+// rails.
 bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const NodeHca& right) {
   const auto key = [&](const NodeHca& node) {
     return std::tuple(place_in(rails, node.name()), node.pool == nullptr, !node.hca->pci);
@@ -142,7 +143,7 @@ bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const
   return fabric::natural_less(left.name(), right.name());
 }
 
-// Without pools in config.json: one of all HCAs, "all", that allows every mode; nodes only by default.
+// Returns the pools of config.json, or one pool "all" of all HCAs and modes; its default mode has device nodes only.
 std::vector<Pool> effective_pools(const Config& config) {
   std::vector<Pool> pools = config.pools;
   if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});
@@ -200,7 +201,7 @@ std::vector<std::string> NodeMap::names() const {
 }
 
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
-  using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether that is InfiniBand
+  using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether it is InfiniBand
   const auto kind_of = [](const NodeHca& hca) {
     Kind kind;
     for (const fabric::Port& port : hca.hca->ports)
@@ -227,7 +228,7 @@ std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
 }
 
 Error unknown_pool(const NodeHca& node) {
-  Error error = sys_error(node.pool_unread->code, "its pool is not known: cannot read `{}`",
+  Error error = sys_error(node.pool_unread->code, "its pool is unknown: cannot read `{}`",
                           fabric::printable(node.pool_unread->path));
   error.reason = FailureReason::kDevices;
   return error;

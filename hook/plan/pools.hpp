@@ -1,4 +1,4 @@
-// A node's HCAs as the administrator divided them: which pool, which rail, which netdev.
+// Maps a node's HCAs to pools, rails and netdevs by the configuration.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,25 @@ namespace hook {
 
 struct NodeHca {
   const fabric::Hca* hca = nullptr;
-  const Pool* pool = nullptr;  // the first whose selectors take it; nullptr: none does, or it is not known
-  // Why it is not known which pool takes it. Containers may not have it then, and what has its node counts as holding
-  // it.
+  const Pool* pool = nullptr;  // the first pool that matches; nullptr: none or unknown
+  // The read error that makes the pool unknown. Containers then cannot request the HCA, and a container with its
+  // device node counts as its user.
   const fabric::Unread* pool_unread = nullptr;
-  std::size_t index = 0;             // among the node's HCAs, in the order of the inventory
-  unsigned rail = 0;                 // in the order of config.rails, then by PCI address, then by name; pools' first
-  std::vector<std::string> netdevs;  // every name that may be meant by "netdev:": its ports' own and their bonds'
-  // What moves or gets a child: the netdev of its first ACTIVE port, or the bond (bridge, netvsc) that has enslaved it,
-  // because an enslaved netdev takes no macvlan. nullopt: unknown.
+  std::size_t index = 0;             // index in the inventory
+  unsigned rail = 0;                 // order: config.rails, HCAs of pools, PCI address, name
+  std::vector<std::string> netdevs;  // names that "netdev:" matches: netdevs of its ports and their bonds
+  // The netdev that moves or gets a child: of the first ACTIVE port, or its master (bond, bridge, netvsc), because an
+  // enslaved netdev cannot have a macvlan. nullopt: unknown.
   std::optional<std::string> netdev;
-  bool enslaved = false;  // netdev is such a master
+  bool enslaved = false;  // netdev is the master
 
   const std::string& name() const { return hca->name; }
-  bool is_active() const;      // a port is
-  bool is_infiniband() const;  // of the port that netdev belongs to
+  bool is_active() const;      // a port is ACTIVE
+  bool is_infiniband() const;  // link layer of the port of netdev
 };
 
-// Keeps pointers into the inventory, which has to outlive it. Not copied: the HCAs point at its pools.
+// The HCAs of an inventory with their pools and rails. The inventory must outlive the map. Not copyable: the HCAs point
+// to its pools.
 class NodeMap {
  public:
   NodeMap(const fabric::Inventory& inventory, const Config& config);
@@ -49,17 +50,17 @@ class NodeMap {
   std::vector<const NodeHca*> by_rail_;
 };
 
-// The HCAs of pools that count one kind which are of another kind: another rate or link layer than those with the
-// largest sum of rates (of equals InfiniBand). A trainer does not use both kinds together. An HCA without an active
-// port of a known rate may be of either kind and is not among them.
+// Returns the HCAs of another kind in pools that count one kind: another rate or link layer than the HCAs with the
+// largest sum of rates (on a tie InfiniBand). A trainer does not use both kinds together. An HCA without an ACTIVE port
+// of known rate can be of either kind and is not returned.
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node);
 
-// "its pool is not known: cannot read `PATH`: ...". pool_unread: not nullptr.
+// Returns "its pool is unknown: cannot read `PATH`: ...". pool_unread must not be nullptr.
 Error unknown_pool(const NodeHca& node);
 
 std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas);
 
-// Orders PCI addresses by domain, bus, device, function: "0000:0c:00.0" before "10000:01:00.0".
+// Compares PCI addresses by domain, bus, device and function: "0000:0c:00.0" before "10000:01:00.0".
 bool pci_less(const std::string& left, const std::string& right);
 
 }  // namespace hook

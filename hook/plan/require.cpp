@@ -13,18 +13,18 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::PortObstacle;
 
-// In the order in which they are said: the last one that some port meets has come furthest.
+// What a port lacks, in the order of preparation: the highest value of all ports is reported.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 
 struct Count {
-  std::size_t hcas = 0;           // that rdma-init will use
-  Lack lack = Lack::kActivePort;  // the least that is to be done for one of the others
-  // What it may find beside, of all link layers: netdevs of another network, and link-local addresses, which the kernel
-  // gives a rail.
+  std::size_t hcas = 0;           // HCAs that rdma-init will use
+  Lack lack = Lack::kActivePort;  // of the unusable HCAs: the lack that needs the least work
+  // HCAs that rdma-init may find in addition, of all link layers: with netdevs of another network, or with link-local
+  // addresses, which the kernel adds to a rail.
   std::size_t at_most = 0;
-  Lack hindrance = Lack::kActivePort;  // as lack, of those that it cannot find
+  Lack hindrance = Lack::kActivePort;  // as lack, for HCAs outside at_most
 };
 
 class Use {
@@ -42,9 +42,9 @@ class Use {
     }
   }
 
-  // What keeps the port from being used in the container, which has its device node. In the node's network namespace it
-  // is what keeps everybody there. In the container's own the GIDs are those of a rail, and an exclusive RDMA subsystem
-  // shows a namespace its own devices only, which a rail brings.
+  // Returns what the port lacks in the container, which has its device node. In the node's network namespace it is
+  // the obstacle of every process there. In the container's own namespace the GIDs are those of a rail, and in an
+  // exclusive RDMA subsystem only a rail brings an RDMA device.
   Lack lack_of(const fabric::Hca& hca, const Port& port) const {
     switch (input_.host_network ? on_node_.use_of(port).obstacle : obstacle_of_rail(hca, port)) {
       case PortObstacle::kNotActive:
@@ -98,25 +98,24 @@ class Use {
 };
 
 struct Words {
-  const char* token;  // of the log's line
+  const char* token;  // word for the log line
   const char* text;
 };
 
-// In the order of Lack; of kNothing nothing is said.
+// In the order of Lack, without kNothing.
 constexpr Words kWords[] = {
     {"no-active-port", "no port is ACTIVE"},
-    {"no-link-layer",
-     "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)"},
+    {"no-link-layer", "no ACTIVE port is InfiniBand or Ethernet, which NCCL requires (EFA works with aws-ofi-nccl)"},
     {"unknown-addresses", "the addresses in the node's network namespace, which the container shares, are unknown"},
     {"no-gid", "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container"},
     {"no-rail",
-     "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; \"networks\" "
-     "in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set RDMA_INIT_REQUIRE in the "
-     "pod"},
+     "a RoCE port has no GID in the container's own network namespace without a rail; add \"networks\" to "
+     "config.json, or set RDMA_INIT_REQUIRE in the pod if another network (macvlan, SR-IOV) adds "
+     "netdevs"},
     {"no-rail-address",
-     "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves"},
+     "no rail of a RoCE port has an address, neither from its network in config.json nor from a moved netdev"},
     {"no-rdma-device",
-     "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only with a "
+     "the RDMA subsystem is exclusive: the container's own network namespace has an RDMA device only with a "
      "rail of mode exclusive"}};
 static_assert(std::size(kWords) == static_cast<std::size_t>(Lack::kNothing));
 
@@ -131,22 +130,22 @@ void require_own(const std::string& own, const Count& count, std::size_t given, 
     plan.no_require = "empty";
   } else if (!number) {
     plan.no_require = "no-number";
-    plan.warnings.push_back(fmt::format(
-        "the container's own {} `{}` is no number of HCAs, and rdma-init will not start the trainer: make it one "
-        "in the pod, or take it out",
-        kRequire, fabric::printable(own)));
+    plan.warnings.push_back(
+        fmt::format("the container's {} `{}` is not a number, so rdma-init will not start the trainer: correct it "
+                    "in the pod or remove it",
+                    kRequire, fabric::printable(own)));
   } else if (*number > count.at_most) {
     const std::string others =
-        count.at_most == given ? "" : fmt::format(" (of others {})", words_for(count.hindrance).text);
+        count.at_most == given ? "" : fmt::format(" (for the other HCAs: {})", words_for(count.hindrance).text);
     plan.warnings.push_back(
-        fmt::format("the container's own {} {} is above the {} HCA{} that it can use, and rdma-init will not start the "
+        fmt::format("the container's {} {} is above the {} HCA{} that it can use, so rdma-init will not start the "
                     "trainer: lower "
-                    "it in the pod, or ask for more HCAs{}",
+                    "it in the pod or request more HCAs{}",
                     kRequire, own, count.at_most, count.at_most == 1 ? "" : "s", others));
   }
 }
 
-// Those that have GIDs on the port: of its netdev, or of the bond that has it.
+// Returns the netdevs that have GIDs on the port: its netdev and that netdev's bond.
 std::vector<const Netdev*> netdevs_of(const fabric::Inventory& inventory, const Port& port) {
   std::vector<const Netdev*> netdevs;
   const Netdev* netdev = port.netdev ? find_netdev(inventory, *port.netdev) : nullptr;
@@ -178,7 +177,7 @@ void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca
   for (const NodeHca* node : granted) {
     for (const Port& port : node->hca->ports) {
       if (!port.is_active() || !port.is_ethernet()) continue;
-      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // with its addresses
+      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // moves with its addresses
       std::set<fabric::Address> addresses;
       for (const Netdev* netdev : netdevs_of(inventory, port)) {
         for (const fabric::InterfaceAddress& own : netdev->addresses)
