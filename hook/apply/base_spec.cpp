@@ -12,26 +12,26 @@ namespace {
 constexpr int kTimeout = 60;  // seconds
 
 Error no_spec(const std::string& what) {
-  return {"the specification: " + what, 0, kBaseSpecRemedy};
+  return {"cannot edit the specification: " + what, 0, kBaseSpecRemedy};
 }
 
-// Of a list, of which each entry has to be one.
+// Checks that each entry of a list is an object.
 Result<void> check_objects(const std::string& name, const Json& list) {
   for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
-    if (!list[i].is_object()) return no_spec(fmt::format("`{}[{}]` is no object", name, i));
+    if (!list[i].is_object()) return no_spec(fmt::format("`{}[{}]` is not an object", name, i));
   }
   return {};
 }
 
-// The member, made where it is not there.
+// Returns the member; adds `empty` if it is missing or null. Errors: another type.
 Result<Json*> made_member(Json& object, const char* name, const Json& empty) {
   Json& value = object[name];
   if (value.is_null()) value = empty;
   if (value.type() == empty.type()) return &value;
-  return no_spec(fmt::format("`{}` is no {}", name, empty.is_array() ? "list" : "object"));
+  return no_spec(fmt::format("`{}` is not {}", name, empty.is_array() ? "a list" : "an object"));
 }
 
-// Of either form, wherever it lies.
+// Returns whether rdma-hook added this hook: verify or grant, at any path.
 bool is_ours(const Json& hook) {
   const Json args = hook.value("args", Json());
   return args.is_array() && !args.empty() && args.front() == "rdma-hook";
@@ -60,7 +60,8 @@ bool is(const Json& limit, const char* type) {
   return limit.value("type", Json()) == type;
 }
 
-// That of `ctr oci spec` (containerd 2.1.9), which containerd takes out of its own base only.
+// Returns whether this is the limit that `ctr oci spec` prints (containerd 2.1.9). containerd removes it only from its
+// built-in specification, so a base specification would keep it.
 bool is_default_nofile(const Json& limit) {
   return is(limit, "RLIMIT_NOFILE") && limit.value("soft", Json()) == 1024 && limit.value("hard", Json()) == 1024;
 }
@@ -80,11 +81,13 @@ Result<void> edit_limits(bool verify, Json& process) {
 }  // namespace
 
 Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
-  if (!spec.is_object()) return no_spec("it is no JSON object");
+  if (!spec.is_object()) return no_spec("it is not a JSON object");
+  // A copy, so that an error leaves `spec` unchanged.
   Json edited = spec;
   const auto process = edited.find("process");
-  if (process == edited.end() || !process->is_object()) return no_spec("it has no object `process`");
+  if (process == edited.end() || !process->is_object()) return no_spec("object `process` is missing");
   TRY_VOID(edit_limits(verify, *process));
+  // Hooks of an earlier call would run twice.
   TRY_VOID(remove_ours(edited));
   if (verify) {
     TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));

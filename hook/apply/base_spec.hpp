@@ -1,4 +1,4 @@
-// containerd's base specification, its template of every container's config.json, with rdma-hook in it.
+// Adds rdma-hook to containerd's base specification, the template of every container's config.json.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace hook {
 
-inline constexpr const char* kBaseSpecRemedy = "`ctr oci spec | rdma-hook base-spec` is how it is meant";
+inline constexpr const char* kBaseSpecRemedy = "run `ctr oci spec | rdma-hook base-spec`";
 
-// Adds to what `ctr oci spec` prints the hooks that a container begins with, createRuntime and poststop, and an
-// unlimited RLIMIT_MEMLOCK; verify: rdma-hook verify alone, because rdma-nri gives the limit. The limit of `ctr oci
-// spec`, 1024 open files, goes; others stay. hook: rdma-hook's path, absolute; one that was there is replaced.
-// Idempotent. Pure; spec is changed only on success. Errors: members that are missing or of a wrong type, with the
+// Adds the hooks createRuntime and poststop and an unlimited RLIMIT_MEMLOCK to the output of `ctr oci spec`. verify:
+// adds only `rdma-hook verify`, because rdma-nri sets the limit. Removes the limit of 1024 open files that `ctr oci
+// spec` adds; other limits stay. hook: absolute path of rdma-hook; an earlier hook is replaced.
+// Idempotent and pure; spec is changed only on success. Errors: a member is missing or has another type, with the
 // remedy.
 Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kCdiVersion = "0.3.0";
 constexpr const char* kAll = "all";
-constexpr const char* kPermissions = "rw";  // the runtime makes the node
+constexpr const char* kPermissions = "rw";  // no mknod: the runtime makes the node
 
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
@@ -24,13 +24,13 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-// A letter first, a letter or digit last, these and `others` between.
+// Returns whether the text begins with a letter, ends with a letter or digit, and has only these and `others` between.
 bool is_name(std::string_view text, std::string_view others) {
   return !text.empty() && is_letter(text.front()) && is_word(text.back()) &&
          std::ranges::all_of(text, [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
 }
 
-// CDI's names of devices; the kernel allows more in an RDMA device's.
+// CDI restricts names of devices; the kernel allows more in the name of an RDMA device.
 bool is_device_name(std::string_view text) {
   return is_name(text, "_-.:");
 }
@@ -58,7 +58,7 @@ Json hook_json(const CdiOptions& options, const char* stage) {
 
 struct Offered {
   std::string name;
-  std::vector<PlannedNode> nodes;  // without rdma_cm
+  std::vector<PlannedNode> nodes;  // without rdma_cm, which all devices share
 };
 
 Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, const Config& config,
@@ -70,13 +70,13 @@ Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, co
   for (const NodeHca* hca : node.by_rail()) {
     const std::string name = fabric::printable(hca->name());
     if (hca->pool_unread) {
-      warnings.push_back(fmt::format("`{}`: {}: left out", name, unknown_pool(*hca).message));
+      warnings.push_back(fmt::format("`{}` is skipped: {}", name, unknown_pool(*hca).message));
     } else if (!hca->pool) {
       continue;
     } else if (!hca->hca->uverbs) {
-      warnings.push_back(fmt::format("`{}` has no uverbs node: left out", name));
+      warnings.push_back(fmt::format("`{}` is skipped: it has no uverbs node", name));
     } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
-      warnings.push_back(fmt::format("`{}` is no name that CDI allows: left out", name));
+      warnings.push_back(fmt::format("`{}` is skipped: CDI does not allow this name", name));
     } else {
       offered.push_back({hca->name(), TRY(planned_nodes(own, inventory, {hca}))});
     }
@@ -90,8 +90,8 @@ Result<void> check_cdi_kind(std::string_view kind) {
   const std::size_t slash = kind.find('/');
   if (slash != std::string_view::npos && is_name(kind.substr(0, slash), "_-.") && is_name(kind.substr(slash + 1), "_-"))
     return {};
-  return Error{fmt::format("`{}` is no kind of CDI devices", fabric::printable(kind)), 0,
-               fmt::format("a vendor and a class, as `{}`", kCdiKind)};
+  return Error{fmt::format("`{}` is not a CDI kind", fabric::printable(kind)), 0,
+               fmt::format("write a vendor and a class, such as `{}`", kCdiKind)};
 }
 
 Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
@@ -100,7 +100,7 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   const auto offered = TRY(offered_hcas(inventory, config, warnings));
   if (offered.empty())
-    return Error{"this node has no HCA to offer", 0, "`rdma-hook devices` shows what there is, and in which pool"};
+    return Error{"this node has no HCA for containers", 0, "check HCAs and pools with `rdma-hook devices`"};
   Json devices = Json::array();
   std::vector<PlannedNode> all;
   for (const Offered& hca : offered) {
@@ -110,7 +110,7 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
   devices.push_back(Json{{"name", kAll}, {"containerEdits", {{"deviceNodes", nodes_json(all)}}}});
 
   Json edits = Json::object();
-  // Once for each container, however many of the devices it gets.
+  // The common edits apply once per container, whatever the number of its devices.
   if (const auto common = TRY(planned_nodes(config.nodes, inventory, {})); !common.empty())
     edits["deviceNodes"] = nodes_json(common);
   edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});

@@ -1,5 +1,5 @@
-// The node's HCAs as a CDI specification (Container Device Interface 0.3.0, which every engine with CDI reads): what
-// `podman --device`, `docker --device` and containerd's CRI put into a container's config.json.
+// Makes a CDI specification of the node's HCAs (Container Device Interface 0.3.0, which every engine with CDI reads),
+// for `podman --device`, `docker --device` and containerd's CRI.
 #pragma once
 
 #include <optional>
@@ -23,18 +23,19 @@ inline constexpr const char* kCdiKind = "rdma-init.io/hca";
 struct CdiOptions {
   std::string kind = kCdiKind;        // "VENDOR/CLASS"
   std::string hook;                   // absolute path of rdma-hook on the node
-  std::optional<Engine> engine = {};  // nullopt: the hook tells it by each container's bundle
+  std::optional<Engine> engine = {};  // nullopt: the hook detects it by the bundle
 };
 
-// One device per HCA that is in a pool and has a device node, by the HCA's name, and "all". A device has its uverbs
-// node (umad and issm as config.json says); any of them brings rdma_cm and the hooks of createRuntime and poststop,
-// which book the HCAs whose nodes the container has, and refuse what another container holds alone. Device numbers are
-// left to the engine, which reads them when it injects: those of rdma_cm change with every boot.
-// warnings: HCAs that are left out. Errors: a kind that CDI does not allow, no HCA to offer. Pure.
+// Returns a specification with one device per HCA that is in a pool and has a device node, by the HCA's name, and
+// "all". A device has its uverbs node, and umad and issm if config.json enables them. Each device adds rdma_cm and the
+// hooks createRuntime and poststop. The hook books the HCAs of the container's device nodes, and refuses HCAs that
+// another container has exclusively. The engine reads device numbers at injection: those of rdma_cm change with every
+// boot.
+// warnings: HCAs that are skipped. Errors: a kind that CDI does not allow; no HCA. Pure.
 fabric::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
                               std::vector<std::string>& warnings);
 
-// CDI 0.3.0's rules for the name of a kind: a DNS-like vendor, a slash, a class.
+// Checks a kind by the rules of CDI 0.3.0: a DNS-like vendor, a slash, a class.
 fabric::Result<void> check_cdi_kind(std::string_view kind);
 
 }  // namespace hook

@@ -16,9 +16,9 @@ constexpr std::string_view kMemlock = "RLIMIT_MEMLOCK";
 constexpr const char* kHcaHandles = "hcaHandles";
 constexpr const char* kHcaObjects = "hcaObjects";
 
-// An ordered object is a vector: making one member moves the others, so that no reference into the object outlives it.
+// An ordered object is a vector: adding a member moves the other members, so no reference into the object may be kept.
 
-// The member of that name, made with the type of fallback where it is missing or null.
+// Returns the member; adds an empty value of `type` if it is missing or null. Errors: another type.
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);
@@ -46,10 +46,10 @@ Result<void> add_device(const PlannedNode& node, Json& devices) {
         number_or(device, "minor", -1) == *node.minor) {
       return {};
     }
-    return Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, on this node it is c {}:{}", node.path,
-                             text_or(device, "type", "?"), number_or(device, "major", -1),
+    return Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, but on this node it is c {}:{}",
+                             node.path, text_or(device, "type", "?"), number_or(device, "major", -1),
                              number_or(device, "minor", -1), *node.major, *node.minor),
-                 0, "take that entry away, or have the device plugin read the numbers anew"};
+                 0, "remove that entry, or restart the device plugin so that it reads the numbers again"};
   }
   devices.push_back(Json{{"path", node.path},
                          {"type", "c"},
@@ -61,7 +61,8 @@ Result<void> add_device(const PlannedNode& node, Json& devices) {
   return {};
 }
 
-// Rules are read in order and the last one that matches decides (runtime-spec 1.3.0, "Allowed Device list").
+// Returns whether the rules allow reading and writing. Rules apply in order, and the last match decides (runtime-spec
+// 1.3.0, "Allowed Device list").
 bool rules_allow(const Json& rules, const PlannedNode& node) {
   bool allowed = false;
   for (const Json& rule : rules) {
@@ -92,17 +93,17 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
   Json& rules = *TRY(member(resources, "devices", Json::value_t::array, "linux.resources"));
   Json& devices = linux_part["devices"];
   for (const PlannedNode& node : plan.nodes) {
-    if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
+    if (!node.major || !node.minor) return make_error("the device number of `{}` is unknown", node.path);
     TRY_VOID(add_device(node, devices));
     if (rules_allow(rules, node)) continue;
-    // Not m: a runtime that makes the node inside the cgroup has rules of its own for that (runc, crun: `c *:* m`).
+    // Without m: a runtime that makes the node inside the cgroup has its own rule for that (runc, crun: `c *:* m`).
     rules.push_back(
         Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rw"}});
   }
   return {};
 }
 
-// The lower of two limits holds: the engine's or the user's may be stricter than the administrator's.
+// The lower limit counts: the engine's or the user's can be stricter than the administrator's.
 void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
     const std::int64_t value = number_or(device, name, -1);
@@ -123,7 +124,8 @@ Result<void> add_rdma_limits(const Plan& plan, Json& config) {
   return {};
 }
 
-// For a user other than root only ambient capabilities outlive execve(2), and those have to be inheritable.
+// For a user other than root only ambient capabilities survive execve(2), and ambient ones must be inheritable
+// (capabilities(7)).
 Result<void> add_capabilities(const Plan& plan, Json& process) {
   if (plan.capabilities.empty()) return {};
   std::vector<const char*> sets = {"bounding", "effective", "permitted"};
@@ -141,7 +143,7 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   return {};
 }
 
-// A duplicate is an error for the runtimes, and a limit that is higher already stays.
+// Raises the limit in place: runtimes refuse a duplicate. A higher limit stays.
 Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
   if (!plan.memlock) return {};
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
@@ -149,7 +151,7 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      // What a program made is signed, unless it needs all 64 bits.
+      // The JSON parser stores a number as unsigned, a program as signed unless it needs 64 bits.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
       const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;
@@ -167,6 +169,7 @@ Result<void> add_environment(const Plan& plan, Json& process) {
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
+    // A variable of the container wins.
     const bool set = std::ranges::any_of(env, [&](const Json& entry) {
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
@@ -206,6 +209,7 @@ Result<void> edit(const Plan& plan, const std::string& token, const std::optiona
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited) {
   if (plan.hcas.empty()) return {};
+  // A copy, so that an error leaves config.json unchanged.
   Json edited = config;
   TRY_VOID(edit(plan, token, inherited, edited));
   config = std::move(edited);

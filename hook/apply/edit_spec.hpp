@@ -1,5 +1,5 @@
-// Applies a plan to config.json before the container is created: devices, device rules, IPC_LOCK, RLIMIT_MEMLOCK, the
-// sysfs view's mounts, RDMA_INIT_REQUIRE. Survives `systemctl daemon-reload` and exec, unlike a live change.
+// Applies a plan to config.json before the container is created: devices, device rules, IPC_LOCK, RLIMIT_MEMLOCK,
+// mounts of the sysfs view, RDMA_INIT_REQUIRE. Unlike a live change, it survives `systemctl daemon-reload` and exec.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,10 @@
 
 namespace hook {
 
-// Idempotent: what is there already is left alone. An entry of linux.devices at one of our paths with another number is
-// an error. token: written as the grant's annotation, over whatever was there; empty: none. inherited: RLIMIT_MEMLOCK
-// of a container that lists none, which is its runtime's; nullopt: not known. Pure; config is changed only on success.
-// Members of a wrong type are errors, never overwritten.
+// Adds the plan to config.json. Existing correct entries stay. Idempotent and pure; config is changed only on success.
+// token: value of the grant's annotation, which replaces a present one; empty: no annotation. inherited: RLIMIT_MEMLOCK
+// of the runtime, which applies if config.json lists none; nullopt: unknown.
+// Errors: linux.devices has a planned path with another number; a member has another type.
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited = std::nullopt);
 

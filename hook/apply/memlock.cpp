@@ -34,8 +34,8 @@ Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now) {
 
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine) {
   return fmt::format(
-      "cannot set RLIMIT_MEMLOCK to {} at createRuntime: the runtime sets the {} of config.json after this "
-      "hook; take the limit out of the engine's options, raise it there ({}), or use rdma-runtime",
+      "cannot set RLIMIT_MEMLOCK to {} at createRuntime: the runtime sets {} from config.json after this "
+      "hook; remove the limit from the engine's options, raise it ({}), or use rdma-runtime",
       memlock_text(wanted), memlock_text(listed), where_to_set_memlock(engine));
 }
 
@@ -43,9 +43,10 @@ void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan) {
   if (!plan.memlock || !spec.memlock) return;
   const std::uint64_t listed = usable(*spec.memlock);
   if (listed < *plan.memlock) {
-    plan.warnings.push_back(fmt::format("with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is {}; else: {}",
+    plan.warnings.push_back(fmt::format("RLIMIT_MEMLOCK is {} with crun, rdma-runtime or rdma-nri; otherwise: {}",
                                         memlock_text(*plan.memlock), memlock_stays(*plan.memlock, listed, engine)));
   }
+  // The plan shows the lower limit, which every way provides.
   plan.memlock = listed;
 }
 
@@ -56,7 +57,7 @@ std::optional<Rlimit> memlock_of(int pid) {
 }
 
 std::string limit_text(const std::optional<std::uint64_t>& bytes) {
-  return bytes ? memlock_text(*bytes) : "left as the engine sets it";
+  return bytes ? memlock_text(*bytes) : "the engine's limit";
 }
 
 std::string_view where_to_set_memlock(Engine engine) {

@@ -1,5 +1,4 @@
-// RLIMIT_MEMLOCK of a container, by whichever way it gets it: it is raised, never lowered. And what to say where that,
-// or CAP_IPC_LOCK, cannot be given.
+// RLIMIT_MEMLOCK of a container: it is raised, never lowered. Also the messages if it or CAP_IPC_LOCK cannot be set.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +13,27 @@ namespace hook {
 
 struct Plan;
 
-// now: what the container has otherwise; nullopt: not known. Both limits are at least `wanted`.
+// Returns limits of at least `wanted`. now: the container's present limits; nullopt: unknown.
 Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now);
-// Of what it registers no more can be locked.
+// Returns the memory that can be registered: the lower limit.
 inline std::uint64_t usable(const Rlimit& limit) {
   return limit.soft < limit.hard ? limit.soft : limit.hard;
 }
 
-// Why createRuntime cannot raise it: what config.json lists, runc sets after the hooks. listed: below `wanted`.
+// Returns why createRuntime cannot raise the limit: runc sets the limits of config.json after the hooks. listed: the
+// limit in config.json, below `wanted`.
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
-// plan.memlock becomes what the container has by each way where its config.json lists a limit: that one. A warning of
-// the plan says by which ways it is raised.
+// Sets plan.memlock to the limit of config.json, if it lists one, which the container has by every way. Adds a warning
+// about the ways that raise it.
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 
-// Of a process, and so of what it starts; nullopt: it cannot be read. pid: 0: of this one.
+// Returns the limit of a process, which its children inherit; nullopt: it cannot be read. pid: 0: this process.
 std::optional<Rlimit> memlock_of(int pid);
 
-// "unlimited", "65536 bytes", or that the engine decides.
+// Returns "unlimited", "65536 bytes", or that the engine decides.
 std::string limit_text(const std::optional<std::uint64_t>& bytes);
 
-// Where an engine is told the limit, and the capability.
+// Return the option of an engine that sets the limit or adds the capability.
 std::string_view where_to_set_memlock(Engine engine);
 std::string_view where_to_add_ipc_lock(Engine engine);
 

@@ -26,6 +26,7 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
   return left && right ? std::min(left, right) : left ? left : right;
 }
 
+// Returns kUnsafe for kernels before 7.3 and for an unreadable release, see RdmaController.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
   const auto read = fabric::sysfs::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
   const auto* release = std::get_if<std::string>(&read);
@@ -35,14 +36,14 @@ RdmaController if_safe(RdmaController controller, const std::string& root) {
 
 using Warnings = std::vector<std::string>;
 
-// A line is shorter than 128 bytes, and a node has at most some hundred RDMA devices.
+// A line has less than 128 bytes, and a node has at most some hundred RDMA devices.
 constexpr std::size_t kLongestRdmaMax = std::size_t{1} << 18;
 
 std::string no_file(const Cgroup& cgroup) {
   const std::string directory = cgroup.directory();
-  if (cgroup.path == "/") return fmt::format("`{}` is the root of the hierarchy, which takes no limits", directory);
+  if (cgroup.path == "/") return fmt::format("`{}` is the root of the hierarchy, which cannot have limits", directory);
   return fmt::format(
-      "`{}` has no rdma.max, because `{}/cgroup.subtree_control` does not enable `rdma`: write `+rdma` there",
+      "`{0}` has no rdma.max, because `{1}/cgroup.subtree_control` does not enable `rdma`; write `+rdma` to that file",
       directory, directory.substr(0, directory.rfind('/')));
 }
 
@@ -61,6 +62,7 @@ Result<RdmaController> rdma_controller(const std::string& root) {
     return has_it ? if_safe(RdmaController::kV2, root) : RdmaController::kNone;
   }
   int code = std::get<fabric::Unreadable>(read).code;
+  // A node without cgroup.controllers has cgroup v1 hierarchies.
   if (code == ENOENT) {
     const std::string hierarchy = root + "/sys/fs/cgroup/rdma";
     if (::access(hierarchy.c_str(), F_OK) == 0) return if_safe(RdmaController::kV1, root);
@@ -76,7 +78,7 @@ std::optional<NoLimits> no_limits(RdmaController controller) {
   if (controller == RdmaController::kV1 || controller == RdmaController::kV2) return std::nullopt;
   if (controller == RdmaController::kUnsafe) {
     return NoLimits{
-        "a kernel before Linux 7.3 damages its memory when an HCA is unregistered after a container with a limit "
+        "a kernel before Linux 7.3 corrupts its memory when an HCA is unregistered after a container with a limit "
         "has ended",
         "boot Linux 7.3 or later, or remove the limits"};
   }
@@ -133,6 +135,7 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
   const std::string path = cgroup.directory() + "/rdma.max";
   const UniqueFd file(::openat(directory.get(), "rdma.max", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.ok() && errno == ENOENT) return not_limited(no_file(cgroup));
+  // Without root, limits are the node's matter: a warning, not a refusal.
   if (!file.ok() && (errno == EACCES || errno == EPERM)) {
     return not_limited(sys_error(errno, "cannot open `{}`", path).message);
   }
@@ -140,6 +143,7 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
   const std::string now = TRY(read_text(file.get(), kLongestRdmaMax, path));
   for (const PlannedRdmaLimit& limit : limits) {
     const auto line = lowering_line(now, limit);
+    // The kernel reads one device per write(2).
     if (line && ::write(file.get(), line->data(), line->size()) != static_cast<ssize_t>(line->size())) {
       return sys_error(errno, "cannot write `{}` to `{}`", *line, path);
     }
@@ -149,9 +153,9 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
 
 Result<Warnings> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits) {
   const auto cgroup = TRY(rdma_cgroup(init));
-  if (!cgroup) return not_limited("no cgroup hierarchy with the controller `rdma` is mounted here");
+  if (!cgroup) return not_limited("no cgroup hierarchy with the controller `rdma` is mounted");
   if (cgroup == TRY(rdma_cgroup(::getpid()))) {
-    return not_limited(fmt::format("it has no cgroup of its own, but its engine's, `{}`", cgroup->path));
+    return not_limited(fmt::format("the container shares the cgroup `{}` with its engine", cgroup->path));
   }
   return limit_rdma_in(*cgroup, limits);
 }

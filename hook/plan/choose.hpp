@@ -35,7 +35,7 @@ struct GidSpace {
 // HCA has no RoCE port.
 std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 
-// The units that the container may have, including its present ones, and what limits them.
+// The units that the container may have, including its present ones, and the reason of their limit.
 struct Room {
   unsigned units = 0;
   std::string why;    // predicate of the HCA: "is held by container web-1"; empty: no limit

@@ -13,7 +13,7 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::PortObstacle;
 
-// What a port lacks, in the order of preparation: the highest value of all ports is reported.
+// The lack of a port, in the order of preparation: the highest value of all ports is reported.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
@@ -42,7 +42,7 @@ class Use {
     }
   }
 
-  // Returns what the port lacks in the container, which has its device node. In the node's network namespace it is
+  // Returns the lack of the port in the container, which has its device node. In the node's network namespace it is
   // the obstacle of every process there. In the container's own namespace the GIDs are those of a rail, and in an
   // exclusive RDMA subsystem only a rail brings an RDMA device.
   Lack lack_of(const fabric::Hca& hca, const Port& port) const {

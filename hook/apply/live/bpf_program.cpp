@@ -18,7 +18,7 @@ bpf_insn instruction(int code, int dst, int src, int off, std::int64_t imm) {
 
 namespace {
 
-// Of struct bpf_cgroup_dev_ctx.
+// Offsets in struct bpf_cgroup_dev_ctx.
 constexpr std::int16_t kAccessTypeOffset = 0;
 constexpr std::int16_t kMajorOffset = 4;
 constexpr std::int16_t kMinorOffset = 8;
@@ -27,7 +27,8 @@ bool same(const bpf_insn& left, const bpf_insn& right) {
   return std::memcmp(&left, &right, sizeof left) == 0;
 }
 
-// r1 is the context and stays; r0 and r2 to r5 are free, because a program may not read them before it writes them.
+// Register r1 has the context and is kept. r0 and r2 to r5 are free: the verifier refuses programs that read them
+// before they write them.
 constexpr std::size_t kHeadLength = 7;
 constexpr std::size_t kRuleLength = 4;
 
@@ -37,7 +38,7 @@ std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_2, BPF_REG_1, kAccessTypeOffset, 0),
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_3, BPF_REG_1, kMajorOffset, 0),
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_4, BPF_REG_1, kMinorOffset, 0),
-      // Without effect ("RDMA"): together with the rest of the head it is a mark that no other program has.
+      // Has no effect. The constant "RDMA" and the rest of the head are a mark that no other program has.
       instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_5, 0, 0, 0x52444d41),
       instruction(BPF_JMP | BPF_JSET | BPF_K, BPF_REG_2, 0, rest + 2, BPF_DEVCG_ACC_MKNOD << kAccessShift),
       instruction(BPF_ALU | BPF_AND | BPF_K, BPF_REG_2, 0, 0, 0xffff),
@@ -62,6 +63,7 @@ struct Register {
   std::uint64_t value = 0;
 };
 
+// Interprets a device program for one access. An unknown value or instruction makes the verdict unknown.
 class Machine {
  public:
   Machine(std::span<const bpf_insn> program, const DeviceAccess& access) : program_(program) {
@@ -71,7 +73,7 @@ class Machine {
   }
 
   Verdict run() {
-    // Jumps go forward only, so this ends.
+    // Jumps only go forward, so the loop ends.
     for (std::size_t at = 0; at < program_.size();) {
       const bpf_insn& insn = program_[at];
       if (insn.code == (BPF_JMP | BPF_EXIT)) return verdict();
@@ -86,12 +88,13 @@ class Machine {
   Verdict verdict() const {
     const Register& result = registers_[BPF_REG_0];
     if (!result.known) return Verdict::kUnknown;
-    // The kernel looks at the lowest bit (cgroup_bpf_check_dev_permission, BPF_PROG_RUN_ARRAY).
+    // The kernel tests only the lowest bit (cgroup_bpf_check_dev_permission, BPF_PROG_RUN_ARRAY).
     return (result.value & 1) != 0 ? Verdict::kAllow : Verdict::kDeny;
   }
 
-  // False: not understood. skip: instructions to leave out.
+  // Executes one instruction. Returns false if it is not supported. skip: number of instructions to jump over.
   bool step(const bpf_insn& insn, std::size_t& skip) {
+    // The 4-bit fields can name registers that do not exist.
     if (insn.dst_reg > BPF_REG_10 || insn.src_reg > BPF_REG_10) return false;
     switch (BPF_CLASS(insn.code)) {
       case BPF_LDX:
@@ -136,7 +139,7 @@ class Machine {
     return true;
   }
 
-  // The second operand; nullopt: not known.
+  // Returns the second operand; nullopt: unknown.
   std::optional<std::uint64_t> operand(const bpf_insn& insn) const {
     if (BPF_SRC(insn.code) == BPF_K) return static_cast<std::uint64_t>(std::int64_t{insn.imm});
     const Register& source = registers_[insn.src_reg];
@@ -146,7 +149,9 @@ class Machine {
 
   bool arithmetic(const bpf_insn& insn, bool narrow) {
     Register& target = registers_[insn.dst_reg];
+    // Signed moves and divisions of newer kernels use the offset.
     if (insn.off != 0) return false;
+    // A 64-bit move can copy the context pointer, which has no value.
     if (BPF_OP(insn.code) == BPF_MOV && BPF_SRC(insn.code) == BPF_X && !narrow) {
       target = registers_[insn.src_reg];
       return true;
@@ -256,7 +261,7 @@ BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const Devic
 
 std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
   if (program.size() < kHeadLength) return std::nullopt;
-  const int rest = program[kHeadLength - 1].off;  // the instructions of the rules
+  const int rest = program[kHeadLength - 1].off;  // number of instructions of the rules
   if (rest < 0 || static_cast<std::size_t>(rest) % kRuleLength != 0) return std::nullopt;
   const std::size_t rules = static_cast<std::size_t>(rest) / kRuleLength;
   const std::size_t length = kHeadLength + rules * kRuleLength;

@@ -1,7 +1,8 @@
-// Programs of type BPF_PROG_TYPE_CGROUP_DEVICE as values: what one answers, and one that allows more than another.
+// Evaluates and extends programs of type BPF_PROG_TYPE_CGROUP_DEVICE as values.
 //
 // The kernel (Linux 4.15, include/uapi/linux/bpf.h) runs every program of a cgroup and its ancestors when a device node
-// is opened or made; the context is struct bpf_cgroup_dev_ctx, the answer 1 (allow) or 0 (EPERM), and all must allow.
+// is opened or made. The context is struct bpf_cgroup_dev_ctx, the result 1 (allow) or 0 (EPERM). All programs must
+// allow.
 #pragma once
 
 #include <linux/bpf.h>
@@ -20,34 +21,35 @@ namespace hook {
 inline constexpr int kAccessShift = 16;
 
 using BpfProgram = std::vector<bpf_insn>;
-// code: BPF_... of linux/bpf.h; the rest is cut to its width.
+// Returns an instruction. code: BPF_... of linux/bpf.h; all arguments are truncated to their fields.
 bpf_insn instruction(int code, int dst = 0, int src = 0, int off = 0, std::int64_t imm = 0);
 
 struct DeviceAccess {
   std::uint32_t type = BPF_DEVCG_DEV_CHAR;
-  std::uint32_t access = BPF_DEVCG_ACC_READ | BPF_DEVCG_ACC_WRITE;  // all of them in one open(2)
+  std::uint32_t access = BPF_DEVCG_ACC_READ | BPF_DEVCG_ACC_WRITE;  // flags of one open(2)
   std::uint32_t major = 0;
   std::uint32_t minor = 0;
 };
 
 enum class Verdict { kAllow, kDeny, kUnknown };
 
-// What a program answers. It is interpreted: loads from the context, arithmetic, forward jumps, exit, which is all that
-// runc 1.1 to 1.5, crun 1.8 to 1.29 and systemd 232 to 257 emit. kUnknown: it does something else (a call, a map).
+// Returns the verdict of a program. The interpreter supports loads from the context, arithmetic, forward jumps and
+// exit: all instructions that runc 1.1 to 1.5, crun 1.8 to 1.29 and systemd 232 to 257 emit. kUnknown: another
+// instruction, such as a call or a map access.
 Verdict evaluate(std::span<const bpf_insn> program, const DeviceAccess& access);
 
-// The program with instructions in front that allow these character devices for reading and writing, not for mknod, and
-// leave every other question to it. A prologue that is there already is replaced by one for the devices of both.
+// Returns the program behind a prologue that allows reading and writing of these character devices, not mknod. The
+// program decides every other access. An existing prologue is replaced by one for the devices of both.
 BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const DeviceNumber> devices);
 
-// The prologue of with_allowed(), recognised by its instructions.
+// The prologue of with_allowed(), recognized by its instructions.
 struct Prologue {
   std::vector<DeviceNumber> devices;
   std::size_t length = 0;  // instructions
 };
 std::optional<Prologue> find_prologue(std::span<const bpf_insn> program);
 
-// Whether the kernel gave the instructions: with net.core.bpf_jit_harden=2 it gives none, or zeros.
+// Returns whether the kernel returned the instructions: with net.core.bpf_jit_harden=2 it returns none or zeros.
 bool is_readable(std::span<const bpf_insn> program);
 
 }  // namespace hook

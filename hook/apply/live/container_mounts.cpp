@@ -15,7 +15,7 @@
 namespace hook {
 namespace {
 
-// Of a line of mountinfo: "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext3 /dev/sda rw".
+// The used fields of a line of mountinfo: "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext3 /dev/sda rw".
 struct MountLine {
   std::uint64_t id = 0;
   std::uint64_t parent = 0;
@@ -36,7 +36,7 @@ std::optional<MountLine> parse_line(std::string_view line) {
 
 std::string normal(const std::string& path) {
   std::string text = std::filesystem::path("/" + path).lexically_normal().string();
-  // Several slashes at the front count as one, a slash at the end as none.
+  // Leading slashes count as one, trailing slashes as none.
   text.erase(0, text.find_first_not_of('/'));
   while (text.ends_with('/'))
     text.pop_back();
@@ -64,6 +64,7 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
   for (const std::string_view text : fabric::split(mountinfo, '\n')) {
     const auto line = parse_line(text);
     if (!line) continue;
+    // Without an id (before Linux 5.8) any shared mount counts.
     if (id != 0 && line->id == id) return line->shared;
     any = any || line->shared;
   }
@@ -89,6 +90,7 @@ bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
   bool bind = false;
   for (const SpecMount& mount : mounts) {
     const std::string destination = normal(mount.destination);
+    // The longest destination is the innermost mount; a later one of the same length covers it.
     if (!is_at_or_below(wanted, destination) || destination.size() < longest) continue;
     longest = destination.size();
     bind = mount.is_bind;
@@ -98,20 +100,21 @@ bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
 
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path) {
   const auto here = mounted(fd);
-  if (!here) return sys_error(errno, "cannot examine the mount of `{}` in the container", path);
+  if (!here) return sys_error(errno, "cannot read the mount of `{}` in the container", path);
   if (!is_shared(mountinfo, here->id)) return {};
   const bool view = path.starts_with("/sys/");
   return Error{fmt::format("`{}` in the container is shared with the node (rootfsPropagation): a mount there "
                            "would appear on the node",
                            path),
                EBUSY,
-               view ? "set \"sysfs_view\": false, or do not mount `/sys` or the root file system rshared"
-                    : "do not mount it or the root file system rshared"};
+               view ? "set \"sysfs_view\": false, or mount `/sys` and the root file system without rshared"
+                    : "mount it and the root file system without rshared"};
 }
 
 bool seal_tree(int tree, std::uint64_t attributes) {
   mount_attr wanted{};
   wanted.attr_set = attributes;
+  // open_tree(2) clones keep the peer group of their source.
   wanted.propagation = MS_PRIVATE;
   return mount_setattr(tree, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0;
 }

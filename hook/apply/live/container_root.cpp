@@ -23,7 +23,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-// The names in an absolute path; nullopt when the path is not absolute, or has "." or "..".
+// Returns the components of an absolute path; nullopt if it is not absolute or has "." or "..".
 std::optional<std::vector<std::string>> components(const std::string& path) {
   if (!path.starts_with('/')) return std::nullopt;
   std::vector<std::string> names;
@@ -52,7 +52,8 @@ UniqueFd walk(int root, const std::vector<std::string>& names, int flags) {
     const int how = last ? flags : O_PATH | O_DIRECTORY;
     UniqueFd next(openat(at.get(), name, how | O_NOFOLLOW | O_CLOEXEC));
     const int code = errno;
-    // O_PATH opens a symlink itself, and O_DIRECTORY calls it ENOTDIR.
+    // O_PATH opens a symlink itself, and O_DIRECTORY on it fails with ENOTDIR: both are reported as ELOOP, as by
+    // openat2(2).
     if ((next.ok() || code == ENOTDIR) && is_symlink(at.get(), name)) return fail(ELOOP);
     if (!next.ok()) return fail(code);
     at = std::move(next);
@@ -66,8 +67,8 @@ constexpr Word<mode_t> kKinds[] = {{"a regular file", S_IFREG}, {"a directory", 
                                    {"a block device", S_IFBLK}, {"a FIFO", S_IFIFO},      {"a socket", S_IFSOCK}};
 
 Error symlink_error(const std::string& path) {
-  return Error{fmt::format("cannot use `{}` in the container: it, or a directory above it, is a symlink", path), ELOOP,
-               "remove it from the image, or mount a tmpfs over /dev"};
+  return Error{fmt::format("cannot use `{}` in the container: it or a directory above it is a symlink", path), ELOOP,
+               "remove it from the image or mount a tmpfs over /dev"};
 }
 
 Error open_error(int code, const std::string& path) {
@@ -84,8 +85,8 @@ std::string name_of(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Creates files as the container's root: a file system of a user namespace takes no owner that is not mapped there
-// (EOVERFLOW). In a child of run_in_child() only.
+// Creates files as the container's root: a file system of a user namespace refuses owners that are not mapped there
+// (EOVERFLOW). Use only in a child of run_in_child().
 class ActAs {
  public:
   explicit ActAs(const MappedRoot& owner)
@@ -103,7 +104,7 @@ class ActAs {
   ActAs& operator=(const ActAs&) = delete;
 
  private:
-  // The kernel forgets that at every change of the user (prctl(2), PR_SET_PDEATHSIG).
+  // The kernel clears the signal at each change of the file-system user (prctl(2), PR_SET_PDEATHSIG).
   void die_with_parent() const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent_) _exit(1);
@@ -123,8 +124,8 @@ bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
          });
 }
 
-// The file that bind_node() leaves when it is killed before it mounts: empty, of the container's root, without any mode
-// bit. A like file of the image serves as well. Empty: what has the name is no such file.
+// Returns the file that a killed bind_node() left before it mounted: empty, of the container's root, mode 0. A file of
+// the image with these properties is used too. Returns an invalid descriptor for any other file.
 UniqueFd find_placeholder(int directory, const std::string& name, const MappedRoot& owner) {
   UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
@@ -133,14 +134,14 @@ UniqueFd find_placeholder(int directory, const std::string& name, const MappedRo
   return is_one ? std::move(fd) : UniqueFd();
 }
 
-// Empty: nothing has that name.
+// Returns the device node; an invalid descriptor: the name does not exist. Errors: another file has the name.
 Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNode& node) {
   UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.ok() && errno == ENOENT) return UniqueFd();
   struct stat status {};
   if (!fd.ok() || fstat(fd.get(), &status) != 0) return open_error(errno, node.path);
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
-  const std::string hint = "remove it from the image, or mount a tmpfs over /dev";
+  const std::string hint = "remove it from the image or mount a tmpfs over /dev";
   if (!S_ISCHR(status.st_mode)) {
     return Error{
         fmt::format("`{}` in the container is {}, not {}", node.path, to_word(kKinds, status.st_mode & S_IFMT), wanted),
@@ -158,14 +159,15 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
 
 UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver) {
   const auto names = components(path);
+  // openat2(2) would resolve "..", walk() cannot: both refuse it.
   if (!names) return fail(EINVAL);
   if (resolver == Resolver::kOpenat2) {
     open_how how{};
-    // Not O_NOFOLLOW: with it, O_PATH would open a symlink at the end and O_DIRECTORY say ENOTDIR.
+    // Without O_NOFOLLOW: with it O_PATH would open a symlink at the end, and O_DIRECTORY would return ENOTDIR.
     how.flags = static_cast<__u64>((flags & ~O_NOFOLLOW) | O_CLOEXEC);
     how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
     UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
-    // EPERM: seccomp profiles around us that do not know it.
+    // EPERM: an outer seccomp profile does not know openat2(2).
     if (fd.ok() || (errno != ENOSYS && errno != EPERM)) return fd;
   }
   return walk(root, *names, flags);
@@ -198,17 +200,18 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
     root.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root.ok()) {
       Error error = sys_error(errno, "cannot open the root file system `{}` in the container", path);
-      error.hint = "check that the state's pid is of this bundle's container";
+      error.hint = "check that the state's pid belongs to this bundle's container";
       return error;
     }
     const auto here = mounted(root.get());
-    // Runtimes mount it onto itself before anything else. (A kernel before 5.8 does not say.)
+    // Runtimes first bind the root file system onto itself, so it must be the root of a mount. A kernel before 5.8
+    // does not report that.
     if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
       return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
     }
   }
   if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
-    return make_error("cannot use `{}`: none of the mounts of config.json is there", path);
+    return make_error("cannot use `{}`: it has none of the mounts of config.json", path);
   }
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }
@@ -217,9 +220,9 @@ bool is_same_mount(const Mounted& left, const Mounted& right) {
   return left.id != 0 ? left.id == right.id : left.dev == right.dev;
 }
 
-// The container's own root file system where nothing is mounted at /dev, else the tmpfs that the runtime made there. A
-// link of the image may lead to a volume in its place, which can be a tmpfs as well: it then lies on the runtime's or
-// below it, not between that and the root.
+// Returns where device nodes may be made: the container's root file system if nothing is mounted at /dev, otherwise the
+// tmpfs that the runtime mounted there. A link of the image could lead to a volume, which can be a tmpfs too. A volume
+// is mounted on the runtime's tmpfs or below it, never directly on the root.
 Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() const {
   if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
@@ -227,7 +230,7 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
   const auto own = mounted(root_.get());
   const auto here = dev.ok() ? mounted(dev.get()) : own;
   struct statfs status {};
-  if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot examine `/dev`");
+  if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot read `/dev`");
   const bool nodes_own = std::ranges::find(node_.file_systems, here->dev) != node_.file_systems.end();
   const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
@@ -238,10 +241,10 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
 Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
   const NodeDirectory& own = *TRY(node_directory());
   const auto here = mounted(directory);
-  if (!here) return sys_error(errno, "cannot examine `{}`", path);
+  if (!here) return sys_error(errno, "cannot read `{}`", path);
   if (!is_in_bind(mounts_.spec, path) && own.is_own && is_same_mount(*here, own.mount)) return {};
-  return Error{fmt::format("cannot create anything in `{}` of the container: it is mounted from the node", path), EROFS,
-               "take that mount away: nodes are made on the container's own /dev alone"};
+  return Error{fmt::format("cannot create a file in `{}` of the container: it is mounted from the node", path), EROFS,
+               "remove that mount: device nodes are made only on the container's own /dev"};
 }
 
 Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const {
@@ -265,7 +268,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const UniqueFd parent = TRY(make_directories(directory));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   TRY_VOID(check_writable(parent.get(), directory));
-  // EEXIST: another call was faster. What has the name is looked at below, whoever's it is.
+  // EEXIST: another process was faster. find_node() below checks the file, whoever made it.
   if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
       errno != EEXIST) {
     return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
@@ -276,7 +279,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   }
   if (node.uid == 0 && node.gid == 0) return {};
   if (fchownat(made.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
-    return sys_error(errno, "cannot give `{}` in the container to {}:{}", node.path, node.uid, node.gid);
+    return sys_error(errno, "cannot change the owner of `{}` in the container to {}:{}", node.path, node.uid, node.gid);
   }
   return {};
 }
@@ -286,7 +289,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   const std::string name = name_of(node.path);
   UniqueFd file;
   {
-    // Only for the file: mounting takes the hook's own rights.
+    // Only while the file is made: mounting requires the hook's own capabilities.
     const ActAs container(owner);
     const UniqueFd parent = TRY(make_directories(directory));
     file = find_placeholder(parent.get(), name, owner);
@@ -302,7 +305,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM) {
     return sys_error(errno, "cannot make the bind mount of `{}` private", node.source);
   }
-  // By descriptors alone: no path that could mean something else meanwhile.
+  // Only by descriptors: a path could lead to another file by now.
   if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
   }
@@ -313,8 +316,8 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
 
 Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
-  // An earlier view whose directory the ledger has removed since, after a call that was killed: nothing can be mounted
-  // onto a removed directory.
+  // A killed call can leave a view with a directory that the ledger has removed since. It is unmounted, because
+  // nothing can be mounted onto a removed directory.
   struct stat earlier {};
   if (destination.ok() && fstat(destination.get(), &earlier) == 0 && earlier.st_nlink == 0 &&
       fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
@@ -324,14 +327,14 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
     if (errno == ENOENT) return {};
     return open_error(errno, bind.destination);
   }
-  if (file_id(destination.get()) == file_id(tree)) return {};  // an earlier call has mounted it
+  if (file_id(destination.get()) == file_id(tree)) return {};  // an earlier call mounted it
   TRY_VOID(check_not_shared(destination.get(), mounts_.mountinfo, bind.destination));
   const bool sealed = seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
   }
   if (sealed) return {};
-  // Through the working directory: there is no remount by descriptor before Linux 5.12.
+  // By the working directory: mount(2) cannot remount by descriptor, and mount_setattr(2) is in Linux 5.12.
   if (fchdir(tree) != 0 || mount(nullptr, ".", nullptr, MS_PRIVATE, nullptr) != 0 ||
       mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return sys_error(errno, "cannot make `{}` in the container read-only", bind.destination);

@@ -1,7 +1,8 @@
-// The file tree of a container as a process sees it that has joined the container's mount namespace.
+// Accesses the file tree of a container from a process that has joined the container's mount namespace.
 //
-// Everything is resolved by openat2(2) (Linux 5.6) below one pinned descriptor, without symlinks; where it is missing
-// or forbidden, component by component with O_NOFOLLOW. Nothing is created on a file system that the node uses itself.
+// Paths are resolved by openat2(2) (Linux 5.6) below one pinned descriptor, without symlinks. If openat2(2) is missing
+// or forbidden, they are resolved component by component with O_NOFOLLOW. No file is created on a file system that the
+// node itself uses.
 #pragma once
 
 #include <sys/types.h>
@@ -19,41 +20,41 @@
 
 namespace hook {
 
-// The mounts of a container: what config.json says of them, what its process's mountinfo says (proc(5), Linux 2.6.26),
-// and what a descriptor says (statx(2), Linux 5.8).
+// The mounts of a container: from config.json, from the mountinfo of its process (proc(5), Linux 2.6.26), and from
+// descriptors (statx(2), Linux 5.8).
 
 struct ContainerMounts {
   std::vector<SpecMount> spec;
-  std::string mountinfo;  // of the container's process
+  std::string mountinfo;  // text of /proc/PID/mountinfo of the container's process
 };
 
 struct Mounted {
-  std::uint64_t id = 0;  // 0: the kernel does not say (before Linux 5.8)
-  bool is_root = false;  // of its mount
+  std::uint64_t id = 0;  // 0: not reported by the kernel (before Linux 5.8)
+  bool is_root = false;  // the file is the root of its mount
   std::uint64_t dev = 0;
 };
 // nullopt with errno set.
 std::optional<Mounted> mounted(int fd);
 
-// Whether a mount on the mount with that id can appear in other mount namespaces. An id that is not listed, 0 among
-// them, counts as shared when any mount is.
+// Returns whether a mount on the mount `id` can propagate to other mount namespaces. An unknown id, such as 0, counts
+// as shared if any mount is.
 bool is_shared(std::string_view mountinfo, std::uint64_t id);
-// Whether the mount with that id lies on the mount with the other id; false where it is not listed.
+// Returns whether the mount `id` is mounted on the mount `below`; false if it is not listed.
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below);
-// Whether config.json mounts a file system of the container's own at /dev.
+// Returns whether config.json mounts a new file system at /dev.
 bool has_own_dev(const std::vector<SpecMount>& mounts);
-// Whether the mount of config.json that holds this path is a bind: the one with the longest destination above the path
-// or at it, of equals the last. Destinations are taken as they are written, below "/".
+// Returns whether the path is on a bind mount of config.json. The mount with the longest destination at or above the
+// path counts, on a tie the last. Destinations are taken literally, below "/".
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
-// An error where a mount on fd, which is `path` in the container, would appear on the node too.
+// Errors: a mount on fd, which is `path` in the container, would propagate to the node.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
-// Cuts a detached mount off from the one it was cloned from (a mount onto a part of it would appear there), and gives
-// it attributes, MOUNT_ATTR_*. False with errno set: ENOSYS before Linux 5.12.
+// Makes a detached mount private, so that mounts on its source do not propagate to it, and sets MOUNT_ATTR_*
+// attributes. Returns false with errno: ENOSYS before Linux 5.12.
 bool seal_tree(int tree, std::uint64_t attributes);
 
-// Paths below the root of a container: nothing there is followed, whatever the image put there.
+// Paths below the root of a container. No symlink is followed, because the image controls them.
 
 struct FileId {
   std::uint64_t dev = 0;
@@ -63,21 +64,20 @@ struct FileId {
 // nullopt with errno set.
 std::optional<FileId> file_id(int fd);
 
-enum class Resolver { kOpenat2, kWalk };  // kOpenat2: with kWalk as fallback
+enum class Resolver { kOpenat2, kWalk };  // kOpenat2 falls back to kWalk
 
-// A path of the container ("/dev/infiniband"), absolute, without "." and ".." components (EINVAL); flags as for
-// open(2). Empty with errno set when it cannot be opened: ELOOP where any component, the last one included, is a
-// symlink.
+// Opens a path of the container ("/dev/infiniband"). It must be absolute without "." and ".." (EINVAL). flags: as for
+// open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
 fabric::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
 
-// What the node itself uses, seen before its mount namespace was left.
+// Files that the node itself uses, read before the process leaves the node's mount namespace.
 struct NodeFiles {
   FileId root;                              // "/"
-  std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like: nothing is created on them
+  std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like: no file is created on them
 };
 NodeFiles read_node_files();
 
-// The ids in the node's terms that stand for the container's uid 0 and gid 0.
+// The ids on the node of the container's uid 0 and gid 0.
 struct MappedRoot {
   uid_t uid = 0;
   gid_t gid = 0;
@@ -85,35 +85,35 @@ struct MappedRoot {
 
 class ContainerRoot {
  public:
-  // For a process that has joined the container's mount namespace. path: the root file system as the engine names it,
-  // rootfs: what the node sees there. Where the runtime has not pivoted yet it is looked for at that path, else it is
-  // "/". Of the mounts of config.json one at least must be a mount point, or this is no container whose runtime has
-  // done its mounts.
+  // Opens the root, in a process that has joined the container's mount namespace. path: the root file system as the
+  // engine names it. rootfs: its identity on the node. Before the runtime has pivoted, the root is at that path,
+  // afterwards at "/". Errors: the path is another directory; none of the mounts of config.json is a mount point, so
+  // the runtime has not done its mounts or the process is not a container.
   static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                     ContainerMounts mounts);
-  // root: an open directory that stands for the container's "/".
+  // root: an open directory that is the container's "/".
   ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
-  // Both leave a node of the right number alone, whatever its mode; anything else there is an error. Missing
-  // directories are made, 0755. EPERM from make_node(): mknod(2) is forbidden here.
+  // Make a device node. A node with the right number stays, whatever its mode; any other file is an error. Missing
+  // directories are made with mode 0755. Errors of make_node(): EPERM, mknod(2) is forbidden in this user namespace.
   Result<void> make_node(const MakeNode& node) const;
-  // tree: detached mount of the node's own device node, from open_tree(2). The file below it becomes the mapped root's.
-  // Here and below: an error where the mount would appear on the node too.
+  // tree: detached mount of the node's own device node, from open_tree(2). The file below the mount belongs to the
+  // mapped root. Errors of this and the next function: the mount would propagate to the node.
   Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
-  // tree: detached mount of the source, or overlay. Nothing happens where the destination does not exist. read-only,
-  // nosuid, nodev, noexec.
+  // Mounts a directory read-only, nosuid, nodev, noexec. tree: detached mount of the source, or an overlay. A missing
+  // destination is no error.
   Result<void> bind_directory(const BindDirectory& bind, int tree) const;
 
  private:
   Result<fabric::UniqueFd> make_directories(const std::string& path) const;
   Result<void> check_writable(int directory, const std::string& path) const;
-  // Where nodes may be made: the mount of /dev as it was at the first question. What is mounted there later is another,
-  // because the descriptor keeps the mount, and with it its number.
+  // The place where device nodes may be made: the mount of /dev at the first query. A later mount there has another
+  // id, because the open descriptor keeps this mount and its id in use.
   struct NodeDirectory {
-    fabric::UniqueFd dev;  // empty: there was no /dev, and this is the root's mount
+    fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the root's
     Mounted mount;
-    bool is_own;  // the container's
+    bool is_own;  // it belongs to the container
   };
   Result<const NodeDirectory*> node_directory() const;
 

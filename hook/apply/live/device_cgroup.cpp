@@ -28,7 +28,7 @@ constexpr char kName[] = "rdma_allow";
 
 bpf_attr zeroed() {
   bpf_attr attr;
-  std::memset(&attr, 0, sizeof attr);  // padding and unnamed members too
+  std::memset(&attr, 0, sizeof attr);  // {} would not clear padding and unnamed members
   return attr;
 }
 
@@ -36,7 +36,7 @@ int call_bpf(int command, bpf_attr& attr) {
   long result = 0;
   do {
     result = syscall(SYS_bpf, command, &attr, sizeof attr);
-  } while (result < 0 && errno == EAGAIN);  // the verifier was interrupted by a signal
+  } while (result < 0 && errno == EAGAIN);  // a signal interrupted the verifier
   return static_cast<int>(result);
 }
 
@@ -91,17 +91,17 @@ Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
   Error error = sys_error(code, "cannot write `{}` to `{}/devices.allow`", v1_rule(device), cgroup.directory());
   if (code == EPERM) {
     error.hint = fmt::format(
-        "a group above it does not allow the device: allow it there too (of a unit of systemd: systemctl set-property "
-        "UNIT \"DeviceAllow=/dev/char/{}:{} rw\")",
+        "allow the device in the parent cgroups too; for a systemd unit run `systemctl set-property "
+        "UNIT \"DeviceAllow=/dev/char/{}:{} rw\"`",
         device.major, device.minor);
   }
   return error;
 }
 
-// systemd or a runtime may swap a program between our query and our replacement.
+// systemd or a runtime can replace a program between the query and the replacement.
 constexpr int kSwapAttempts = 10;
 
-// The first device that a program does not certainly allow.
+// Returns the first device that the program denies, otherwise the first one with an unknown verdict.
 struct Objection {
   DeviceNumber device;
   Verdict verdict = Verdict::kDeny;
@@ -120,24 +120,22 @@ std::optional<Objection> find_objection(const BpfProgram& program, std::span<con
 }
 
 Error not_readable(const Cgroup& cgroup) {
-  return Error{
-      fmt::format("cannot read the device program of the cgroup `{}`: the kernel does not show its instructions",
-                  cgroup.directory()),
-      EPERM, "use rdma-runtime, NRI or CDI, or set sysctl net.core.bpf_jit_harden=1"};
+  return Error{fmt::format("cannot read the device program of the cgroup `{}`: the kernel hides its instructions",
+                           cgroup.directory()),
+               EPERM, "use rdma-runtime, NRI or CDI, or set sysctl net.core.bpf_jit_harden=1"};
 }
 
 Error not_ours(const Cgroup& cgroup, const DeviceNumber& device) {
   const std::size_t slash = cgroup.path.rfind('/');
-  return Error{
-      fmt::format("cannot allow c {}:{} rw: the device program of the cgroup `{}`, above the container's, denies it",
-                  device.major, device.minor, cgroup.directory()),
-      EPERM,
-      fmt::format("allow it there: systemctl set-property {} \"DeviceAllow=/dev/char/{}:{} rw\"",
-                  cgroup.path.substr(slash + 1), device.major, device.minor)};
+  return Error{fmt::format("cannot allow c {}:{} rw: the device program of the parent cgroup `{}` denies it",
+                           device.major, device.minor, cgroup.directory()),
+               EPERM,
+               fmt::format("run `systemctl set-property {} \"DeviceAllow=/dev/char/{}:{} rw\"`",
+                           cgroup.path.substr(slash + 1), device.major, device.minor)};
 }
 
-// Before Linux 5.11 programs are charged to this limit, and crun runs hooks under the container's. Best effort: loading
-// says what is wrong.
+// Before Linux 5.11 programs are charged to this limit, and crun runs hooks under the container's limit. A failure is
+// ignored: loading the program reports it.
 void raise_own_memlock() {
   const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
   setrlimit(RLIMIT_MEMLOCK, &unlimited);
@@ -154,17 +152,18 @@ class Group {
       auto done = allow_once(directory.get());
       if (done || done.error().code != ENOENT) return done;
     }
-    return Error{fmt::format("cannot replace the device program of the cgroup `{}`: it changes all the time",
-                             cgroup_.directory()),
-                 EBUSY, "start the container again"};
+    return Error{
+        fmt::format("cannot replace the device program of the cgroup `{}`: it was replaced in each of {} attempts",
+                    cgroup_.directory(), kSwapAttempts),
+        EBUSY, "start the container again"};
   }
 
  private:
-  // ENOENT: something changed meanwhile.
+  // Errors: ENOENT, a program was replaced since the query.
   Result<DeviceChange> allow_once(int directory) {
     auto attached = query_device_programs(directory);
     if (!attached) {
-      // A kernel without device programs has none that deny.
+      // A kernel without device programs denies no device.
       if (attached.error().code == EINVAL) return DeviceChange{};
       return wrap(std::move(attached).error(), fmt::format("cgroup `{}`", cgroup_.directory()));
     }
@@ -181,6 +180,7 @@ class Group {
     if (!is_readable(program)) return not_readable(cgroup_);
     const auto objection = find_objection(program, devices_);
     if (!objection) return {};
+    // A program of a parent cgroup also applies to other containers.
     if (!ours_) return object(*objection, change);
     raise_own_memlock();
     const auto loaded = load_device_program(with_allowed(program, devices_));
@@ -192,8 +192,9 @@ class Group {
 
   Result<void> object(const Objection& objection, DeviceChange& change) const {
     if (objection.verdict == Verdict::kDeny) return not_ours(cgroup_, objection.device);
-    change.warnings.push_back(fmt::format("cannot tell whether the device program of the cgroup `{}` allows c {}:{} rw",
-                                          cgroup_.directory(), objection.device.major, objection.device.minor));
+    change.warnings.push_back(
+        fmt::format("cannot evaluate whether the device program of the cgroup `{}` allows c {}:{} rw",
+                    cgroup_.directory(), objection.device.major, objection.device.minor));
     return {};
   }
 
@@ -211,7 +212,7 @@ Result<AttachedPrograms> query_device_programs(int cgroup) {
   attr.query.attach_type = BPF_CGROUP_DEVICE;
   attr.query.prog_ids = address_of(ids.data());
   attr.query.prog_cnt = ids.size();
-  if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot ask for the device programs of a cgroup");
+  if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot query the device programs of a cgroup");
   const std::size_t count = std::min<std::size_t>(attr.query.prog_cnt, ids.size());
   return AttachedPrograms{{ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)}, attr.query.attach_flags};
 }
@@ -235,7 +236,7 @@ Result<BpfProgram> read_program(int program) {
   info.xlated_prog_len = static_cast<std::uint32_t>(count * sizeof(bpf_insn));
   info.xlated_prog_insns = address_of(instructions.data());
   TRY_VOID(read_info(program, info));
-  // The kernel clears the address where it may not show the instructions (bpf_dump_raw_ok()).
+  // The kernel clears the address if it may not return the instructions (bpf_dump_raw_ok()).
   if (info.xlated_prog_insns == 0) instructions.clear();
   return instructions;
 }
@@ -253,11 +254,12 @@ Result<UniqueFd> load_device_program(const BpfProgram& program) {
 }
 
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags) {
-  // Without ALLOW_MULTI a cgroup has one program, and attaching another one replaces it.
+  // Without BPF_F_ALLOW_MULTI a cgroup has one program, and a new one replaces it.
   if ((attach_flags & BPF_F_ALLOW_MULTI) == 0) return attach(cgroup, program, attach_flags, -1);
   auto replaced = attach(cgroup, program, BPF_F_ALLOW_MULTI | BPF_F_REPLACE, old_program);
   if (replaced || replaced.error().code != EINVAL) return replaced;
-  // Before Linux 5.6: both for a moment, which is stricter than either; never none.
+  // Linux before 5.6 has no BPF_F_REPLACE. Both programs are attached for a moment, which is stricter than either;
+  // the cgroup is never without one.
   TRY_VOID(attach_device_program(cgroup, program));
   return detach(cgroup, old_program);
 }
@@ -295,10 +297,10 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
   for (const DeviceNumber& device : devices) {
     const V1Grant grant = find_v1_grant(list, device);
     if (grant == V1Grant::kYes || (grant == V1Grant::kAll && cgroup.path == "/")) continue;
-    // kAll below the root: the exceptions are not shown, and allowing what is allowed does no harm.
+    // kAll below the root: the kernel does not list the exceptions, and allowing an allowed device does no harm.
     if (!allow.ok()) allow.reset(openat(directory.get(), "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!allow.ok()) return sys_error(errno, "cannot open `{}/devices.allow`", cgroup.directory());
-    // One rule per write: the kernel reads no more.
+    // The kernel reads one rule per write.
     const std::string rule = v1_rule(device);
     if (write(allow.get(), rule.data(), rule.size()) < 0) return refused(errno, cgroup, device);
     if (grant == V1Grant::kNo) change.changed = true;
@@ -310,12 +312,13 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices) {
   DeviceChange all;
   const std::vector<Cgroup> groups = with_ancestors(cgroup);
-  // From above: when a slice denies, nothing has been changed yet.
+  // Top-down: if a slice denies, nothing has been changed yet.
   for (std::size_t above = groups.size(); above-- > 0;) {
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
     DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());
     all.changed = all.changed || change.changed;
-    // A program of a group below the unit stays, and where the unit had none there was none to change (crun 1.8.1).
+    // systemd does not touch programs of cgroups below the unit. A unit without a program needed no change (crun
+    // 1.8.1).
     all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
     std::move(change.warnings.begin(), change.warnings.end(), std::back_inserter(all.warnings));
   }

@@ -1,6 +1,6 @@
-// Device access in cgroups. v1: a whitelist (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF programs on the
-// container's group and on the groups above it, which must all allow: one more program never helps, so those that deny
-// are replaced by ones that also allow our devices.
+// Allows devices in cgroups. v1: a whitelist (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF programs on the
+// container's cgroup and its ancestors, which must all allow. One more program cannot allow more, so a program that
+// denies is replaced by one that also allows the devices.
 #pragma once
 
 #include <linux/bpf.h>
@@ -19,56 +19,55 @@
 
 namespace hook {
 
-// Whether the text of devices.list grants reading and writing of a character device by itself. kAll: the group allows
-// everything but a list of exceptions that the kernel does not show.
+// Returns whether a text of devices.list allows reading and writing of a character device. kAll: the cgroup allows all
+// devices except a list that the kernel does not print.
 enum class V1Grant { kNo, kYes, kAll };
 V1Grant find_v1_grant(std::string_view devices_list, const DeviceNumber& device);
 
-// "c 231:192 rw".
+// Returns "c 231:192 rw".
 std::string v1_rule(const DeviceNumber& device);
 
 struct DeviceChange {
   bool changed = false;
-  bool undone_by_systemd = false;  // when it applies the unit's own rules again
+  bool undone_by_systemd = false;  // systemd will undo it when it applies the unit's rules again
   std::vector<std::string> warnings;
 };
 
-// Adds what is missing. Does nothing in the hierarchy's root, which restricts nothing. Errors: a group above does not
-// allow the device.
+// Adds the missing devices. Changes nothing in the root of the hierarchy, which restricts no device. Errors: a parent
+// cgroup does not allow the device.
 Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// Replaces, atomically, in the container's own group, and in the scope around it where that was made for it too; a
-// program that allows the devices already is left alone, and where there is none nothing is needed. Errors: a group
-// above (a slice) denies, which is not ours to change; a program that the kernel does not show; no right to ask
-// (EPERM).
+// Replaces denying programs, atomically, in the container's own cgroup and in its scope if the scope was made for it. A
+// program that allows the devices stays; a cgroup without one needs none. Errors: a parent cgroup (a slice) denies; the
+// kernel hides a program; EPERM, the caller may not query programs.
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// The five commands of bpf(2) that the device programs of a cgroup need; no libbpf for that.
+// The five commands of bpf(2) for device programs of a cgroup; libbpf would be larger.
 //
 // Every call passes a full, zeroed union bpf_attr: Linux 6.17 to 7.1 write query.revision behind a shorter one.
 
 struct AttachedPrograms {
-  std::vector<std::uint32_t> ids;  // in the order in which they run
+  std::vector<std::uint32_t> ids;  // in the order of execution
   std::uint32_t attach_flags = 0;  // BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE or 0
 };
 
-// The device programs attached to a cgroup itself. EINVAL: a kernel without CONFIG_CGROUP_BPF. Needs CAP_NET_ADMIN or
-// CAP_SYS_ADMIN.
+// Returns the device programs attached to a cgroup itself. Errors: EINVAL, a kernel without CONFIG_CGROUP_BPF. Requires
+// CAP_NET_ADMIN or CAP_SYS_ADMIN.
 Result<AttachedPrograms> query_device_programs(int cgroup);
 
-// ENOENT: it is gone. Needs CAP_SYS_ADMIN.
+// Opens a program by its id. Errors: ENOENT, it is gone. Requires CAP_SYS_ADMIN.
 Result<fabric::UniqueFd> open_program(std::uint32_t id);
 
-// Its instructions as the verifier left them; maybe none, or zeros (is_readable()).
+// Returns the instructions as the verifier left them; possibly none or zeros (is_readable()).
 Result<BpfProgram> read_program(int program);
 
-// On kernels before 5.11 it is charged to RLIMIT_MEMLOCK.
+// Loads a program. Kernels before 5.11 charge it to RLIMIT_MEMLOCK.
 Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
 
-// Puts a program into the place of another one, at once. ENOENT: the other one is gone. attach_flags: as queried.
+// Replaces a program atomically. attach_flags: as queried. Errors: ENOENT, the old program is gone.
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
 
-// Attaches one more; a new one beside others makes the cgroup stricter, never laxer.
+// Attaches a further program, which makes the cgroup stricter, never laxer.
 Result<void> attach_device_program(int cgroup, int program);
 
 }  // namespace hook

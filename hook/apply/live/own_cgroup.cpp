@@ -12,7 +12,7 @@
 namespace hook {
 namespace {
 
-// The same group, or one above it.
+// Returns whether `group` is `other` or an ancestor of it.
 bool is_around(const Cgroup& group, const Cgroup& other) {
   if (group.kind != other.kind) return false;
   return group.path == "/" || other.path == group.path || other.path.starts_with(group.path + "/");
@@ -23,7 +23,7 @@ bool is_around(const Cgroup& group, const Cgroup& other) {
 bool is_named_by(std::string_view cgroups_path, std::string_view path) {
   const auto parts = fabric::split(cgroups_path, ':');
   if (parts.size() == 3) {
-    // The runtimes' systemd driver: a name that is no slice gets ".scope".
+    // The systemd driver of the runtimes appends ".scope" unless the name is a slice.
     const bool slice = parts[2].ends_with(".slice");
     const std::string unit =
         slice ? std::string(parts[2]) : fmt::format("{}{}{}.scope", parts[1], parts[1].empty() ? "" : "-", parts[2]);
@@ -38,6 +38,7 @@ bool is_named_by(std::string_view cgroups_path, std::string_view path) {
 }
 
 Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init) {
+  // The kernel kills all processes of a PID namespace together with its init.
   if (spec.has_own_pidns) return std::optional<CgroupIdentity>();
   const auto ours = TRY(device_cgroups(::getpid()));
   for (const Cgroup& group : TRY(device_cgroups(init))) {

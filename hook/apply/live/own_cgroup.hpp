@@ -1,4 +1,4 @@
-// The cgroup that tells whether anything of a container still runs, where its init alone does not tell.
+// Finds the cgroup that proves whether processes of a container still run after its init has ended.
 #pragma once
 
 #include <sys/types.h>
@@ -12,13 +12,14 @@
 
 namespace hook {
 
-// Whether a group of this path is the one that linux.cgroupsPath asks for: the path itself, below wherever the runtime
-// may make groups, or "SLICE:PREFIX:NAME", a unit of systemd or a group in it.
+// Returns whether a cgroup of this path is the one of linux.cgroupsPath: the path itself, below any directory of the
+// runtime, or "SLICE:PREFIX:NAME", a systemd unit or a cgroup in it.
 bool is_named_by(std::string_view cgroups_path, std::string_view path);
 
-// The container's own group: one that its config.json names, else one that is neither this process's, whom the engine
-// started, nor around it. nullopt: its init is the first of a PID namespace of its own, with whom the kernel ends all
-// others (pid_namespaces(7)); or the group is shared, with the engine or a pod. Errors: as device_cgroups().
+// Returns the container's own cgroup: one that its config.json names, otherwise one that is neither the cgroup of this
+// process, which the engine started, nor an ancestor of it. Returns nullopt if the container's init is the first
+// process of its own PID namespace, because the kernel ends all other processes with it (pid_namespaces(7)); or if the
+// cgroup is shared with the engine or a pod. Errors: as device_cgroups().
 Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init);
 
 }  // namespace hook

@@ -34,14 +34,15 @@ constexpr std::size_t kLongestMap = std::size_t{64} << 10;  // 340 lines (user_n
 Result<UniqueFd> open_proc() {
   UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!proc.ok()) return sys_error(errno, "cannot open `/proc`");
+  // A bundle could have mounted other files at /proc.
   if (!is_on(proc.get(), PROC_SUPER_MAGIC)) {
-    return Error{"cannot believe `/proc`: it is not a proc file system", 0, "mount proc at /proc where the hook runs"};
+    return Error{"cannot use `/proc`: it is not a proc file system", 0, "mount proc at /proc where the hook runs"};
   }
   return proc;
 }
 
 Error gone(pid_t pid) {
-  return Error{fmt::format("cannot find the process {} of the container: it is gone", pid), ESRCH,
+  return Error{fmt::format("cannot find the process {} of the container: it has ended", pid), ESRCH,
                "start the container again"};
 }
 
@@ -50,10 +51,10 @@ Result<UniqueFd> open_namespace(int proc, const std::string& process) {
   UniqueFd fd(openat(proc, path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) {
     Error error = sys_error(errno, "cannot open `/proc/{}`", path);
-    if (error.code == EACCES) error.hint = "rootless containers get device nodes with --device, or by CDI";
+    if (error.code == EACCES) error.hint = "use --device or CDI for rootless containers";
     return error;
   }
-  if (!is_on(fd.get(), NSFS_MAGIC)) return make_error("cannot use `/proc/{}`: it is no namespace", path);
+  if (!is_on(fd.get(), NSFS_MAGIC)) return make_error("cannot use `/proc/{}`: it is not a namespace", path);
   return fd;
 }
 
@@ -61,8 +62,10 @@ Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
   UniqueFd theirs = TRY(open_namespace(proc, std::to_string(pid)));
   const UniqueFd ours = TRY(open_namespace(proc, "self"));
   if (file_id(theirs.get()) == file_id(ours.get())) {
-    return Error{fmt::format("process {} shares the node's mount namespace: no container's init", pid), 0,
-                 "give the container a mount namespace, or its devices in config.json"};
+    return Error{
+        fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
+                    pid),
+        0, "add a mount namespace to the container, or its devices to config.json"};
   }
   return theirs;
 }
@@ -79,11 +82,11 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
   const auto owner = parse_mapped_root(uids, gids);
   if (owner) return *owner;
   return Error{
-      fmt::format("cannot make device nodes for the process {}: its user namespace maps no uid 0 or gid 0", pid), 0,
-      "map the container's root, or give its devices in config.json"};
+      fmt::format("cannot make device nodes for the process {}: its user namespace does not map uid 0 and gid 0", pid),
+      0, "map the container's root, or add its devices to config.json"};
 }
 
-// The outer id for inside id 0.
+// Returns the outer id of the inner id 0.
 std::optional<std::uint32_t> parse_map(std::string_view text) {
   for (const std::string_view line : fabric::split(text, '\n')) {
     std::vector<std::uint32_t> numbers;
@@ -104,7 +107,7 @@ Result<FileId> find_rootfs(const std::string& path) {
 
 using Warnings = std::vector<std::string>;
 
-// No root of the node: the node decides what it may, and has no device programs or lists of its own making.
+// Returns whether this process is not root of the node. It then cannot change device rules.
 bool is_rootless() {
   if (geteuid() != 0) return true;
   const auto map = fabric::sysfs::read_file("/proc/self/uid_map", 4096);
@@ -119,34 +122,34 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
     const int code = change.error().code;
     if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
     warnings.push_back(
-        fmt::format("cannot change the device rules of the container's cgroup without root ({}): the modes "
-                    "of the node's device files decide",
+        fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
+                    "of the node's device nodes apply",
                     change.error().message));
     return {};
   }
   std::move(change->warnings.begin(), change->warnings.end(), std::back_inserter(warnings));
   if (change->undone_by_systemd) {
-    warnings.push_back(fmt::format(
-        "`systemctl daemon-reload`, or a change of the unit's properties, will undo the device rules of the "
-        "cgroup `{}`: use rdma-runtime, NRI or CDI to keep them",
-        cgroup.path));
+    warnings.push_back(
+        fmt::format("`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
+                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep them",
+                    cgroup.path));
   }
   return {};
 }
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // They were found by the number, which may be another process's by now. They are this one's if it still lives.
+  // They were found by PID, which another process could have by now. If the container still lives, they are its own.
   TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
-    warnings.emplace_back("no cgroup decides about the container's devices: only the modes of device files do");
+    warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
   }
   for (const Cgroup& cgroup : cgroups)
     TRY_VOID(allow_in(cgroup, step, warnings));
   return {};
 }
 
-// A step below the container's root, with what has to be opened before the node's mount namespace is left.
+// A step below the container's root, with the mount that must be opened before the node's mount namespace is left.
 struct FileStep {
   Step step;
   UniqueFd tree;
@@ -169,7 +172,7 @@ Result<UniqueFd> open_overlay(const BindDirectory& bind) {
     if (tree.ok()) return tree;
   }
   Error error = sys_error(errno, "cannot make an overlay of `{}`, for a container with CAP_SYS_ADMIN", bind.source);
-  error.hint = "load the kernel's module `overlay`, or set \"sysfs_view\": false";
+  error.hint = "load the kernel module `overlay` or set \"sysfs_view\": false";
   return error;
 }
 
@@ -181,11 +184,12 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
     return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
                       node.minor);
   }
+  // In a user namespace the owner of the node is unmapped, so only the mode for others counts.
   if ((status.st_mode & 06) != 06) {
-    warnings.push_back(
-        fmt::format("`{}` of the node has mode {:04o}: in a container with a user namespace only 0666 "
-                    "lets its users open it (udev: MODE=\"0666\")",
-                    node.source, status.st_mode & 0777));
+    warnings.push_back(fmt::format(
+        "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
+        "0666; add a udev rule with MODE=\"0666\"",
+        node.source, status.st_mode & 0777));
   }
   return tree;
 }
@@ -231,7 +235,8 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
   if (prepared.empty()) return {};
   auto done = run_file_steps(container, prepared);
   if (done || done.error().code != EPERM) return done;
-  // The hook itself may live in a user namespace, as with rootless Podman, where mknod(2) is forbidden.
+  // The hook itself can run in a user namespace, as with rootless Podman, where mknod(2) is forbidden. Bind mounts of
+  // the node's device nodes replace it.
   Warnings more;
   auto bound = prepare(steps, true, more);
   if (!bound || !run_file_steps(container, *bound)) return done;
@@ -254,6 +259,7 @@ Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnin
   TRY_VOID(check_alive(container));
   auto more = TRY(limit_rdma(container.init.pid, step.limits));
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
+  // The cgroup was found by PID.
   return check_alive(container);
 }
 
@@ -262,7 +268,7 @@ bool is_file_step(const Step& step) {
 }
 
 std::string remedy(Engine engine) {
-  return fmt::format("set LimitMEMLOCK=infinity for the engine's service, or raise the limit ({})",
+  return fmt::format("set LimitMEMLOCK=infinity for the engine's service or raise the limit ({})",
                      where_to_set_memlock(engine));
 }
 
@@ -277,7 +283,7 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
-  // Before the pidfd and again at the end: the same start time both times means one process in between.
+  // Identified before the pidfd is opened and again at the end: the same start time proves that it was one process.
   const auto init = identify(state.pid);
   if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
   container.state = state;
@@ -293,7 +299,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
-  // What was read by number was this process's if it still lives.
+  // Facts that were read by PID belong to this process if it still lives.
   if (TRY(look_at(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));
   return container;
@@ -303,7 +309,7 @@ Result<void> check_alive(const LiveContainer& container) {
   const pid_t pid = container.init.pid;
   pollfd ended{container.pidfd.get(), POLLIN, 0};
   const int count = container.pidfd.ok() ? poll(&ended, 1, 0) : 0;
-  if (count < 0) return sys_error(errno, "cannot look at process `{}`", pid);
+  if (count < 0) return sys_error(errno, "cannot check process `{}`", pid);
   const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(look_at(container.init)) == Presence::kGone;
   if (!has_ended) return {};
   return Error{fmt::format("cannot change the container: its process {} has ended", pid), ESRCH,
@@ -322,7 +328,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
       TRY_VOID(set_memlock(container, *memlock, engine, warnings));
     } else if (is_file_step(step) && !files_done) {
-      // All of them in one child: a fork costs more than what it does here.
+      // All files in one child: a fork costs more than the work in it.
       files_done = true;
       TRY_VOID(change_files(container, steps, warnings));
     }
@@ -344,6 +350,7 @@ Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes,
   if (errno != EPERM) {
     return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process `{}` to {}", pid, memlock_text(bytes));
   }
+  // Without CAP_SYS_RESOURCE the soft limit can be raised only to the hard one.
   const rlimit most{std::min<rlim_t>(wanted.rlim_cur, now.rlim_max), now.rlim_max};
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;
   return std::optional<std::string>(
@@ -355,10 +362,10 @@ Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Res
   TRY(run_in_child("the container's mount namespace", [&](ChildFiles&) -> Result<void> {
     if (setns(mount_namespace, CLONE_NEWNS) != 0) {
       Error error = sys_error(errno, "cannot join the container's mount namespace");
-      if (error.code == EPERM) error.hint = "rootless containers get device nodes with --device, or by CDI";
+      if (error.code == EPERM) error.hint = "use --device or CDI for rootless containers";
       return error;
     }
-    umask(0);  // modes are meant as they are given
+    umask(0);  // modes of the plan apply unchanged
     return function();
   }));
   return {};

@@ -13,7 +13,7 @@ namespace {
 
 Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string& root) {
   if (!node.major || !node.minor) {
-    return Error{fmt::format("cannot make `{}` in the container: its device number is not known", node.path), 0,
+    return Error{fmt::format("cannot make `{}` in the container: its device number is unknown", node.path), 0,
                  "apply a plan of the live node, not of a snapshot"};
   }
   MakeNode step{node.path, *node.major, *node.minor, node.mode, node.uid, node.gid, bind, {}};
@@ -21,7 +21,7 @@ Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string
   return step;
 }
 
-// Empty: it is no overlay.
+// Returns the lower directories of an overlay; empty: it is a bind mount.
 std::string layers_of(const PlannedMount& mount) {
   constexpr std::string_view kOption = "lowerdir=";
   const auto found =
@@ -29,8 +29,8 @@ std::string layers_of(const PlannedMount& mount) {
   return found == mount.options.end() ? std::string() : found->substr(kOption.size());
 }
 
-// runc sets the limits of config.json after the hooks, crun before them; what config.json does not list neither
-// touches.
+// runc sets the limits of config.json after the hooks, crun before them. Neither changes a limit that config.json does
+// not list.
 bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state) {
   return spec.memlock.has_value() && !state.from_crun;
 }
@@ -41,8 +41,8 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
     if (node.memlock && usable(*node.memlock) >= wanted) return;
     live.steps.emplace_back(SetMemlock{wanted});
     live.warnings.push_back(
-        fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime, or raise "
-                    "it there ({})",
+        fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime or raise "
+                    "the limit ({})",
                     memlock_text(wanted), where_to_set_memlock(node.engine)));
     return;
   }
@@ -51,7 +51,7 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
   live.warnings.push_back(memlock_stays(wanted, listed, node.engine));
 }
 
-// The limit that the container's first process will have; nullopt: whatever the engine gives it.
+// Returns the limit of the container's first process; nullopt: the engine's unknown limit.
 std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec& spec, const OciState& state,
                                            const LiveNode& node) {
   if (runtime_overwrites_memlock(spec, state)) return usable(*spec.memlock);
@@ -67,15 +67,15 @@ void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciSt
   auto* const step = live.steps.empty() ? nullptr : std::get_if<SetMemlock>(&live.steps.back());
   std::string said;
   if (limit != UINT64_MAX) {
-    const char* const why = spec.has_userns ? "CAP_IPC_LOCK counts for nothing in a user namespace"
-                                            : "cannot add CAP_IPC_LOCK at createRuntime";
+    const char* const why =
+        spec.has_userns ? "CAP_IPC_LOCK has no effect in a user namespace" : "cannot add CAP_IPC_LOCK at createRuntime";
     const std::string remedy = spec.has_userns
-                                   ? fmt::format("raise that ({})", where_to_set_memlock(node.engine))
+                                   ? fmt::format("raise the limit ({})", where_to_set_memlock(node.engine))
                                    : fmt::format("use rdma-runtime, or {}", where_to_add_ipc_lock(node.engine));
-    said = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr beyond it fails: {}", why, limit_text(limit), remedy);
+    said = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr fails beyond it: {}", why, limit_text(limit), remedy);
   } else if (!spec.has_ipc_lock) {
     said =
-        "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for "
+        "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is sufficient for "
         "ibv_reg_mr";
   }
   if (step) {
@@ -103,7 +103,7 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
   for (const PlannedMount& mount : plan.mounts)
     live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
-  // After the files: they are made only in the right container, and a wrong one must get no rights and no limit either.
+  // After the files, which are made only in the right container: another process must get neither rights nor limits.
   if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);

@@ -1,5 +1,5 @@
-// Applies a plan to a container that its runtime has made but not started: what is still possible when only a hook is
-// configured. The steps are values; run_steps.hpp is the only code that touches the container.
+// Plans the changes of a container that its runtime has created but not started: the changes that are possible with
+// only a hook. The steps are values; only run_steps.hpp changes the container.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace hook {
 
-// A character device node below the container's root. bind: of the node's own one, where a user namespace forbids
-// mknod.
+// A character device node below the container's root. bind: a bind mount of the node's device node, because a user
+// namespace forbids mknod(2).
 struct MakeNode {
   std::string path;
   std::uint32_t major = 0;
@@ -30,22 +30,22 @@ struct MakeNode {
   friend bool operator==(const MakeNode&, const MakeNode&) = default;
 };
 
-// A read-only bind of a directory of the node, when the destination exists in the container.
+// A read-only bind mount of a directory of the node, if the destination exists in the container.
 struct BindDirectory {
   std::string source;
   std::string destination;
-  // Not empty: an overlay of these directories instead, "SOURCE:ANOTHER", which nobody can make writable.
+  // Not empty: an overlay of these directories instead, "SOURCE:ANOTHER", which cannot be remounted writable.
   std::string layers = {};
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
 };
 
-// rw, not m, for all of them at once: one program replaced, not one per device.
+// Allows rw, not m, for all devices together: one program is replaced, not one per device.
 struct AllowDevices {
   std::vector<DeviceNumber> devices;
   friend bool operator==(const AllowDevices&, const AllowDevices&) = default;
 };
 
-// In the container's cgroup.
+// Sets limits in the container's cgroup.
 struct LimitRdma {
   std::vector<PlannedRdmaLimit> limits;
   friend bool operator==(const LimitRdma&, const LimitRdma&) = default;
@@ -53,7 +53,7 @@ struct LimitRdma {
 
 struct SetMemlock {
   std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
-  std::string note = {};    // a warning that is true once the limit is set
+  std::string note = {};    // a warning that applies after the limit is set
   friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
 };
 
@@ -61,16 +61,16 @@ using Step = std::variant<AllowDevices, MakeNode, BindDirectory, LimitRdma, SetM
 
 struct LivePlan {
   std::vector<Step> steps;            // nodes, mounts, rdma limits, device rules, memlock
-  std::vector<std::string> warnings;  // what this way cannot give, and the way that can
+  std::vector<std::string> warnings;  // the changes that this way cannot make, and the way that can
 };
 
 struct LiveNode {
-  std::string root = {};               // prefix of the node's /dev for bind sources (a file tree in tests; else empty)
-  Engine engine = Engine::kRunc;       // in whose words remedies are
-  std::optional<Rlimit> memlock = {};  // RLIMIT_MEMLOCK of the container's first process now; nullopt: not known
+  std::string root = {};          // prefix of the node's /dev for bind sources (a file tree in tests, otherwise empty)
+  Engine engine = Engine::kRunc;  // remedies name its options
+  std::optional<Rlimit> memlock = {};  // present RLIMIT_MEMLOCK of the container's first process; nullopt: unknown
 };
 
-// Pure. Errors: a node whose number is not known.
+// Returns the steps and warnings for a plan. Pure. Errors: a device node with an unknown number.
 Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& around);
 
 }  // namespace hook
