@@ -47,6 +47,8 @@ Json nodes_json(const std::vector<PlannedNode>& nodes) {
   return list;
 }
 
+// Returns a hook entry. The hook runs for every container that gets a device, also for one that requests no HCA
+// otherwise.
 Json hook_json(const CdiOptions& options, const char* stage) {
   Json arguments = {"rdma-hook", stage};
   if (options.engine) {
@@ -65,6 +67,7 @@ Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, co
                                           std::vector<std::string>& warnings) {
   const NodeMap node(inventory, config);
   NodeOptions own = config.nodes;
+  // rdma_cm is in the common edits, or it would be added once per device.
   own.rdma_cm = false;
   std::vector<Offered> offered;
   for (const NodeHca* hca : node.by_rail()) {

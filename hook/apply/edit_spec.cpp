@@ -29,6 +29,7 @@ Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::st
   return &value;
 }
 
+// Returns a member, or `fallback` if it is missing or has another type: foreign members are the runtime's to check.
 std::int64_t number_or(const Json& object, const char* name, std::int64_t fallback) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
@@ -39,6 +40,8 @@ std::string text_or(const Json& object, const char* name, std::string fallback) 
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::move(fallback);
 }
 
+// Adds a device node. An equal entry stays. Errors: the path has another number, so a program would open another
+// device.
 Result<void> add_device(const PlannedNode& node, Json& devices) {
   for (const Json& device : devices) {
     if (!device.is_object() || text_or(device, "path", "") != node.path) continue;
@@ -67,6 +70,7 @@ bool rules_allow(const Json& rules, const PlannedNode& node) {
   bool allowed = false;
   for (const Json& rule : rules) {
     if (!rule.is_object()) continue;
+    // A missing type means all types, a missing number all numbers.
     const std::string type = text_or(rule, "type", "a");
     if (type != "c" && type != "a") continue;
     const auto matches = [&](const char* name, std::uint32_t number) {
@@ -85,6 +89,7 @@ bool rules_allow(const Json& rules, const PlannedNode& node) {
   return allowed;
 }
 
+// Adds device nodes and the device rules that they need.
 Result<void> add_nodes(const Plan& plan, Json& config) {
   if (plan.nodes.empty()) return {};
   Json& linux_part = *TRY(member(config, "linux", Json::value_t::object, ""));

@@ -21,6 +21,7 @@ constexpr std::size_t kLongestRelease = 64;  // __NEW_UTS_LEN of Linux
 constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
+// Returns the lower limit; a missing one is no limit.
 std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
                                        const std::optional<std::uint32_t>& right) {
   return left && right ? std::min(left, right) : left ? left : right;
@@ -39,6 +40,7 @@ using Warnings = std::vector<std::string>;
 // A line has less than 128 bytes, and a node has at most some hundred RDMA devices.
 constexpr std::size_t kLongestRdmaMax = std::size_t{1} << 18;
 
+// Returns why a cgroup has no rdma.max.
 std::string no_file(const Cgroup& cgroup) {
   const std::string directory = cgroup.directory();
   if (cgroup.path == "/") return fmt::format("`{}` is the root of the hierarchy, which cannot have limits", directory);

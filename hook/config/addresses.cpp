@@ -14,6 +14,7 @@ using fabric::to_string;
 constexpr unsigned kIpv4Offset = 96;  // an IPv4 address is in the last bytes of its 16-byte form
 constexpr unsigned kBits = 128;
 
+// Returns the address minus one.
 Address previous(Address address) {
   for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && (*byte)-- == 0; ++byte) {
   }
@@ -28,6 +29,7 @@ Address edge_of(const Cidr& subnet, bool last) {
   return address;
 }
 
+// A multicast subnet cannot be an interface's address.
 bool is_multicast(const Address& address) {
   constexpr std::uint8_t kIpv4 = 0xe0;  // 224.0.0.0/4
   constexpr std::uint8_t kIpv6 = 0xff;  // ff00::/8
@@ -38,6 +40,7 @@ bool is_multicast(const Address& address) {
 // anycast address, RFC 4291 section 2.6.1) and the IPv4 broadcast address, except in subnets of two addresses (RFC
 // 3021, RFC 6164) or one.
 std::pair<Address, Address> hosts_of(const Cidr& subnet) {
+  // Cidr::prefix counts 128 bits for both families.
   const bool small = subnet.prefix + 1 >= kBits;
   const Address first = edge_of(subnet, false);
   const Address last = edge_of(subnet, true);
@@ -71,6 +74,8 @@ class RangeReader {
     };
     reader_->members(value_, {{"rail",
                                [&](const auto& v) {
+                                 // An invalid rail must not become "every rail", so
+                                 // the element is dropped.
                                  reader_->number_into(entry_.rail, 0, kMostRail)(v);
                                  entry_.wrong |= !entry_.rail;
                                }},
@@ -104,6 +109,7 @@ class RangeReader {
 
   void read_subnet(const ConfigValue& value) {
     constexpr const char* kRemedy = "write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
+    // A single address without prefix is refused: it is mostly a forgotten prefix.
     const auto text = reader_->text(value);
     entry_.wrong |= !text;
     if (!text) return;
@@ -114,6 +120,7 @@ class RangeReader {
       return refuse(value, fmt::format("`{}` has host bits set", shown(*text)),
                     fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
     }
+    // Refuses 0.0.0.0/0 and the like, loopback, link-local and multicast subnets.
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
     if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
@@ -125,6 +132,7 @@ class RangeReader {
     constexpr std::uint64_t kLongest = 128;
     reader_->number_into(entry_.per_node, 1, kLongest)(value);
     entry_.wrong |= !entry_.per_node;
+    // Every node would allocate the same addresses between `from` and `to`.
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
     if (of_place)
       refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");
@@ -160,6 +168,7 @@ class RangeReader {
 
   std::optional<AddressRange> range() {
     const auto hosts = hosts_of(*entry_.subnet);
+    // Each wrong address is reported, not only the first.
     for (const auto* named : {&entry_.from, &entry_.to, &entry_.gateway})
       check_inside(*named, hosts);
     if (entry_.wrong) return std::nullopt;
@@ -171,6 +180,7 @@ class RangeReader {
     range.to = entry_.to ? entry_.to->address : hosts.second;
     if (entry_.gateway) {
       range.gateway = entry_.gateway->address;
+      // A gateway at the edge of a default range shortens the range.
       if (!entry_.from && range.from == *range.gateway) range.from = next_address(range.from);
       if (!entry_.to && range.to == *range.gateway) range.to = previous(range.to);
     }
@@ -184,6 +194,7 @@ class RangeReader {
   void check_order(const AddressRange& range) {
     const bool only_gateway = range.from == range.to && range.gateway == range.from;
     if (range.from <= range.to && !only_gateway) return;
+    // Reported at `to` or `from` if one is written.
     const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
     refuse(place, fmt::format("no address for containers from {} to {}", to_string(range.from), to_string(range.to)),
            "write the lower address as \"from\", and include more than the gateway");
@@ -203,6 +214,7 @@ void check_together(ConfigReader& reader, const ConfigValue& place, const Addres
                    "write ranges that do not overlap");
       return;
     }
+    // Only a warning: two addresses of one family on a rail are unusual, but valid.
     const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
     if (one_rail && range.subnet.family() == other.subnet.family()) {
       reader.warning(place, "a rail gets one address from each of its ranges: two addresses of this family",

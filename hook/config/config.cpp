@@ -52,6 +52,7 @@ bool limits_rdma(const Config& config) {
   return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }
 
+// A limit of 1 makes a shared mode exclusive in practice.
 bool is_shared(const Pool& pool) {
   return std::ranges::any_of(pool.modes, [&](Mode mode) {
     const auto limit = pool.limits.find(mode);
@@ -59,6 +60,7 @@ bool is_shared(const Pool& pool) {
   });
 }
 
+// Values from ranges are filled with 0, so that the caller knows which attributes will be set.
 VfAttributes set_attributes(const Network& network) {
   VfAttributes attributes = network.vf;
   if (network.vf_macs) attributes.mac = MacAddress{};
@@ -77,6 +79,7 @@ std::string to_string(const ConfigProblem& problem) {
 }
 
 ConfigPaths config_paths_below(const std::string& root) {
+  // No --config: missing files are no error.
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
 }
 
@@ -106,6 +109,7 @@ std::uint64_t to_number(const MacAddress& mac) {
   return number_of(mac);
 }
 
+// Returns the low 48 bits as a MAC address.
 MacAddress to_mac(std::uint64_t value) {
   return bytes_of_number<std::tuple_size_v<MacAddress>>(value);
 }

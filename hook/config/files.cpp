@@ -67,6 +67,7 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  // realpath(3) resolves links, so each real directory is checked.
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
   if (!real) return sys_error(errno, "open `{}`", printable(parent));
   std::string directory = real.get();
@@ -80,6 +81,7 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 }
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
+  // O_NONBLOCK: opening a FIFO must not block the start of a container.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ELOOP) {
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
@@ -107,6 +109,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   }
   while (const dirent* entry = ::readdir(directory.get())) {
     const std::string name = entry->d_name;
+    // Skips backup files of editors and packages.
     if (name.starts_with('.') || !name.ends_with(".json")) continue;
     names.push_back(fmt::format("{}/{}", path, name));
     if (names.size() > kMostDropIns) {
@@ -114,6 +117,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
                    "merge them into fewer files"};
     }
   }
+  // readdir(3) has no order, but later files override earlier ones.
   std::ranges::sort(names);
   return names;
 }
@@ -123,6 +127,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
+    // The remedy if the error has none of its own.
     const char* otherwise = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
     files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
   };
@@ -135,6 +140,7 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
     }
   };
   if (!paths.file_must_exist) {
+    // The cluster's file comes first, so that the node's own files override it.
     take(paths.cluster, false);
     if (!files.texts.empty()) files.texts.back().is_clusters = true;
   }

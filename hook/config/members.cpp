@@ -18,6 +18,7 @@ void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint3
 
 void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
   constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // chown(2) reads (uid_t)-1 as "unchanged"
+  // umad and issm affect the whole fabric: setting them is allowed, but always warned about.
   const auto risk = [&](bool& target, const char* message, const char* remedy) {
     return [&reader, &target, message, remedy](const ConfigValue& v) {
       reader.flag_into(target)(v);
@@ -60,6 +61,7 @@ void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
 }
 
 void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
+  // A node's number has at most 32 bits, so that number times slice size fits into 64.
   constexpr std::uint64_t kMost = UINT32_MAX;
   if (value.json().is_number()) {
     if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
@@ -85,6 +87,7 @@ void read_device_plugin(ConfigReader& reader, const ConfigValue& value, DevicePl
 
 void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<std::uint64_t>& memlock) {
   const Json& json = value.json();
+  // null has a meaning here: the container's own limit.
   if (json.is_null()) {
     memlock.reset();
   } else if (json.is_number_unsigned() && json.get<std::uint64_t>() > 0) {
@@ -113,6 +116,7 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   const auto text = reader.text(value);
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
+  // Parsed now, so that a wrong default is reported here and not at each start.
   const auto wish = parse_wish(*text, "request of containers without one");
   if (wish) {
     devices = *text;

@@ -11,12 +11,14 @@ namespace {
 // RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
+// More rails are rare: a warning begins below this number of tables.
 constexpr unsigned kUsualRails = 16;
 constexpr unsigned kLastPriority = 32765;  // 32766 is the priority of the main table (net/ipv4/fib_rules.c)
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
 constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
 
+// Reads the first table. Tables are consecutive, one per rail, and must not reach the kernel's reserved ones.
 void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optional<unsigned>& table) {
   const auto number = reader.number(value, 1, UINT32_MAX);
   if (!number) return;
@@ -38,6 +40,7 @@ void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optio
 }
 
 void read_routing(ConfigReader& reader, const ConfigValue& value, Network& network) {
+  // null disables tables and rules: all rails use the main table.
   if (value.json().is_null()) {
     network.first_table.reset();
     return;
@@ -57,10 +60,12 @@ void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network)
   }
   if (!value.json().is_object()) return;
   if (!plugin) reader.error(value, "has no type", "add the plugin's file name: \"type\": \"host-local\"");
+  // The plugin gets the object as JSON text on stdin.
   network.ipam = value.json().dump(-1, ' ', false, Json::error_handler_t::replace);
   network.ipam_plugin = plugin.value_or("");
 }
 
+// Returns the directory without trailing slashes; nullopt: not an absolute path.
 std::optional<std::string> ipam_directory(std::string text) {
   if (!is_absolute_path(text)) return std::nullopt;
   while (text.size() > 1 && text.ends_with('/'))
@@ -148,6 +153,8 @@ void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std:
       reader.error(entry, fmt::format("`{}` {}", shown(name), kNoName), kNameRemedy);
       continue;
     }
+    // A network of a later file replaces the earlier one as a whole: members of two files would not be checked
+    // together.
     Network network = read_network(reader, entry);
     network.name = name;
     networks[name] = std::move(network);

@@ -15,6 +15,7 @@ using fabric::Address;
 constexpr unsigned kAddressBits = 128;
 constexpr unsigned kNumberBits = 64;
 
+// Returns the number of leading bits that are not part of an IPv4 address.
 unsigned offset_of(const AddressRange& range) {
   return range.subnet.is_ipv4() ? kAddressBits - 32 : 0;
 }
@@ -69,6 +70,7 @@ std::optional<std::uint64_t> trailing_number(std::string_view name) {
 }
 
 std::uint64_t slice_count(const AddressRange& range) {
+  // A shift by 64 is undefined.
   return index_bits(range) >= kNumberBits ? UINT64_MAX : std::uint64_t{1} << index_bits(range);
 }
 
@@ -80,6 +82,7 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const Address
     std::size_t byte = 0;
     const std::uint8_t mask = mask_of(range, i, byte);
     if ((address.bytes[byte] & mask) == 0) continue;
+    // The index has more than 64 bits.
     if (i >= kNumberBits) return std::nullopt;
     index |= std::uint64_t{1} << i;
   }
@@ -101,6 +104,7 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
     const std::uint8_t mask = mask_of(range, i, byte);
     if ((index >> i & 1) != 0) first.bytes[byte] |= mask;
   }
+  // The first and last slice lose the edge addresses of the subnet.
   slice.from = std::max(first, range.from);
   slice.to = std::min(last_of(first, offset_of(range) + *range.per_node), range.to);
   return slice;
@@ -136,6 +140,7 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
   for (const std::string_view line : fabric::split(list, '\n')) {
     ++number;
     std::string text(line.substr(0, line.find('#')));
+    // Tabs count as blanks.
     std::replace(text.begin(), text.end(), '\t', ' ');
     std::vector<std::string_view> words = fabric::split(fabric::trim(text), ' ');
     std::erase(words, std::string_view());
@@ -148,6 +153,7 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
       note(fmt::format("`{}` has no index: expected a name and a number from 0", name));
       continue;
     }
+    // Two nodes with one index is the error that this check exists for.
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
       note(fmt::format("`{}` and `{}` both have index {}: they would allocate the same addresses", other->second, name,
                        *index));

@@ -64,6 +64,7 @@ void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
   const auto limit = [&](Mode mode) {
     return [&reader, &pool, mode](const ConfigValue& v) { read_limit(reader, v, mode, pool); };
   };
+  // Read only for this message: a limit of exclusive is a frequent mistake.
   const auto refused = [&](const ConfigValue& v) {
     reader.error(v, "an exclusive HCA always has one owner", "remove it");
   };
@@ -83,6 +84,7 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
   const auto elements = reader.elements(value);
   for (const ConfigValue& element : elements) {
     const auto mode = reader.word(element, kModeWords);
+    // "host" is another word for "hca", so duplicates are possible and harmless.
     if (mode && std::ranges::find(modes, *mode) == modes.end()) modes.push_back(*mode);
   }
   if (value.json().is_array() && elements.empty()) {
@@ -94,12 +96,15 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
 // Reads a pool. Limits are read last, because they depend on the modes, whatever their order in the file.
 Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
   Pool pool;
+  // Without "modes" all are allowed, and the default changes no netdev.
   pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
   std::vector<std::function<void()>> limits;
   std::optional<ConfigValue> plugin_limit;
   const auto name = [&](const ConfigValue& v) {
+    // "?" is not a valid name: it only prevents the second message about a missing one.
     pool.name = reader.parsed(v, if_is(is_config_name), kNoName, kNameRemedy).value_or("?");
   };
+  // Read only to report the right place.
   const auto misplaced = [&](const ConfigValue& v) {
     reader.error(v, "belongs in \"selectors\"", "move it to \"selectors\": { ... }");
   };

@@ -15,6 +15,7 @@ using Problems = std::vector<ConfigProblem>;
 // Returns a problem at the place of a value in the last text that has it: later texts override earlier ones.
 ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
                          std::string remedy) {
+  // A value that no text has gets the last file without a line.
   ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
   for (const ConfigReader& reader : readers) {
     const auto line = reader.line_of(pointer);
@@ -50,6 +51,7 @@ bool makes_children(const Pool& pool, const Network& network) {
 
 // Returns the reason and the remedy if no container could use this pool with this network; nullopt: it could.
 std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
+  // The pool names a network that accepts HCAs only from another pool.
   if (network.pool && *network.pool != pool.name) {
     return std::pair(fmt::format("network `{}` uses only HCAs of pool `{}`", network.name, *network.pool),
                      "write another network in the pool, or remove the network's \"pool\"");
@@ -59,6 +61,7 @@ std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, cons
                                  to_string(*network.mode), pool.name),
                      "add it to the pool's \"modes\" or change the network's \"mode\"");
   }
+  // Only a pool of one link layer can be checked without the node.
   const auto& types = pool.selectors.link_types;
   const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
   if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
@@ -138,6 +141,7 @@ void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& con
       for (const auto& [other, earlier] : before) {
         const bool shares =
             earlier->kind == (*range)->kind && earlier->from <= (*range)->to && (*range)->from <= earlier->to;
+        // The same range in two networks is one range: its values are allocated once.
         if (!shares || *earlier == **range) continue;
         problems.push_back(problem_at(readers, pointer,
                                       place + fmt::format("overlaps {} of network `{}`", to_string(*earlier), other),
@@ -180,6 +184,7 @@ bool is_nodes_own_index(const Json& index) {
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();
   if (!text.starts_with('/')) return false;
+  // "..", a subdirectory or another directory could be writable by another user.
   const bool has_name = text.size() > kNodeFiles.size();
   const std::string_view name = text.substr(text.find_last_of('/') + 1);
   return !has_name || !text.starts_with(kNodeFiles) || text.find('/', kNodeFiles.size()) != std::string_view::npos ||
@@ -208,6 +213,7 @@ bool ParsedConfig::ok() const {
 
 ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   ParsedConfig parsed;
+  // All readers stay, because later checks find the line of a value in any text.
   std::vector<ConfigReader> readers;
   for (const ConfigText& text : texts) {
     ConfigReader& reader = readers.emplace_back(text, parsed.problems);

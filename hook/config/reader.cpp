@@ -38,6 +38,7 @@ std::string remedy_for(std::string_view text, const std::vector<std::string>& wo
   const std::string* nearest = nullptr;
   std::size_t least = kLongestWord;
   for (const std::string& word : words) {
+    // A long text would cost quadratic time.
     const std::size_t apart = text.size() > kLongestWord ? kLongestWord : distance(text, word);
     if (apart >= least || apart > std::max<std::size_t>(1, word.size() / 3)) continue;
     least = apart;
@@ -61,6 +62,7 @@ std::string not_a(std::string_view wanted, const Json& json) {
   return fmt::format("expected {}, found {}", wanted, kind_of(json));
 }
 
+// Decodes a part of a JSON pointer (RFC 6901): "~1" is "/", "~0" is "~".
 std::string unescape_pointer(std::string_view part) {
   std::string name;
   for (std::size_t i = 0; i < part.size(); ++i) {
@@ -107,6 +109,7 @@ bool ConfigReader::parse_document() {
 
 void ConfigReader::members(const ConfigValue& object, const Readers& known) {
   for (const auto& [name, value] : entries(object)) {
+    // Editors use $schema; JSON has no comments.
     if (name == "$schema" || name == "$comment") continue;
     const auto found =
         std::ranges::find_if(known, [&, &key = name](const Member& member) { return member.name == key; });
@@ -165,6 +168,7 @@ std::optional<std::uint64_t> ConfigReader::number(const ConfigValue& value, std:
     error(value, not_a("a number", value.json()), remedy);
     return std::nullopt;
   }
+  // The parser stores negative and fractional numbers as other types.
   if (value.json().is_number_unsigned()) {
     const auto number = value.json().get<std::uint64_t>();
     if (number >= lowest && number <= highest) return number;
@@ -219,6 +223,7 @@ void ConfigReader::warning(const ConfigValue& value, const std::string& message,
 }
 
 std::optional<unsigned> ConfigReader::line_of(const std::string& pointer) const {
+  // The second pass counts lines, which the parser does not keep.
   if (!lines_) lines_ = json_lines(text_->text);
   const auto line = lines_->find(pointer);
   return line == lines_->end() ? std::nullopt : std::optional(line->second);

@@ -28,6 +28,7 @@ bool is_made_of(std::string_view text, Allowed allowed) {
   return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, allowed);
 }
 
+// dev_valid_name() of Linux refuses '/', ':' and blanks.
 bool is_netdev_character(char c) {
   return c > ' ' && c < 0x7f && c != '/' && c != ':';
 }
@@ -61,6 +62,7 @@ bool is_resource_name(std::string_view text) {
   if (slash == std::string_view::npos || slash > kLongestDomain) return false;
   const std::string_view domain = text.substr(0, slash);
   const std::string_view name = text.substr(slash + 1);
+  // Kubernetes reserves these domains and "requests." for its own quotas.
   if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
   const auto labels = fabric::split(domain, '.');
   const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
@@ -102,6 +104,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
   for (const auto& [unit, shift] : kUnits) {
     if (!text.ends_with(unit)) continue;
     const auto number = fabric::parse_number<std::uint32_t>(fabric::trim(text.substr(0, text.size() - unit.size())));
+    // 0 would forbid all registration, and the shift must not overflow.
     if (!number || *number == 0 || *number > UINT64_MAX >> shift) return std::nullopt;
     return std::uint64_t{*number} << shift;
   }
@@ -110,6 +113,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
 
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   constexpr std::string_view kNumber = "%d";
+  // Numbers up to 999 must fit.
   constexpr std::size_t kDigits = 3;
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";
@@ -138,6 +142,7 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
                  "write all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
   };
   if (text.empty()) return refuse("the value is empty");
+  // NVIDIA_VISIBLE_DEVICES and its relatives use "void" for none.
   if (text == "none" || text == "void") return wish;
   if (text == "all") {
     wish.kind = Wish::Kind::kAll;
@@ -153,6 +158,7 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
     wish.count = *count;
     return wish;
   }
+  // An image can have a list of any length, so it is counted before it is parsed.
   const auto entries = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (entries > kMaxListEntries) {
     return refuse(fmt::format("a list of {} entries; the maximum is {}", entries, kMaxListEntries));

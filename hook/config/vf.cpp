@@ -30,6 +30,7 @@ void read_mac(ConfigReader& reader, const ConfigValue& value, std::optional<MacA
   }
 }
 
+// Returns the GUID; nullopt: invalid, or 0, which identifies no node or port.
 std::optional<std::uint64_t> some_guid(std::string_view text) {
   const auto guid = parse_guid(text);
   return guid == std::uint64_t{0} ? std::nullopt : guid;
@@ -61,6 +62,7 @@ void read_vf_range(ConfigReader& reader, const ConfigValue& value, VfRange::Kind
     if (value.json().is_object() && !ConfigReader::find(value, end))
       reader.error(value, fmt::format("has no `{}`", end), "write both ends; the range includes them");
   }
+  // An invalid "per_node" must not become "all values belong to this node".
   if (!from || !to || (!per_node && ConfigReader::find(value, "per_node"))) return;
   const VfRange range{kind, *from, *to, per_node};
   if (*from > *to) {
@@ -103,6 +105,7 @@ void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network) {
   constexpr unsigned kMostVlan = 4094;
   constexpr unsigned kMostQos = 7;
   VfAttributes& vf = network.vf;
+  // "vf" of a later file replaces the earlier one as a whole.
   vf = {};
   network.vf_macs.reset();
   network.vf_guids.reset();

@@ -14,6 +14,7 @@ namespace {
 
 using fabric::Address;
 
+// Returns a warning if the node cannot set the limits of config.json. It starts containers without them.
 std::vector<Finding> findings_of_controller(const Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);
@@ -24,6 +25,7 @@ std::vector<Finding> findings_of_controller(const Result<RdmaController>& contro
 
 constexpr const char* kObject = "node_index";
 
+// An error here refuses each container of the network, so the node is broken.
 Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
@@ -63,6 +65,7 @@ std::optional<Finding> check_number(const Config& config, const Network& network
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller) {
   std::vector<Finding> findings;
+  // Without pools the administrator has not configured sharing; a warning would be noise on single-tenant nodes.
   if (config.pools.empty()) return findings;
   std::vector<std::string> seen;
   const NodeMap map(inventory, config);
@@ -104,6 +107,7 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
 
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from) {
   std::vector<Finding> findings;
+  // Only ranges with "per_node" need the index.
   const auto is_cut = [](const auto& network) {
     const auto is_sliced = [](const auto& range) { return range && range->per_node; };
     return is_sliced(network.second.vf_macs) || is_sliced(network.second.vf_guids) ||
@@ -112,6 +116,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   };
   if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
+  // A note, not a warning: the node's programs can know the index although this call cannot.
   const auto unknown = [&](const char* why) {
     return std::vector<Finding>{{Grade::kNote, kObject, fmt::format("cannot check this node's index: {}", why), ""}};
   };

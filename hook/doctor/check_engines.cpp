@@ -26,11 +26,13 @@ constexpr Tried kOldestTried[] = {
 constexpr Word<Engine> kProcesses[] = {
     {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
+// Returns the first process of that name; nullptr: none runs.
 const RunningProcess* find_process(const NodeEngines& engines, std::string_view name) {
   const auto found = std::ranges::find(engines.processes, name, &RunningProcess::name);
   return found == engines.processes.end() ? nullptr : &*found;
 }
 
+// Returns local time, as the node's logs have it.
 std::string clock_text(std::int64_t seconds) {
   const std::time_t time = seconds;
   std::tm parts{};
@@ -40,6 +42,8 @@ std::string clock_text(std::int64_t seconds) {
   return text;
 }
 
+// An engine older than the tested versions may work: a note. An engine that refuses its configuration does not start
+// again: broken.
 void check_found(const NodeEngines& engines, Check& check) {
   if (!engines.found) {
     check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
@@ -65,6 +69,8 @@ void check_found(const NodeEngines& engines, Check& check) {
   }
 }
 
+// A file without the changes of install is broken, because no container gets HCAs. A changed file may still have them:
+// a warning.
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
     check.add(Grade::kBroken, kInstallRecord, engines.record.error().message,
@@ -107,6 +113,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
               "run `systemctl reload docker`");
 }
 
+// The plugin must run if install selected NRI, unless the engine itself starts it from /opt/nri/plugins.
 void check_plugin(const NodeEngines& engines, Check& check) {
   const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   const bool started_by_engine = std::ranges::any_of(
@@ -137,7 +144,9 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
+    // A missing file is no error here, so the caller usually lacks permission.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
+  // Not reported after another finding, which may be its cause.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);
@@ -155,6 +164,7 @@ Check check_engine(const NodeEngines& engines) {
   return check;
 }
 
+// Checks each program that an engine's file names: it exists, only root can change it, and it has this version.
 Check check_programs(const NodeEngines& engines) {
   Check check{"programs", {}, {}};
   std::vector<std::string> names;
@@ -184,6 +194,7 @@ Check check_programs(const NodeEngines& engines) {
   return check;
 }
 
+// Containers inherit RLIMIT_MEMLOCK of the engine. The limit of the unit counts too: it applies after the next restart.
 Check check_memlock(const NodeEngines& engines) {
   constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; less than that is unexpected
   Check check{"memlock", {}, {}};

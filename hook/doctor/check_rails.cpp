@@ -37,10 +37,12 @@ void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
       use(*node, port);
 }
 
+// Both modes add child netdevs. Their GIDs need RDMA devices that all network namespaces share.
 bool makes_children(Mode mode) {
   return mode == Mode::kShared || mode == Mode::kSharedMulti;
 }
 
+// Broken if the default mode of a pool is refused, a warning if another of its modes is.
 Check check_netns(const Inventory& inventory, const Config& config) {
   Check check{"netns", {}, {}};
   if (!inventory.netns_mode) {
@@ -64,6 +66,8 @@ Check check_netns(const Inventory& inventory, const Config& config) {
   return check;
 }
 
+// A pool without HCAs or an unknown name in `rails` is mostly a typing error. A node without any HCA has a finding
+// elsewhere.
 Check check_pools(const NodeMap& map, const Config& config) {
   Check check{"pools", {}, {}};
   std::vector<std::string> summaries;
@@ -90,6 +94,8 @@ Check check_pools(const NodeMap& map, const Config& config) {
   return check;
 }
 
+// Each address of a netdev, its VLANs and its children adds GIDs. A new child gets none from a full table, and no error
+// reports that.
 Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   constexpr std::size_t kFullPercent = 75;
   Check check{"gids", {}, {}};
@@ -118,6 +124,8 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
+// The states "INIT" and "Polling" are those of the files state and phys_state in sysfs (Linux 6.12
+// drivers/infiniband/core/sysfs.c).
 std::string remedy_of_port(const NodeHca& node, const Port& port) {
   const std::string phys = fabric::value_or(port.phys_state, std::string());
   const std::string state = fabric::value_or(port.state, std::string());
@@ -130,6 +138,7 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   return "check cable and the switch's port (`ibstat`)";
 }
 
+// One inactive port is a warning: spare ports are common. Without any ACTIVE port no job can use RDMA.
 Check check_ports(const std::vector<const NodeHca*>& hcas) {
   Check check{"ports", {}, {}};
   std::size_t active = 0;
@@ -158,11 +167,13 @@ struct Kin {
   }
 };
 
+// VFs count as a separate model: their rate can differ from that of a physical function.
 Kin kin_of(const NodeHca& node, const Port& port) {
   return {node.pool, fabric::value_or(port.link_layer, std::string()),
           node.hca->device_id.value_or("") + node.hca->vendor.value_or("") + (node.hca->physfn ? " VF" : "")};
 }
 
+// A collective runs at the rate of its slowest rail, so one slow port slows every job of the node.
 Check check_rates(const std::vector<const NodeHca*>& hcas) {
   Check check{"rates", {}, {}};
   std::map<Kin, double> best;
@@ -190,6 +201,7 @@ const Netdev* netdev_of(const Inventory& inventory, const NodeHca& node) {
   return node.netdev ? fabric::find_netdev(inventory, *node.netdev) : nullptr;
 }
 
+// Drivers derive active_mtu from the netdev's MTU. Another value means a limit of the firmware or a lost update.
 std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, int mtu, const ActiveMtus& active) {
   const auto found = active.find({node.name(), port.number});
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
@@ -210,6 +222,7 @@ struct RailMtu {
 std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
                                  const ActiveMtus& active) {
   const auto& [mtu, most] = rail;
+  // Most important first: one finding per rail is enough.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{
@@ -256,10 +269,13 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
   return check;
 }
 
+// A pool without modes allows all.
 bool may_be_exclusive(const Pool& pool) {
   return pool.modes.empty() || std::ranges::find(pool.modes, Mode::kExclusive) != pool.modes.end();
 }
 
+// A rail with the default route shares its bandwidth with the node's own traffic, and a container that takes its netdev
+// disconnects the node.
 Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"routes", {}, {}};
   if (!inventory.routes) {
@@ -283,6 +299,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
   return check;
 }
 
+// Two netdevs with one address make equal GIDs, and replies can use either netdev.
 Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"addresses", {}, {}};
   std::set<std::string> rails;
@@ -293,6 +310,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
+      // Every netdev has these by itself.
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
@@ -323,6 +341,7 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
     const std::string_view key = trimmed.substr(0, colon);
     const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
+      // `hca_id` starts a new block; lines before its first `port` belong to no port.
       hca = value;
       port = 0;
     } else if (key == "port") {
@@ -336,6 +355,7 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
 }
 
 unsigned roce_mtu(int netdev_mtu) {
+  // The kernel subtracts the largest headers, then takes the next lower InfiniBand MTU.
   constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
   for (const int mtu : {4096, 2048, 1024, 512, 256})
     if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);

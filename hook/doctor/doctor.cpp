@@ -26,6 +26,7 @@ void append(std::vector<Check> more, std::vector<Check>& checks) {
 }
 
 // Reads the configuration as far as possible, and returns its problems.
+// Stops at unreadable files: references into them would be reported as unknown names.
 Check check_config(const NodeSettings& node, Config& config) {
   ConfigPaths paths = node.config;
   if (!paths.file_must_exist && !node.root.empty()) paths = config_paths_below(node.root);
@@ -55,6 +56,8 @@ NodeIndexSources index_sources(const NodeSettings& node) {
   return sources;
 }
 
+// Returns the present names of HCAs by their identity in the ledger; empty if the node cannot be read. Renamed HCAs are
+// found by comparison with the grants.
 std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettings& node, const Config& config) {
   std::map<std::string, std::vector<std::string>> by_device;
   const auto inventory = read_whole_node(config, node);
@@ -67,10 +70,12 @@ std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettin
   return by_device;
 }
 
+// A check that was not made has `looked` false, so that JSON readers do not take it for success.
 Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
 
+// Returns the netdevs of active RoCE HCAs in pools. Software HCAs have no flow control of their own.
 std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& config) {
   std::vector<std::string> netdevs;
   const NodeMap map(inventory, config);
@@ -94,6 +99,7 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
+// Only ibv_devinfo reports active_mtu. Without it the check is skipped.
 ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
@@ -135,6 +141,7 @@ void add_line(std::string_view what, std::string_view name, std::string_view tex
   wrap(text, kIndent, kIndent, out);
 }
 
+// Counts findings, not printed lines: merged ones count separately.
 std::size_t count(const std::vector<Check>& checks, Grade grade) {
   std::size_t number = 0;
   for (const Check& check : checks)
@@ -159,6 +166,7 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   return merged;
 }
 
+// The default ledger path is below the node's root; a path of --ledger is used as it is.
 LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inventory& inventory) {
   LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger);
   if (!node.snapshot) facts.names = names_by_device(node, config);
@@ -167,6 +175,7 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
 }
 
 // unasked: errors of programs that earlier checks could not execute.
+// Reads the engines' facts.
 NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
@@ -208,6 +217,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     checks.push_back(not_looked_at("modules", "a snapshot has no modules and no modes of device nodes"));
   }
   std::vector<Error> unasked;
+  // Without HCAs check_kernel() reports the cause, and the checks of rails would only repeat it.
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, ask_active_mtus(node, inventory, unasked)), checks);
   if (files) {
@@ -242,6 +252,7 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
     std::size_t shown = 0;
     if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
     for (const Finding& finding : merge_alike(check.findings)) {
+      // The number of hidden lines is printed below, so that a limit does not look like a complete list.
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
       // Messages quote devices, files and engines: foreign text, which must not control the terminal.
       const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));

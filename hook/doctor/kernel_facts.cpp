@@ -37,6 +37,7 @@ constexpr DriverHalf kDriverHalves[] = {
 
 constexpr std::string_view kMellanox = "0x15b3";
 
+// Reads type, number and mode of a device node. Follows links: udev rules can make them.
 Attr<SeenNode> look_at_node(const std::string& path) {
   struct stat seen {};
   if (::stat(path.c_str(), &seen) != 0) return Unreadable{errno};
@@ -48,6 +49,8 @@ bool is_hca_of(const Inventory& inventory, const std::string& pci) {
   return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) { return hca.pci == pci; });
 }
 
+// Returns the PCI network functions that could have an HCA but have none. Drivers of other vendors also run NICs
+// without RDMA, so these count only if the node has no HCA at all.
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
   std::vector<HalfDriven> found;
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
@@ -71,6 +74,7 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
   return found;
 }
 
+// The usual reason of an unreadable file is a container or a user other than root.
 Finding unseen(std::string object, int code) {
   return {Grade::kWarning, std::move(object), fmt::format("cannot be read: {}", std::strerror(code)),
           "call doctor as root on the node itself"};
@@ -85,6 +89,7 @@ void need(const Attr<bool>& there, const std::string& object, const Finding& mis
   }
 }
 
+// A NIC without a driver may be reserved, for example for a virtual machine (vfio-pci): a warning only.
 Finding without_hca(const HalfDriven& function) {
   if (function.driver.empty()) {
     return {Grade::kWarning, function.pci, "no driver is bound to this Mellanox NIC",
@@ -99,6 +104,7 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
   Check check{"modules", {}, {}};
   for (const HalfDriven& function : facts.half_driven) {
     if (const bool* loaded = std::get_if<bool>(&function.loaded); loaded && *loaded) continue;
+    // One finding per module: a node can have many functions of one driver.
     const auto same = [&](const Finding& one) { return !function.driver.empty() && one.object == function.module; };
     if (std::ranges::none_of(check.findings, same)) check.findings.push_back(without_hca(function));
   }
@@ -112,6 +118,7 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
     }
     return check;
   }
+  // Without device nodes no container can open an HCA; rdma_cm is optional for NCCL.
   need(facts.uverbs, "ib_uverbs",
        {Grade::kBroken, "ib_uverbs", "not loaded: no HCA has a device node", "run `modprobe ib_uverbs`"},
        check.findings);
@@ -141,14 +148,16 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
                                fabric::printable(node.number)),
                    "remove it, then run `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
+  // rdma-core's rules set 0666: the cgroup and the namespace restrict access, not the mode.
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
   return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: only root can open it", seen.mode),
                  fmt::format("run `chmod 0666 {}` and correct the udev rule (rdma-core sets 0666)", node.path)};
 }
 
+// A kernel before 6.7 does not report the setting: unknown, not safe.
 Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
-  if (!check.looked) check.summary = "the kernel does not report who may use controlled QKEYs";
+  if (!check.looked) check.summary = "the kernel does not report the rule for controlled QKEYs";
   if (!facts.privileged_qkey.value_or(false)) return check;
   check.add(Grade::kWarning, "privileged-qkey",
             "is on: every process with an HCA can use controlled QKEYs (0x80000000 and above) and reach "
@@ -164,6 +173,7 @@ namespace sysfs = fabric::sysfs;
 constexpr std::string_view kNvidia = "0x10de";
 constexpr unsigned kRedirects = 0x0004 | 0x0008;  // P2P request redirect, completion redirect
 
+// Configuration space is little-endian on every host.
 unsigned number_at(std::string_view bytes, std::size_t at, std::size_t count) {
   unsigned number = 0;
   for (std::size_t i = 0; i < count; ++i)
@@ -175,6 +185,8 @@ bool is_loaded(const Attr<bool>& module) {
   return fabric::value_or(module, false);
 }
 
+// Checks how NCCL can register GPU memory with an HCA: nvidia_peermem, or DMA-BUF of the open kernel module. Otherwise
+// it copies through host memory.
 Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"gpudirect", {}, {}};
   if (!facts.has_nvidia) {
@@ -205,6 +217,7 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   return check;
 }
 
+// ACS on a bridge between GPU and HCA redirects each of their transfers through the root complex, which slows them.
 Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"acs", {}, {}};
   const auto bridges = bridges_between(inventory);
@@ -230,6 +243,7 @@ Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
   return check;
 }
 
+// A translating IOMMU group slows transfers between GPU and HCA; an identity group does not.
 Check check_iommu(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"iommu", {}, {}};
   const bool gpus = inventory.gpus && !inventory.gpus->empty();
@@ -260,6 +274,8 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
   KernelFacts facts;
   facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
   facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
+  // Both directories exist as soon as the module is loaded, also if it is built into the kernel, where /sys/module
+  // may lack it.
   facts.half_driven = read_half_driven(root, inventory);
   const auto add = [&](const std::string& path, const std::string& number) {
     facts.nodes.push_back({path, number, look_at_node(root + path)});
@@ -274,6 +290,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
+  // netlink reports the setting of this machine, not of a file tree.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }
@@ -290,11 +307,14 @@ Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kMostCapabilities = 960;  // of four bytes each: the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
+  // The kernel returns only 64 bytes to callers without CAP_SYS_ADMIN.
   if (space.size() < kExtended + 4) return Unreadable{EMSGSIZE};
   std::size_t at = kExtended;
   for (std::size_t i = 0; i < kMostCapabilities && at >= kExtended && at + kControl + 2 <= space.size(); ++i) {
     const unsigned header = number_at(space, at, 4);
     if ((header & 0xffff) == kAcs) return number_at(space, at + kControl, 2);
+    // Header of an extended capability (PCI Express 5.0): id in bits 0 to 15, offset of the next one in bits 20 to
+    // 31.
     at = header >> 20;
   }
   return 0U;

@@ -15,6 +15,7 @@ namespace hook {
 namespace {
 
 void check_room(const LedgerFacts& facts, Check& check) {
+  // A record has some kilobytes and needs one inode. These limits leave room for some hundred grants.
   constexpr std::uint64_t kFewBytes = 4 << 20;
   constexpr std::uint64_t kFewFiles = 256;
   const std::uint64_t kib = facts.free_bytes >> 10;
@@ -66,6 +67,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   }
 }
 
+// Adds the recorded GID indices of a grant's rails. A stale grant has no container that could use them.
 Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
   if (grant.vanished || TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) == Presence::kGone) return {};
   const auto records = TRY(NetworkRecordStore::open(ledger));
@@ -88,13 +90,16 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   facts.path = path;
   struct statvfs disk {};
   const std::string above = path.substr(0, path.rfind('/'));
+  // Before the first grant the ledger does not exist; its parent is on the same file system.
   if (::statvfs(path.c_str(), &disk) == 0 || ::statvfs(above.c_str(), &disk) == 0) {
     facts.free_bytes = disk.f_bavail * disk.f_frsize;
+    // Some file systems, such as btrfs, report no inodes: then only bytes count.
     if (disk.f_files != 0) facts.free_files = disk.f_favail;
     facts.read_only = (disk.f_flag & ST_RDONLY) != 0;
   }
   const auto add = [&](const Grant& grant) -> Result<void> {
     facts.grants.push_back(grant);
+    // An unreadable record of rails is reported, and the other grants are still read.
     if (auto added = add_gids(path, grant, facts.gids); !added) facts.unread.push_back(added.error());
     return {};
   };
@@ -120,6 +125,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
         if (gid.is_v2() && !now) now = gid.index;
       }
     }
+    // A table that was not read completely proves no change.
     if (is_known && !stays) moved.push_back({one, now});
   }
   return moved;

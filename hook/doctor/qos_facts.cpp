@@ -14,6 +14,7 @@ namespace sysfs = fabric::sysfs;
 
 // Reads /sys/class/net/NETDEV/ecn/{roce_np,roce_rp}/enable/0 to 7, which only MLNX_OFED has.
 std::optional<bool> read_ecn(const std::string& root, const std::string& netdev) {
+  // Notification point (np) and reaction point (rp): either one marks the rail as configured.
   std::optional<bool> on;
   for (const char* side : {"roce_np", "roce_rp"}) {
     const auto enable = sysfs::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
@@ -62,6 +63,7 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
   return rails;
 }
 
+// A note only: without the switches' configuration neither PFC nor ECN on the host proves anything.
 Check check_qos(const std::vector<RailQos>& rails) {
   Check check{"qos", {}, {}};
   std::vector<std::string> without;

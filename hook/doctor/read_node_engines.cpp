@@ -43,6 +43,7 @@ constexpr EnginePlace kPlaces[] = {
 
 constexpr const char* kPlugins = "/opt/nri/plugins";
 
+// Returns the text; nullopt: it cannot be read. Adds a message to `unread` unless the file is missing.
 std::optional<std::string> read_text(const std::string& path, std::vector<std::string>* unread = nullptr) {
   auto text = sysfs::read_file(path, kLongestFile);
   if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
@@ -63,6 +64,7 @@ void add_file(const std::string& root, const EnginePlace& place, const std::stri
   if (always || !file.programs.empty()) engines.files.push_back(std::move(file));
 }
 
+// Reads the files that can name programs of rdma-init: those of all engines, because more than one can be installed.
 void read_files(const std::string& root, NodeEngines& engines) {
   std::set<std::string> installed;
   if (engines.record && *engines.record)
@@ -87,12 +89,14 @@ void read_files(const std::string& root, NodeEngines& engines) {
   }
 }
 
+// Only an unsafe program is reported here: other failures leave the version empty, which check_programs() reports.
 void ask_version(const std::string& root, OurProgram& program) {
   auto answer = ask_program(root, {program.path, "--version"});
   if (answer && answer->done) program.version = fabric::trim(answer->text);
   if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
 
+// Each program once, however many files name it. It is executed only if it exists and is executable.
 void read_programs(const std::string& root, NodeEngines& engines) {
   for (const EngineFile& file : engines.files) {
     for (const std::string& path : file.programs) {
@@ -156,6 +160,7 @@ void read_processes(const std::string& root, NodeEngines& engines) {
   }
 }
 
+// Returns whether a process of that name runs.
 bool runs(const NodeEngines& engines, std::string_view name) {
   return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
@@ -176,6 +181,7 @@ std::optional<bool> ask_docker(const std::string& root, NodeEngines& engines) {
 
 std::vector<std::string> our_programs_in(std::string_view text) {
   constexpr std::string_view kNames[] = {"rdma-hook", "rdma-runtime", "rdma-nri"};
+  // Quotes, brackets, blanks and `=` separate paths in JSON, TOML and hook files alike.
   constexpr std::string_view kEnds = "\"' \t=,[]{}()";
   std::vector<std::string> programs;
   for (const std::string_view line : fabric::split(text, '\n')) {

@@ -14,6 +14,7 @@
 namespace hook {
 namespace {
 
+// Bytes of an engine's message that are quoted: some engines print their usage.
 constexpr std::size_t kShownOfEngine = 400;
 
 struct EngineProgram {

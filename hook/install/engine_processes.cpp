@@ -19,6 +19,7 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
+// Larger files are not a comm, a status or a unit.
 constexpr std::size_t kLongestText = 1 << 20;
 
 std::optional<std::string> text_of(const std::string& path) {
@@ -112,6 +113,7 @@ std::optional<std::string> exec_start(std::string_view unit) {
 }
 
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name) {
+  // A running engine is the one to configure, even if the node has several installed.
   for (const EngineProcess& process : find_processes(root, {name}))
     if (auto program = program_of(root, process)) return program;
   auto by_unit = exec_start(read_unit(root, name == "dockerd" ? "docker.service" : name + ".service"));

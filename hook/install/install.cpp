@@ -249,6 +249,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
+  // The forms are tried in turn: the guess first, the other one if the engine refuses it.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
@@ -283,6 +284,7 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   const std::string line = fabric::join(command, " ");
   if (!options.restart) return fmt::format("run now: {}\n", line);
   auto found = command;
+  // Below another root PATH of this process does not count.
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
   // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
   // docs/ENVIRONMENT.md).

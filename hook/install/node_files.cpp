@@ -37,6 +37,7 @@ UniqueFd open_below(const std::string& root, const std::string& path) {
   if (!base.ok()) return {};
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC;
+  // Absolute links of the node are resolved below root, not in this file system.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return UniqueFd(static_cast<int>(::syscall(SYS_openat2, base.get(), path.c_str(), &how, sizeof how)));
 }

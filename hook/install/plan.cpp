@@ -83,6 +83,7 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
     const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
     if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
     const auto program = path->get<std::string>();
+    // The default runtime is the one that containers use today.
     const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
     if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
   }
@@ -111,6 +112,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   } else {
     return make_error("Docker has no way {}: use `--way runtime` or `--way cdi`", to_word(kInstallWays, facts.way));
   }
+  // The file is written again as a whole, with its indentation; JSON has no comments to lose.
   if (json != old) {
     std::string text = json.dump(indentation_of(before.value_or("")));
     if (!before || before->ends_with('\n')) text += '\n';
@@ -159,6 +161,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
+    // Older versions of CRI-O have NRI disabled by default.
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",

@@ -77,6 +77,7 @@ Result<std::vector<std::string>> prepare_programs(const std::string& root, const
 
 std::vector<std::string> programs_to_put(const std::string& from, const std::string& directory) {
   std::vector<std::string> put;
+  // rdma-nri and rdma-device-plugin run in the image; engines execute only these two on the node.
   for (const std::string_view name : std::array<std::string_view, 2>{"rdma-hook", "rdma-runtime"})
     if (::access(fmt::format("{}/{}", from, name).c_str(), X_OK) == 0)
       put.push_back(fmt::format("{}/{}", directory, name));
@@ -89,6 +90,7 @@ Result<std::vector<std::string>> put_programs(const std::string& root, const std
   for (const std::string& path : written)
     TRY_VOID(commit_node_file(root, path));
   for (const std::string& path : put) {
+    // A program that another user can change would be executed as root by the engine.
     if (auto safe = open_program(path, root); !safe)
       return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
   }

@@ -50,6 +50,7 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 template <typename Members>
 void describe(Members& members, FileEdit& edit) {
+  // The hashes prove that a text is restored byte for byte.
   std::string before_hash = text_digest(edit.before.value_or(""));
   std::string after_hash = text_digest(edit.after);
   members("path", edit.path);
@@ -102,6 +103,7 @@ Result<void> commit_install_record(const std::string& root) {
 Result<void> write_install_record(const std::string& root, const InstallRecord& record) {
   const auto missing = missing_directories(root, kInstallRecord);
   if (missing.empty()) return write_node_file(root, kInstallRecord, install_record_text(record));
+  // The whole tree of new directories is made under a temporary name and renamed once.
   auto written = write_node_file(root, path_in_temporary(missing.front()), install_record_text(record));
   if (written) written = commit_node_file(root, missing.front());
   if (!written) static_cast<void>(remove_unfinished_record(root));

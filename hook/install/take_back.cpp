@@ -45,6 +45,7 @@ Result<void> take_back(const std::string& root, InstallRecord record, bool keeps
                        std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
+  // The record notes before the first change that the engine has not read the restored files.
   if (keeps_programs && !record.put.empty() && !record.is_restored()) record.state = InstallState::kWritten;
   const bool is_noted = record.state != before.state;
   if (is_noted) TRY_VOID(write_install_record(root, record));

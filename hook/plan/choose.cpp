@@ -19,6 +19,7 @@ void bound(Room& room, unsigned units, std::string why, bool held) {
   if (units < room.units) room = {units, std::move(why), held};
 }
 
+// Returns the present grants of an HCA; an HCA without grants has an empty Holding.
 Holding holding_of(const std::string& hca, const Holdings& holdings) {
   const auto found = holdings.find(hca);
   return found == holdings.end() ? Holding{} : found->second;
@@ -30,6 +31,7 @@ std::string doubt_of(const Holding& holding) {
 
 // Returns why other owners prevent the use of the HCA in this mode; "": they do not.
 std::string held_against(Mode mode, const Holding& holding) {
+  // An exclusive owner excludes all modes; exclusive is excluded by any owner.
   if (holding.exclusive_holder) return "is held by " + *holding.exclusive_holder;
   if (mode != Mode::kExclusive || holding.others == 0) return "";
   return fmt::format("is shared with {} other users{}", holding.others, doubt_of(holding));
@@ -92,6 +94,7 @@ Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& 
   error.hint = held.empty() ? fmt::format("request at most {} of {}", hcas.size(), some_of(names_of(hcas)))
                             : fmt::format("request fewer; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
+  // Not busy if the node has too few HCAs: waiting would not help.
   if (count <= hcas.size() && std::ranges::any_of(hcas, is_held)) error.reason = FailureReason::kBusy;
   return error;
 }
@@ -116,6 +119,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
   return picked;
 }
 
+// Returns the refusal of a listed HCA without enough free units.
 Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
   const std::string name = fabric::printable(node.name());
   Error error = offer.room.units == 0 ? make_error("{}: `{}` {}", source, name, offer.room.why)
@@ -131,6 +135,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
   for (const MatchedGroup& group : matched.groups) {
+    // Of HCAs that are equally near to a GPU, one with room is enough.
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
     if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
@@ -168,6 +173,7 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   return offers;
 }
 
+// In shared-multi a count can exceed the number of HCAs.
 bool has_multi(const Offers& offers) {
   return std::ranges::any_of(offers, [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
 }
@@ -181,6 +187,7 @@ std::string GidSpace::text() const {
 std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
   std::optional<GidSpace> least;
   for (const fabric::Port& port : hca.ports) {
+    // An incomplete table has an unknown number of free slots.
     if (!port.is_ethernet() || !port.gid_tbl_len || !port.gids_complete || port.gids_error) continue;
     GidSpace space{*port.gid_tbl_len, std::min(static_cast<unsigned>(port.gids.size()), *port.gid_tbl_len), 2};
     const auto has_type = [](const fabric::GidEntry& gid) {
@@ -222,12 +229,14 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
+  // An owner that only books the HCA counts as one unit.
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);
   if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
   if (const std::string held = held_with_pf(node, input); !held.empty()) bound(room, 0, held, true);
   if (terms.mode == Mode::kExclusive) {
+    // The owner of a physical function controls its VFs, so other owners of VFs exclude it.
     for (const std::string& vf : vfs_of(node, input.among.inventory)) {
       const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
       if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
@@ -274,6 +283,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
+    // A list is all or nothing; narrowing by a count then picks from it.
     units = TRY(take_all(matched, offers, input.among.request.wish.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }

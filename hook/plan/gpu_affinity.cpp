@@ -38,6 +38,8 @@ void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
 }
 
 std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
+  // Device numbers of nodes decide if the inventory has them; the number in the name is only a fallback for
+  // snapshots.
   const bool nodes_known = std::ranges::any_of(all, [](const Gpu* gpu) { return !gpu->nodes.empty(); });
   std::vector<const Gpu*> gpus;
   for (const std::string& path : paths) {
@@ -74,6 +76,7 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   for (const std::string_view entry : fabric::split(hint, ',')) {
     const auto index = fabric::parse_number<std::size_t>(fabric::trim(entry));
     if (!index) return {};
+    // The variable can name GPUs that this node does not have.
     if (*index < all.size()) add(gpus, all[*index]);
   }
   return gpus;
@@ -125,6 +128,7 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
   Nearness best_nearness;
   for (const NodeHca* node : hcas) {
     const Nearness near = nearness(*node->hca, gpu);
+    // Equally near HCAs stay together: the choice between them is left to their free units.
     if (best.empty() || near > best_nearness) {
       best.clear();
       best_nearness = near;

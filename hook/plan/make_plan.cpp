@@ -26,6 +26,7 @@ std::vector<PlannedHca> booked(const Chosen& chosen) {
   return hcas;
 }
 
+// Returns the chosen HCAs without duplicates: device nodes and limits are per HCA, netdevs per unit.
 std::vector<const NodeHca*> each_once(const Chosen& chosen) {
   std::vector<const NodeHca*> hcas;
   for (const ChosenHca& unit : chosen.units) {
@@ -34,8 +35,10 @@ std::vector<const NodeHca*> each_once(const Chosen& chosen) {
   return hcas;
 }
 
+// Warns about unread facts that the plan can do without.
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
+    // Other unread parts are errors where they are needed (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
     plan.warnings.push_back(sys_error(unread.code, "cannot read `{}`", unread.path).message);
   }
@@ -75,6 +78,7 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
+    // HCAs outside of all pools are not rdma-hook's to book.
     if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
@@ -95,6 +99,7 @@ void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
     const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
     const auto granted = std::ranges::find_if(plan.hcas, is_it);
     if (granted != plan.hcas.end()) {
+      // A VF that is granted together with its physical function is exclusive too.
       granted->mode = Mode::kExclusive;
       granted->limit.reset();
       return;
@@ -132,6 +137,7 @@ Result<Plan> make_plan(const PlanInput& input) {
     if (node->is_active()) continue;
     plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
   }
+  // Variables can be set only before the container is created.
   if (input.variables) require_usable(input, chosen, plan);
   if (input.variables) tell_node_addresses(input, granted, plan);
   TRY_VOID(plan_view(input, granted, plan));

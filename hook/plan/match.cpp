@@ -65,6 +65,7 @@ Error no_such_hca(const Context& context, const Selector& selector, std::string_
       FailureReason::kNoHca};
 }
 
+// Returns the refusal of an HCA that exists but is not for this container.
 Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
   if (node.pool_unread)
     return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
@@ -204,6 +205,7 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   }
   const Hcas found = taken_by(selector, context.node.by_rail());
   if (found.empty()) return no_such_hca(context, selector, source);
+  // An HCA that is named must be usable, or the container would silently get fewer.
   if (!has_glob(selector)) {
     for (const NodeHca* node : found) {
       if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
@@ -276,6 +278,7 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
     return {};
   }
   if (by.kind != Wish::Kind::kList) return {};
+  // Narrowing never adds an HCA: it filters the present ones.
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
@@ -299,6 +302,7 @@ Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, c
   Context context{inventory, node, request, std::nullopt};
   if (request.network) {
     const auto network = config.networks.find(*request.network);
+    // An unknown network is refused later, with its name (terms_for()).
     if (network != config.networks.end()) context.pool = network->second.pool;
   }
   TRY_VOID(match_wish(context, matched));
@@ -378,6 +382,7 @@ std::vector<std::string> Candidates::names() const {
         add(pf);
     }
   }
+  // VFs are booked only with an exclusive physical function. Fewer locks let more containers start at once.
   if (!may_be(Mode::kExclusive, request, config)) return names;
   for (const NodeHca* hca : hcas) {
     for (const std::string& vf : vfs_of(*hca, inventory))

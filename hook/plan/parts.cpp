@@ -26,6 +26,8 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string
   return std::pair(*major, *minor);
 }
 
+// Returns a device node below /dev/infiniband with the mode and owner of config.json; without numbers if `dev` is
+// unknown.
 PlannedNode node_at(const NodeOptions& options, std::string_view name, const std::optional<std::string>& dev) {
   PlannedNode node;
   node.path = fmt::format("/dev/infiniband/{}", name);
@@ -52,11 +54,13 @@ bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
   return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
 }
 
+// A snapshot may lack the fact: a node with an accessible HCA normally has rdma_cm.
 bool has_rdma_cm(const fabric::Inventory& inventory) {
   if (inventory.rdma_cm) return *inventory.rdma_cm;
   return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) { return hca.is_accessible(); });
 }
 
+// Errors: the child netdev does not fit the HCA's link layer, or the netdev cannot move.
 Result<void> check_child(const NodeHca& node, const Terms& terms) {
   const std::string name = fabric::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
@@ -90,6 +94,7 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   return {};
 }
 
+// Replaces %d, as the kernel does for names such as "eth%d".
 std::string numbered(std::string pattern, unsigned number) {
   const std::size_t at = pattern.find("%d");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
@@ -200,6 +205,7 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
+    // HCAs that are only booked are not open in the container by its grant.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
     if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
   }
@@ -252,6 +258,7 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   if (input.view_mount == ViewMount::kLater) return {};
+  // In an exclusive RDMA subsystem the kernel filters the class directories by itself.
   if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
   if (is_whole_node(input, granted.size())) return {};
   for (const NodeHca* node : granted)

@@ -41,6 +41,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
   if (on_function.empty()) return std::nullopt;
   const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
   const auto found = std::ranges::find_if(on_function, of_port);
+  // Without a matching dev_port only the first port can own the netdev.
   if (found != on_function.end()) return (*found)->name;
   if (hca.ports.size() > 1 && port.number > 1) return std::nullopt;
   return on_function.front()->name;
@@ -165,6 +166,7 @@ bool NodeHca::is_infiniband() const {
 }
 
 bool pci_less(const std::string& left, const std::string& right) {
+  // Domains above 0xffff have five digits or more.
   if (left.size() != right.size()) return left.size() < right.size();
   return left < right;
 }
@@ -201,6 +203,7 @@ std::vector<std::string> NodeMap::names() const {
 }
 
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
+  // A rate of 0: no port is ACTIVE, or the rate is unknown.
   using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether it is InfiniBand
   const auto kind_of = [](const NodeHca& hca) {
     Kind kind;

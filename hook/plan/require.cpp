@@ -80,6 +80,7 @@ class Use {
         count.hindrance = std::max(count.hindrance, least);
       }
     }
+    // rdma-init uses one link layer: the same function decides here, so that both count the same HCAs.
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::ranges::find(usable, &port) != usable.end();
@@ -123,6 +124,7 @@ const Words& words_for(Lack lack) {
   return kWords[static_cast<std::size_t>(lack)];
 }
 
+// Keeps the container's RDMA_INIT_REQUIRE and warns if rdma-init would refuse to start with it.
 void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {
   plan.env[kRequire] = own;
   const auto number = fabric::parse_number<unsigned>(own);

@@ -55,6 +55,7 @@ int check_config(const ConfigPaths& paths, bool json, const std::optional<std::s
       out += to_string(problem) + "\n";
     if (parsed.ok()) out += "ok: " + fine + "\n";
   }
+  // On stdout also with errors: the problems are the result of this command.
   std::fwrite(out.data(), 1, out.size(), stdout);
   return parsed.ok() ? 0 : 1;
 }

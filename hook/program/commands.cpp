@@ -48,6 +48,7 @@ void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+// JSON on stdout replaces invalid UTF-8, because names of devices and files can have any bytes.
 void print(const Json& json) {
   print(json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
@@ -110,6 +111,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
+// With --json the warnings are in the document, so they are not logged too.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -146,6 +148,8 @@ Result<bool> each_grant(const Options& options, const Log& log, const std::funct
   return done;
 }
 
+// Adds the owners of all grants. Network records are read only for owners that are shown: 10,000 grants would be 10,000
+// files.
 Result<void> add_holders(const Options& options, const Log& log, DeviceHolders& holders) {
   const std::string& ledger = options.node.ledger;
   std::optional<NetworkRecordStore> records;
@@ -162,6 +166,7 @@ Result<void> add_holders(const Options& options, const Log& log, DeviceHolders& 
   return {};
 }
 
+// Driver and PCI place are read only for JSON, which prints them.
 Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const fabric::HcaFacts shown{
@@ -254,6 +259,8 @@ Result<void> show_metrics(const Options& options, const Log& log) {
 
 Result<void> listen_for_metrics(const Options& options) {
   const ListenAddress address = TRY(parse_listen_address(*options.listen));
+  // A server runs for months and parses requests of other users, so it keeps no descriptor and no environment of its
+  // caller.
   TRY_VOID(isolate());
   const Log log;
   GrantNames names(options.node.root);
@@ -263,8 +270,10 @@ Result<void> listen_for_metrics(const Options& options) {
     Ledger::Unread unread;
     auto done = collect_metrics(
         options, &names, [&](const std::string& part) { text += part; }, unread);
+    // Names of ended containers would fill memory over months.
     names.forget_others();
     const std::string first = unread.empty() ? "" : unread.front().message;
+    // Only the first error is compared: one damaged record would otherwise be logged at each scrape.
     if (std::exchange(said, first) != first && !unread.empty()) log.error(unread.front());
     if (!done) return std::move(done).error();
     return text;
@@ -285,6 +294,7 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
   found.programs = directory;
   const auto has_both = [&](const std::string& at) { return node_has(root, at + "/rdma-runtime", X_OK); };
   if (options.hook || (root.empty() && has_both(directory))) return {};
+  // Packages install to /usr/bin, `cmake --install` to /usr/local/bin.
   const bool in_bin = has_both("/usr/bin");
   found.programs = in_bin ? "/usr/bin" : "/usr/local/bin";
   if (root.empty() || ((in_bin || has_both("/usr/local/bin")) && !options.programs)) return {};
@@ -324,7 +334,9 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
     return {};
   };
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
+  // A grant that cannot be read may be live, so it counts.
   held.count += unread.size();
+  // Without grants the failed release would otherwise not be reported.
   if (!released && held.count == 0) return released.error();
   if (!released) held.stuck = released.error().message;
   return held;
@@ -350,6 +362,7 @@ Result<void> run_install(const Options& options) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
+  // Only a root with a /proc of its own has the node's processes. A file tree for tests has none.
   const bool is_in_root =
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";
@@ -400,6 +413,7 @@ int stage_code(const Options& options) {
   const Result<Config> config = is_end && !has_rails ? Config() : read_config(options.node.config);
   auto ipam = start_ipam_helper(config, options.node.ledger, has_rails);
   if (!ipam) return exit_code(ipam.error(), log);
+  // From here on only the system calls of a stage are allowed, before foreign input is read.
   if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};
   const auto result = run(options.command, call, config);

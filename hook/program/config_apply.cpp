@@ -59,6 +59,7 @@ void log_event(const Options& options, const AppliedConfig& applied, const Log& 
   refused ? log.warning(line.text()) : log.info(line.text());
 }
 
+// Applies the configuration once. Returns the exit code.
 int apply_once(const Options& options, const Log& log) {
   const AppliedConfig applied = apply_cluster_config(options.source, options.node);
   const bool ok = applied.outcome != Outcome::kRefused;
@@ -79,6 +80,8 @@ int apply_once(const Options& options, const Log& log) {
 // Waits for a change or kPollMs. Returns true on a signal.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
+  // After the first event the call waits kBurstMs more, so that a swap of ConfigMap links is read once, when it is
+  // complete.
   const bool changed = ::poll(fds.data(), fds.size(), kPollMs) > 0 && fds[0].revents == 0;
   if (changed && ::poll(fds.data(), 1, kBurstMs) > 0) return true;
   return fds[0].revents != 0;
@@ -99,6 +102,7 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
       log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
+    // A rewritten file is always reported.
     if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
     print_whole(text);
     log_event(options, applied, log);
@@ -111,6 +115,8 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
 int apply_config(const Options& options, const Log& log) {
   const auto done = [&]() -> Result<int> {
     const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
+    // The ConfigMap is foreign text: it is read behind a filter of system calls. Signals are set up before, because
+    // the filter forbids it.
     TRY_VOID(restrict_to_config());
     if (!options.watch) return apply_once(options, log);
     TRY_VOID(apply_on_change(options, log, signals));

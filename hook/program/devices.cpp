@@ -21,6 +21,7 @@ constexpr std::size_t kShownHolders = 8;
 
 constexpr const char* kReturns = "`rdma-hook recover` releases";
 
+// Returns the text, or "?" if the attribute could not be read.
 std::string attribute(const fabric::Attr<std::string>& attr) {
   return fabric::value_or(attr, std::string("?"));
 }
@@ -32,6 +33,7 @@ std::string state_word(const fabric::Port& port) {
   return space == std::string::npos ? state : state.substr(space + 1);
 }
 
+// Returns UTC: the time zone of the node does not matter.
 std::string time_text(std::int64_t since) {
   const auto time = static_cast<std::time_t>(since);
   std::tm parts{};
@@ -40,6 +42,7 @@ std::string time_text(std::int64_t since) {
   return text;
 }
 
+// An owner has one record with the rails of all its HCAs.
 std::vector<const RailRecord*> rails_of(const Holder& holder, const std::string& hca) {
   std::vector<const RailRecord*> rails;
   if (!holder.network) return rails;
@@ -87,6 +90,7 @@ Json ports_json(const fabric::Hca& hca) {
   return ports;
 }
 
+// An HCA without uverbs node cannot be opened.
 std::string device_node(const fabric::Hca& hca) {
   return hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "no uverbs node";
 }
@@ -200,6 +204,7 @@ class ListWriter {
 void write_hca(ListWriter& hcas, const Json& hca, const DeviceHolders& holders, const WriteText& write) {
   constexpr std::size_t kHolderIndent = 8;
   std::string text = hcas.text_of(hca);
+  // Opens the closed object again, so that its list can be written entry by entry.
   text.erase(text.rfind('\n'));
   hcas.add(text + ",\n      \"holders\": [");
   ListWriter list(write, kHolderIndent);
@@ -237,6 +242,7 @@ void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network
       holder.containers.push_back(user.id);
   }
   for (const PlannedHca& hca : grant.hcas) {
+    // Checked before the list grows: shows() above decided by the same state.
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {

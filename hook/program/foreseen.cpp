@@ -15,6 +15,7 @@ Json address_json(const RailAddress& address) {
           {"gateway", address.gateway ? Json(fabric::to_string(*address.gateway)) : Json()}};
 }
 
+// Returns the addresses, or the program that will allocate them.
 std::string addresses_text(const ForeseenRail& rail) {
   if (rail.rail.addresses.empty())
     return rail.addresses_by.empty() ? "no address" : "addresses by " + rail.addresses_by;

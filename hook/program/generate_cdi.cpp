@@ -64,7 +64,9 @@ Result<void> fill(const std::string& path, std::string_view text) {
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
   const auto before = fabric::sysfs::read_file(path, kLargestSpec);
+  // Engines reload their CDI devices at each change of the directory.
   if (fabric::value_or(before, std::string()) == text) return {};
+  // PID and start time identify the writer, so that a later call can remove the file of a killed one.
   const ProcessIdentity self = TRY(identify(::getpid()));
   const std::string temporary =
       fmt::format("{}{}{}.{}.{}{}", path, kMark, TRY(own_pid_namespace()), self.pid, self.start_time, kEnding);
@@ -95,6 +97,7 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   CdiOptions wanted;
   wanted.kind = options.kind.value_or(kCdiKind);
   wanted.hook = TRY(hook_path(options));
+  // Without --engine the hook detects the engine at each start, so one file can serve several engines.
   if (options.node.engine_is_named) wanted.engine = options.node.engine;
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));

@@ -199,6 +199,7 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
                                                                 : nullptr;
   if (!second) return {};
   const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
+  // `rdma-hook cdi --help` must work without the second word.
   if (word == "--help" || word == "-h") return {};
   if (word != second)
     return usage_error(fmt::format("`{0}` requires a second word: `{0} {1}`", arguments.front(), second));
@@ -217,6 +218,7 @@ Result<void> complete(Options& options) {
   // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  // The server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
     return usage_error("--listen requires absolute paths for --ledger and --root");
@@ -268,6 +270,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
                                    : fabric::apply_option(kTable, arguments, i, options);
     if (!done) return usage_error(std::move(done).error().message);
   }
+  // `rdma-hook plan --help` describes only plan.
   if (options.command == Command::kHelp && command != Command::kHelp) options.topic = word;
   if (options.command == Command::kHelp || options.command == Command::kVersion) return options;
   TRY_VOID(complete(options));

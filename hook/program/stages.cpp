@@ -20,6 +20,7 @@
 namespace hook {
 namespace {
 
+// A runtime writes the state at once. Without a limit a broken one would block the hook and the container for ever.
 constexpr int kStdinTimeoutMs = 10000;
 
 // Sets the container in the call, so that all later messages name it.
@@ -49,6 +50,7 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
 // bundle.
 bool is_user(const GrantUser& user, const OciState& state) {
   if (user.key == container_owner(state.id, state.bundle).key) return true;
+  // The path of a bundle can contain links or differ by mount namespace; device and inode decide.
   if (user.id != state.id || user.bundle.empty()) return false;
   const auto same = is_same_directory(user.bundle, state.bundle);
   return same.has_value() && *same;
@@ -71,6 +73,7 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
         "a container of this id and bundle still runs and keeps its HCAs: this poststop is for another container or a "
         "killed runtime; `rdma-hook recover` releases them after it ends");
   }
+  // An unreadable grant could be this container's, so it is an error unless another one is reported.
   return left && !unread.empty() ? unread.front() : left;
 }
 
@@ -88,6 +91,7 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
 // Checks that the container has the device nodes of its grants, and sets the RDMA limits, which NRI cannot set.
 Result<void> verify_grants(const OciState& state, const Asking& asking, const std::vector<Grant>& grants, Call& call) {
   auto inventory = TRY(read_node_for(asking, call.node, false));
+  // The container's HCAs can be in its own network namespace by now.
   std::vector<PlannedHca> booked;
   for (const Grant& grant : grants) {
     TRY_VOID(add_own_hcas(call.node.ledger, grant.owner, call.node.root, inventory));
@@ -96,6 +100,7 @@ Result<void> verify_grants(const OciState& state, const Asking& asking, const st
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
+  // HCAs can have been renamed between the grant of rdma-nri and this call.
   const auto granted = named_by_now(booked, names, inventory, call.node.root);
   TRY_VOID(check_granted_nodes(asking, granted, inventory));
   const auto limits = planned_rdma_limits(granted, NodeMap(inventory, asking.admin));
@@ -132,6 +137,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                       .bundle = state.bundle,
                                       .cgroup = noted_cgroup(asking.spec, call, live)},
                                      state.bundle));
+  // A container outside of a pod has its namespace from its init.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const auto apply = [&](const Plan& plan) -> Result<void> {
     call.log.warnings(
@@ -149,6 +155,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
+  // Without a grant two cases remain: rdma-nri ignored the container, or it never received it.
   if (!grants.empty()) return verify_grants(state, asking, grants, call);
   if (TRY(has_nothing_to_grant(state, asking, call))) return {};
   return Error{

@@ -32,7 +32,10 @@ bool same(const bpf_insn& left, const bpf_insn& right) {
 constexpr std::size_t kHeadLength = 7;
 constexpr std::size_t kRuleLength = 4;
 
+// Returns the head of the prologue. It loads the fields of the access and jumps behind the rules unless a character
+// device is opened.
 std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
+  // Jump distance from the head to the program behind the rules.
   const int rest = static_cast<int>(rules * kRuleLength);
   return {
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_2, BPF_REG_1, kAccessTypeOffset, 0),
@@ -46,6 +49,7 @@ std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
   };
 }
 
+// Returns a rule: allow if major and minor are equal, otherwise continue with the next rule.
 std::array<bpf_insn, kRuleLength> rule(const DeviceNumber& device) {
   return {
       instruction(BPF_JMP | BPF_JNE | BPF_K, BPF_REG_3, 0, 3, device.major),
@@ -133,6 +137,7 @@ class Machine {
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t byte = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? size - 1 - i : i;
+      // Narrow loads read parts of a field in host byte order.
       value = (value << 8) | context_[offset + byte];
     }
     registers_[insn.dst_reg] = {true, false, value};
@@ -170,6 +175,7 @@ class Machine {
       left &= UINT32_MAX;
       right &= UINT32_MAX;
     }
+    // The kernel masks shifts (Documentation/bpf/standardization/instruction-set.rst).
     const std::uint64_t shift = right & (narrow ? 31U : 63U);
     switch (operation) {
       case BPF_MOV:
@@ -263,6 +269,7 @@ std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
   if (program.size() < kHeadLength) return std::nullopt;
   const int rest = program[kHeadLength - 1].off;  // number of instructions of the rules
   if (rest < 0 || static_cast<std::size_t>(rest) % kRuleLength != 0) return std::nullopt;
+  // The last instruction of the head jumps over the rules, so its distance is their number.
   const std::size_t rules = static_cast<std::size_t>(rest) / kRuleLength;
   const std::size_t length = kHeadLength + rules * kRuleLength;
   const auto expected = head(rules);

@@ -43,6 +43,7 @@ std::string normal(const std::string& path) {
   return "/" + text;
 }
 
+// Compares whole components: "/devices" is not below "/dev".
 bool is_at_or_below(const std::string& path, const std::string& directory) {
   return directory == "/" || path == directory || path.starts_with(directory + "/");
 }

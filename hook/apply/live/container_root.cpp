@@ -44,6 +44,7 @@ bool is_symlink(int directory, const char* name) {
   return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
 }
 
+// Opens a path component by component with O_NOFOLLOW, for kernels without openat2(2).
 UniqueFd walk(int root, const std::vector<std::string>& names, int flags) {
   UniqueFd at(openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (std::size_t i = 0; i < names.size() && at.ok(); ++i) {
@@ -71,6 +72,7 @@ Error symlink_error(const std::string& path) {
                "remove it from the image or mount a tmpfs over /dev"};
 }
 
+// Returns the error of a path in the container; a symlink has its own remedy.
 Error open_error(int code, const std::string& path) {
   if (code == ELOOP) return symlink_error(path);
   return sys_error(code, "cannot open `{}` in the container", path);
@@ -114,6 +116,8 @@ class ActAs {
   uid_t uid_;
 };
 
+// Returns whether a mount of config.json exists below root: its mount id, or its device before Linux 5.8, differs from
+// the root's.
 bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
   const auto own = mounted(root);
   return own && std::ranges::any_of(mounts, [&](const SpecMount& mount) {
@@ -191,6 +195,7 @@ NodeFiles read_node_files() {
 
 Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                           ContainerMounts mounts) {
+  // With the node's root as rootfs, files would be made on the node.
   if (rootfs == node.root) {
     return make_error("cannot use `{}` as a container's root: it is the root of the node", path);
   }
@@ -252,6 +257,7 @@ Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const 
   if (fd.ok()) return fd;
   if (errno != ENOENT || path == "/") return open_error(errno, path);
   const std::string above = parent_of(path);
+  // Recursion ends at "/" or at an existing directory; a path has few components.
   const UniqueFd parent = TRY(make_directories(above));
   TRY_VOID(check_writable(parent.get(), above));
   if (mkdirat(parent.get(), name_of(path).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
@@ -268,7 +274,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const UniqueFd parent = TRY(make_directories(directory));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   TRY_VOID(check_writable(parent.get(), directory));
-  // EEXIST: another process was faster. find_node() below checks the file, whoever made it.
+  // EEXIST: another process was faster. find_node() below checks the file of any maker.
   if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
       errno != EEXIST) {
     return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
@@ -277,6 +283,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   if (!made.ok()) {
     return sys_error(ENOENT, "cannot find the device node `{}` that was just made in the container", node.path);
   }
+  // mknod(2) made it as root.
   if (node.uid == 0 && node.gid == 0) return {};
   if (fchownat(made.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot change the owner of `{}` in the container to {}:{}", node.path, node.uid, node.gid);

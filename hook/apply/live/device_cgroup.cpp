@@ -53,6 +53,7 @@ Result<void> read_info(int program, bpf_prog_info& info) {
   return {};
 }
 
+// Attaches a program. flags: BPF_F_ALLOW_MULTI and BPF_F_REPLACE; old_program: the one to replace.
 Result<void> attach(int cgroup, int program, std::uint32_t flags, int old_program) {
   bpf_attr attr = zeroed();
   attr.target_fd = static_cast<std::uint32_t>(cgroup);
@@ -77,6 +78,7 @@ Result<void> detach(int cgroup, int program) {
 
 constexpr std::size_t kLongestList = std::size_t{1} << 20;
 
+// "*" in devices.list matches all numbers.
 bool matches(std::string_view field, std::uint32_t number) {
   return field == "*" || field == std::to_string(number);
 }
@@ -87,6 +89,7 @@ Result<std::string> read_list(int directory, const Cgroup& cgroup) {
   return read_text(fd.get(), kLongestList, cgroup.directory() + "/devices.list");
 }
 
+// Returns the error of devices.allow. EPERM: cgroup v1 allows only devices that the parent cgroup allows.
 Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
   Error error = sys_error(code, "cannot write `{}` to `{}/devices.allow`", v1_rule(device), cgroup.directory());
   if (code == EPERM) {
@@ -141,6 +144,7 @@ void raise_own_memlock() {
   setrlimit(RLIMIT_MEMLOCK, &unlimited);
 }
 
+// Allows devices in one cgroup. ours: its programs may be replaced; otherwise they are only checked.
 class Group {
  public:
   Group(const Cgroup& cgroup, std::span<const DeviceNumber> devices, bool ours)
@@ -176,6 +180,7 @@ class Group {
 
   Result<void> allow_in(int directory, std::uint32_t id, std::uint32_t flags, DeviceChange& change) {
     const UniqueFd old = TRY(open_program(id));
+    // The program is read and extended, not written anew: rules of systemd and the runtime stay.
     const BpfProgram program = TRY(read_program(old.get()));
     if (!is_readable(program)) return not_readable(cgroup_);
     const auto objection = find_objection(program, devices_);
@@ -213,6 +218,7 @@ Result<AttachedPrograms> query_device_programs(int cgroup) {
   attr.query.prog_ids = address_of(ids.data());
   attr.query.prog_cnt = ids.size();
   if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot query the device programs of a cgroup");
+  // prog_cnt is the number of programs, which can exceed the buffer.
   const std::size_t count = std::min<std::size_t>(attr.query.prog_cnt, ids.size());
   return AttachedPrograms{{ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)}, attr.query.attach_flags};
 }
@@ -305,6 +311,7 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
     if (write(allow.get(), rule.data(), rule.size()) < 0) return refused(errno, cgroup, device);
     if (grant == V1Grant::kNo) change.changed = true;
   }
+  // systemd writes the rules of its units again at daemon-reload.
   change.undone_by_systemd = change.changed && is_systemds(cgroup);
   return change;
 }

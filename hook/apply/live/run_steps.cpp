@@ -61,6 +61,7 @@ Result<UniqueFd> open_namespace(int proc, const std::string& process) {
 Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
   UniqueFd theirs = TRY(open_namespace(proc, std::to_string(pid)));
   const UniqueFd ours = TRY(open_namespace(proc, "self"));
+  // The inode of a namespace file identifies the namespace (namespaces(7)).
   if (file_id(theirs.get()) == file_id(ours.get())) {
     return Error{
         fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
@@ -93,6 +94,7 @@ std::optional<std::uint32_t> parse_map(std::string_view text) {
     for (const std::string_view word : fabric::split(line, ' ')) {
       if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
+    // Lines have inner id, outer id and length.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
   }
   return std::nullopt;
@@ -120,6 +122,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
                                                       : allow_devices_v2(cgroup, step.devices);
   if (!change) {
     const int code = change.error().code;
+    // For root a refusal is an error: the container would start without access.
     if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
     warnings.push_back(
         fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
@@ -161,6 +164,7 @@ Result<UniqueFd> open_detached(const std::string& path) {
   return tree;
 }
 
+// Makes a detached overlay with the new mount API: mount(2) would need a mount point in the node.
 Result<UniqueFd> open_overlay(const BindDirectory& bind) {
   const UniqueFd context(fsopen("overlay", FSOPEN_CLOEXEC));
   const auto set = [&](const char* name, const std::string& value) {
@@ -176,15 +180,17 @@ Result<UniqueFd> open_overlay(const BindDirectory& bind) {
   return error;
 }
 
+// Opens a detached bind mount of the node's device node and checks its number: udev could have renamed it since the
+// plan.
 Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   UniqueFd tree = TRY(open_detached(node.source));
   struct stat status {};
-  if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot examine `{}`", node.source);
+  if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot read `{}`", node.source);
   if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
     return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
                       node.minor);
   }
-  // In a user namespace the owner of the node is unmapped, so only the mode for others counts.
+  // In a user namespace the owner and group of the node are unmapped, so only the last three mode bits count.
   if ((status.st_mode & 06) != 06) {
     warnings.push_back(fmt::format(
         "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
@@ -194,6 +200,7 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   return tree;
 }
 
+// Opens the mounts of all file steps in the node's mount namespace: the paths are the node's.
 Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
   std::vector<FileStep> prepared;
   for (const Step& step : steps) {
@@ -238,6 +245,7 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
   // The hook itself can run in a user namespace, as with rootless Podman, where mknod(2) is forbidden. Bind mounts of
   // the node's device nodes replace it.
   Warnings more;
+  // If bind mounts fail too, the first error is reported: it names the cause.
   auto bound = prepare(steps, true, more);
   if (!bound || !run_file_steps(container, *bound)) return done;
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
@@ -344,6 +352,7 @@ Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes,
     return std::optional<std::string>(
         fmt::format("cannot read or set RLIMIT_MEMLOCK of the container without CAP_SYS_RESOURCE: {}", remedy(engine)));
   }
+  // Limits are never lowered.
   if (now.rlim_cur >= bytes && now.rlim_max >= bytes) return std::optional<std::string>();
   const rlimit wanted{std::max<rlim_t>(now.rlim_cur, bytes), std::max<rlim_t>(now.rlim_max, bytes)};
   if (prlimit(pid, RLIMIT_MEMLOCK, &wanted, nullptr) == 0) return std::optional<std::string>();

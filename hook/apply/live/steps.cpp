@@ -38,6 +38,7 @@ bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state
 void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                  LivePlan& live) {
   if (!runtime_overwrites_memlock(spec, state)) {
+    // Enough already: without a step there is nothing to warn about.
     if (node.memlock && usable(*node.memlock) >= wanted) return;
     live.steps.emplace_back(SetMemlock{wanted});
     live.warnings.push_back(
@@ -59,6 +60,7 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
+// Without CAP_IPC_LOCK only RLIMIT_MEMLOCK allows ibv_reg_mr(). Warns unless that is unlimited.
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
   const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();
