@@ -177,9 +177,8 @@ struct Network {
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;
-  unsigned gid_wait_ms = 2000;  // limit of the wait for the rails' GIDs
-  bool take_node_netdevs =
-      false;  // exclusive: also move a netdev with the default route or with kubelet's or sshd's address
+  unsigned gid_wait_ms = 2000;     // limit of the wait for the rails' GIDs
+  bool take_node_netdevs = false;  // exclusive: also move netdevs of the default route, kubelet or sshd
   friend bool operator==(const Network&, const Network&) = default;
 };
 
@@ -207,8 +206,7 @@ struct RuntimeOptions {
 
 // "nri": options of rdma-nri.
 struct NriOptions {
-  bool evict_ungranted =
-      false;  // evict containers that requested HCAs and were created while rdma-nri was not connected
+  bool evict_ungranted = false;  // evict containers that requested HCAs while rdma-nri was not connected
   friend bool operator==(const NriOptions&, const NriOptions&) = default;
 };
 

@@ -99,7 +99,7 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
-// Only ibv_devinfo reports active_mtu. Without it the check is skipped.
+// Only ibv_devinfo reports active_mtu. The check is skipped if the program is missing.
 ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};

@@ -159,12 +159,11 @@ Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
   if (!check.looked) check.summary = "the kernel does not report the rule for controlled QKEYs";
   if (!facts.privileged_qkey.value_or(false)) return check;
-  check.add(Grade::kWarning, "privileged-qkey",
-            "is on: every process with an HCA can use controlled QKEYs (0x80000000 and above) and reach "
-            "management queue pairs and UD queue pairs that such a QKEY protects; NCCL does not need it; "
-            "no "
-            "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
-            "run `rdma system set privileged-qkey off`");
+  check.add(
+      Grade::kWarning, "privileged-qkey",
+      "is on: every process with an HCA can use controlled QKEYs (0x80000000 and above), which protect management and "
+      "other UD queue pairs; NCCL does not need them; a container with CAP_NET_ADMIN can turn it on for the whole node",
+      "run `rdma system set privileged-qkey off`");
   return check;
 }
 

@@ -16,8 +16,7 @@ struct FoundEngine {
   std::string program;
   int major = 0;
   int minor = 0;
-  std::string trouble;  // why the version is unknown, for example a wrong configuration of Podman; printable; empty: it
-                        // is known
+  std::string trouble;      // why the version is unknown; printable; empty: it is known
   std::string remedy = {};  // for the trouble; empty: no remedy is known
 };
 

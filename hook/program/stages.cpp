@@ -70,7 +70,8 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   }
   if (passed_over) {
     log.info(
-        "a container of this id and bundle still runs and keeps its HCAs: this poststop is for another container or a "
+        "a container of this id and bundle has not ended and keeps its HCAs: this poststop is for another container or "
+        "a "
         "killed runtime; `rdma-hook recover` releases them after it ends");
   }
   // An unreadable grant could be this container's, so it is an error unless another one is reported.
