@@ -74,8 +74,7 @@ class RangeReader {
     };
     reader_->members(value_, {{"rail",
                                [&](const auto& v) {
-                                 // An invalid rail must not become "every rail", so
-                                 // the element is dropped.
+                                 // An invalid rail must not become "every rail".
                                  reader_->number_into(entry_.rail, 0, kMostRail)(v);
                                  entry_.wrong |= !entry_.rail;
                                }},
