@@ -57,7 +57,7 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   }
   const bool sticky = sticky_is_fine && S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) {
-    return Error{fmt::format("users other than root can write `{}`", printable(path)), EPERM,
+    return Error{fmt::format("`{}` is writable by users other than root", printable(path)), EPERM,
                  remedy_for(printable(path), status)};
   }
   return {};

@@ -207,7 +207,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
   const bool low = found->second < roce_mtu(mtu);
   return Finding{Grade::kWarning, name_of(node, port),
-                 fmt::format("active_mtu is {}, but the MTU {2} of {1} {3} {4}", found->second,
+                 fmt::format("active_mtu is {0}, but the MTU {2} of {1} {3} {4}", found->second,
                              printable(node.netdev.value_or("")), mtu, low ? "allows" : "carries only", roce_mtu(mtu)),
                  low ? "set the netdev's MTU again while no job runs; if it stays low, the firmware limits it"
                      : "raise the netdev's MTU: larger packets are lost"};

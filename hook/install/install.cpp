@@ -282,7 +282,7 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   const auto command = restart_command(engine, way);
   if (command.empty()) return std::string();
   const std::string line = fabric::join(command, " ");
-  if (!options.restart) return fmt::format("run now: {}\n", line);
+  if (!options.restart) return fmt::format("now run: {}\n", line);
   auto found = command;
   // Below another root PATH of this process does not count.
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
@@ -477,7 +477,7 @@ Result<std::string> install(const InstallOptions& asked) {
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
   if (TRY(is_installed(asked, *record))) {
-    said += fmt::format("{}, way {}: installed, no change needed\n", record->engine, record->way);
+    said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
     if (asked.dry_run) return said;
     TRY_VOID(remove_temporaries(root, *record));
     if (asked.restart && record->is_unread() && options.engine && options.way)

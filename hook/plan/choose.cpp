@@ -34,7 +34,8 @@ std::string held_against(Mode mode, const Holding& holding) {
   // An exclusive owner excludes all modes; exclusive is excluded by any owner.
   if (holding.exclusive_holder) return "is held by " + *holding.exclusive_holder;
   if (mode != Mode::kExclusive || holding.others == 0) return "";
-  return fmt::format("is shared with {} other users{}", holding.others, doubt_of(holding));
+  return fmt::format("is shared with {} other user{}{}", holding.others, holding.others == 1 ? "" : "s",
+                     doubt_of(holding));
 }
 
 using Hcas = std::vector<const NodeHca*>;
