@@ -424,7 +424,7 @@ TEST_P(Require, OfTheContainerIsMetOrHasAWarning) {
         const hook::Plan& plan = given->plan;
         EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
         const bool is_warned = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
-          return warning.starts_with("the container's own RDMA_INIT_REQUIRE ");
+          return warning.starts_with("the container's RDMA_INIT_REQUIRE ");
         });
         const auto number = fabric::parse_number<unsigned>(own);
         EXPECT_EQ(plan.no_require.empty(), number.has_value());

@@ -15,7 +15,7 @@ SCHEMAS = [f"/usr/share/gocode/src/{project}/container-device-interface/schema/s
            for project in ("github.com/container-orchestrated-devices", "tags.cncf.io")]
 SCHEMA_PACKAGE = "golang-github-container-orchestrated-devices-container-device-interface-dev"
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-NOTHING_TO_OFFER = "this node has no HCA to offer"
+NOTHING_TO_OFFER = "this node has no HCA for containers"
 
 
 def nodes_of(edits):
@@ -215,7 +215,7 @@ class Offer(CdiCase):
     def test_omits_and_reports_hca_without_node(self):
         self.make_tree(2)
         must(["rm", "-r", self.tree + "/sys/class/infiniband_verbs/uverbs0"])
-        self.assert_left_out("`mlx5_0` has no uverbs node: left out")
+        self.assert_left_out("`mlx5_0` is skipped: it has no uverbs node")
 
     def assert_left_out(self, words):
         """Renames the first of two HCAs."""
@@ -227,7 +227,7 @@ class Offer(CdiCase):
         self.make_tree(2)
         os.rename(self.tree + "/sys/class/infiniband/mlx5_0", self.tree + "/sys/class/infiniband/mlx5+0")
         write(self.tree + "/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5+0\n")
-        self.assert_left_out("`mlx5+0` is no name that CDI allows: left out")
+        self.assert_left_out("`mlx5+0` is skipped: CDI does not allow this name")
 
     def test_refuses_node_without_hcas(self):
         self.make_tree(1)

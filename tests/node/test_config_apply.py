@@ -94,7 +94,7 @@ class Once(Case):
     def test_refuses_without_previous_configuration(self):
         self.map.put("{")
         done = self.assert_applied(1, None)
-        self.assertIn("the node keeps what it has: no configuration: one pool of all HCAs", done.stdout)
+        self.assertIn("the node keeps its configuration: no configuration: one pool of all HCAs", done.stdout)
 
     def test_refuses_invalid_configurations(self):
         write(self.file, {"rails": ["good"]})
@@ -199,7 +199,7 @@ class Once(Case):
         for directory in (self.directory, self.root + "/etc/rdma-init"):
             os.chmod(directory, 0o777)
             done = self.assert_applied(1, None)
-            self.assertIn("can be written by others than root", done.stdout)
+            self.assertIn("is writable by users other than root", done.stdout)
             os.chmod(directory, 0o755)
         write(self.file, {"rails": ["old"]})
         os.chown(self.file, 1000, 1000)
@@ -268,7 +268,7 @@ class CompromisedContainer(Case):
                              (False, "/etc/rdma-init/cluster/config.json", 1), said)
         os.chmod(self.directory, 0o777)
         write(self.file, {})
-        self.assertIn("can be written by others than root", self.check_config()["problems"][0]["message"])
+        self.assertIn("is writable by users other than root", self.check_config()["problems"][0]["message"])
         os.chmod(self.directory, 0o755)
 
     def test_own_files_of_node_override_it(self):

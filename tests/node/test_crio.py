@@ -159,7 +159,7 @@ class ByRuntime(CrioCase):
         config = self.create(container)
         self.assertEqual(len(self.nodes(config)), 3)
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
-        self.assertIn("the container is in the node's network namespace, it gets device nodes only", self.said())
+        self.assertIn("the container is in the node's network namespace and gets only device nodes", self.said())
 
     def test_logs_missing_rails(self):
         """A container with its own network namespace and VKE's annotation, without a network in any pool."""
@@ -307,8 +307,8 @@ class Samples(CrioCase):
         self.assertEqual(verify, gives)
         container = Recorded(self, "annotation")
         state = {**container.recorded["state"], "pid": os.getpid()}
-        self.refused(self.hook("verify", state, "crio"), "nothing was granted")
-        self.assertIn("nothing was granted", self.said())
+        self.refused(self.hook("verify", state, "crio"), "no HCA was granted")
+        self.assertIn("no HCA was granted", self.said())
 
     def test_documents_silently_skipped_hook(self):
         """CRI-O and Podman skip it."""

@@ -88,7 +88,7 @@ def inside(program, engine):
             assert install("--uninstall").returncode == 0 and files() == before and said_by(engine) == said
             if "now run: " in done.stdout:
                 refused = install("--way", way, "--restart", env={**os.environ, "PATH": no_systemctl + ":" + os.environ["PATH"]})
-                assert refused.returncode == 1 and "Unit not found; remedy: the files are done: run `systemctl" in refused.stderr, refused
+                assert refused.returncode == 1 and "Unit not found; remedy: correct the cause, then run `systemctl" in refused.stderr, refused
                 assert files() == installed and install("--uninstall").returncode == 0 and files() == before
             print(f"{version.strip()}: {way}, {'no configuration' if text is None else text.splitlines()[:2]}")
     put(engine, "[a\n")

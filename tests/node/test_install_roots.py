@@ -127,7 +127,7 @@ CASES = [
   [plugins."io.containerd.nri.v1.nri"]
     disable = false  # rdma-hook install
 
-# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]
 """}),
     ("containerd", "containerd-1", None, "version = 2\n[debug]", {"etc/containerd/config.toml": "[debug]\n\n# Written by `rdma-hook"}),
@@ -154,22 +154,22 @@ REFUSED = [
     ("containerd", "containerd-1", None, "syntax error", "as it is: line 1: syntax error"),
     ("containerd", "containerd-1", "runtime", LINES, "merge by hand"),
     ("containerd", "containerd", "nri", 'imports = ["/x/one.toml"]\n', "add \"/etc/containerd/conf.d/*.toml\""),
-    ("containerd", "containerd-1", "cdi", ONE, "take another way"),
+    ("containerd", "containerd-1", "cdi", ONE, "use another `--way`"),
     ("containerd", "containerd-0", "nri", ONE, "containerd 1.6 has no NRI"),
     ("docker", "dockerd", None, '{"debug": true,}', "daemon.json"),
-    ("docker", "dockerd", None, '{"runtimes": {"rdma": {"path": "/x"}}}', "has a runtime `rdma` already"),
-    ("podman", "podman", None, '[engine.runtimes]\nrdma = ["/x"]\n', "has a runtime `rdma` already"),
-    ("crio", "crio", "runtime", CRIO + '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\n', "has a runtime `rdma` already"),
+    ("docker", "dockerd", None, '{"runtimes": {"rdma": {"path": "/x"}}}', "already has a different runtime `rdma`"),
+    ("podman", "podman", None, '[engine.runtimes]\nrdma = ["/x"]\n', "already has a different runtime `rdma`"),
+    ("crio", "crio", "runtime", CRIO + '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\n', "already has a different runtime `rdma`"),
     ("crio", "crio", None, "[crio.runtime]\n", "prints no `default_runtime`"),
-    ("containerd", "containerd", "runtime", OTHERS % (3, "cri.v1.runtime"), "a handler `rdma` is there already: its BinaryName is '/x'"),
-    ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "a handler `rdma` is there already: its BinaryName is '/x'"),
-    ("containerd", "containerd", None, 'disabled_plugins = ["io.containerd.nri.v1.nri"]\n', "or take `--way runtime`"),
-    ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "has `cri`; remedy: take it out"),
-    ("docker", "dockerd", "nri", None, "take runtime or cdi"),
+    ("containerd", "containerd", "runtime", OTHERS % (3, "cri.v1.runtime"), "handler `rdma` already exists with another BinaryName: '/x'"),
+    ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "handler `rdma` already exists with another BinaryName: '/x'"),
+    ("containerd", "containerd", None, 'disabled_plugins = ["io.containerd.nri.v1.nri"]\n', "or use `--way runtime`"),
+    ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "lists `cri`; remedy: remove it"),
+    ("docker", "dockerd", "nri", None, "use `--way runtime` or `--way cdi`"),
     ("docker", "dockerd", None, b'{"a": "\xff"}', "daemon.json"),
     ("crio", "crio", None, "syntax error", "syntax error"),
     ("podman", "podman", None, "syntax error", "syntax error"),
-    ("crio", "podman", None, None, "`crio` is not on this node"),
+    ("crio", "podman", None, None, "`crio` is not installed on this node"),
 ]
 
 
@@ -367,7 +367,7 @@ def without_room(make_node):
                     assert "No space left on device" in node.ended.stderr, where
                     assert now == node.start, (where, sorted(set(now) ^ set(node.start)))
                     began = first == "install" and "/run/rdma-hook`" not in node.ended.stderr
-                    assert not began or "nothing was changed: what this call wrote is removed again" in node.ended.stderr, where
+                    assert not began or "correct the cause and run install again; nothing was changed" in node.ended.stderr, where
                     node.done(*node.call_for(first))
                 node.done(*(node.call_for("uninstall") if first == "install" else node.chosen))
                 node.done("--uninstall", *node.restart)
@@ -386,7 +386,7 @@ def what_takes_its_place():
             kept = node.now()
             assert "changed since  /etc/docker/daemon.json" in node.done("--status")
             for arguments in (node.chosen, ["--uninstall"]):
-                node.refused("somebody changed it since: `/etc/docker/daemon.json`", *arguments)
+                node.refused("files changed since install were kept: `/etc/docker/daemon.json`", *arguments)
             assert node.now() == {path: kept[path] for path in node.now()} | {RECORD: node.now()[RECORD]} and BEHIND not in node.now()
             file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
             there.rename(file)
@@ -401,7 +401,7 @@ def by_another_version():
         record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
         installed = node.now()
         broken = node.put("etc/containerd/conf.d/zz.toml", "syntax error\n")
-        node.refused("syntax error; remedy: nothing was changed")
+        node.refused("syntax error; remedy: correct that configuration first; nothing was changed")
         broken.unlink()
         assert {path: what[1] for path, what in node.now().items()} == {path: what[1] for path, what in installed.items()}
         assert "wrote" in node.done() and '"0.0.' not in record.read_text()
@@ -418,7 +418,7 @@ def overridden():
                 node.done(*node.chosen)
                 node.done("--uninstall")
                 other.write_text(text)
-            node.unchanged("behind ours" if way == "nri" else "runtime `rdma` already", *node.chosen)
+            node.unchanged("a later drop-in of CRI-O sets" if way == "nri" else "a different runtime `rdma`", *node.chosen)
 
 
 def read_only():
@@ -427,7 +427,7 @@ def read_only():
     for directory in ("etc/containerd", "etc", "var"):
         with Node("containerd", text=TWO) as node:
             node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / directory, *node.call[-6:]]
-            refused = node.unchanged("Read-only file system; remedy: nothing was changed", *node.chosen)
+            refused = node.unchanged("Read-only file system; remedy: correct the cause and run install again; nothing was changed", *node.chosen)
             assert ": remove " not in refused.stderr, refused
             assert not (node.root / "var/lib").exists()
 
@@ -481,7 +481,7 @@ def links_in_the_way():
         assert not (node.root / "tmp/config.toml").exists()
     with Node("containerd") as node:
         (node.root / "etc/containerd").symlink_to("/nowhere")
-        node.unchanged("leads nowhere", *node.chosen)
+        node.unchanged("is a link to a missing path", *node.chosen)
     with Node("podman") as node:
         (node.root / "etc/containers").mkdir()
         (node.root / "etc/containers/containers.conf.d").symlink_to("/nix/somewhere")
@@ -508,7 +508,7 @@ def changed_by_others():
     with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
         (node.root / "opt").chmod(0o777)
-        node.unchanged("no engine may execute `/opt/rdma-init/bin/rdma-hook` as root: others than root may change `/opt`", *node.chosen)
+        node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: others than root may change `/opt`", *node.chosen)
         assert not list((node.root / "opt").iterdir())
 
 
@@ -538,7 +538,7 @@ def what_is_chosen():
         (node.root / "var/lib/kubelet").mkdir(parents=True)
         assert "containerd, way nri" in node.done("--dry-run")
         shutil.copy(node.root / "usr/bin/dockerd", node.root / "usr/bin/crio")
-        node.refused("name one by --engine")
+        node.refused("select one with --engine")
         (node.root / "var/lib/rancher/k3s").mkdir(parents=True)
         said = node.done()
         assert "nothing was changed" in said and 'base_runtime_spec' not in said and "rdma-runtime" in said, said
@@ -546,12 +546,12 @@ def what_is_chosen():
     with Node("docker", "dockerd") as node:
         # What is left of another engine.
         node.put("usr/bin/crio", "#!/usr/libexec/gone\n", 0o755)
-        assert "found: crio (tells no version), docker 26.1" in node.done("--engine", "docker", "--dry-run")
-        node.refused("several engines are on this node: crio (tells no version), docker")
+        assert "found engines: crio (version unknown), docker 26.1" in node.done("--engine", "docker", "--dry-run")
+        node.refused("several container engines are installed on this node: crio (version unknown), docker")
         node.refused("cannot execute `/usr/bin/crio`: its interpreter `/usr/libexec/gone`: open", "--engine", "crio")
     with Node("docker", "dockerd") as node:
         (node.root / "usr/bin/dockerd").unlink()
-        node.refused("no engine is on this node")
+        node.refused("no container engine is installed on this node")
 
 
 def which_is_asked():
@@ -615,7 +615,7 @@ class Image(Node):
 
 def put_from_an_image(engine, stand_in, way, text):
     with Image(engine, stand_in, way, text) as node:
-        assert f"would put `/opt/rdma-init/bin/rdma-hook`" in node.done(*node.chosen, "--dry-run")
+        assert f"would copy `/opt/rdma-init/bin/rdma-hook`" in node.done(*node.chosen, "--dry-run")
         assert node.now() == node.before and not (node.root / "opt").exists() and not (node.root / "run").exists()
         node.done(*node.chosen, "--restart")
         assert sorted(os.listdir(node.there)) == ["rdma-hook", "rdma-runtime"]
@@ -636,14 +636,14 @@ def put_from_an_image(engine, stand_in, way, text):
         # Another version: who runs the old file goes on with it, and the engine is not restarted for it.
         with open(node.there / "rdma-runtime", "rb") as running:
             (node.own.parent / "rdma-runtime").write_text("two")
-            assert "put `/opt/rdma-init/bin/rdma-runtime`" in node.done("--restart")
+            assert "copied `/opt/rdma-init/bin/rdma-runtime`" in node.done("--restart")
             assert running.read() == b"one" and (node.there / "rdma-runtime").read_text() == "two"
         # A grant that a program of another format booked: only that program can release it.
         (node.root / "run/rdma-hook/grants").mkdir(mode=0o700)
         grant = node.put("run/rdma-hook/grants/container-web.json", '{"format":1,"owner":{}}\n', 0o600)
         if os.geteuid() == 0:
             (node.own.parent / "rdma-runtime").write_text("three")
-            refused = node.refused("1 grants are of another version's format", "--restart")
+            refused = node.refused("1 grants have the format of another version", "--restart")
             assert "container-web.json" in refused.stderr and (node.there / "rdma-runtime").read_text() == "two", refused
             (node.own.parent / "rdma-runtime").write_text("two")
         grant.unlink()

@@ -172,7 +172,7 @@ class Containers(NriCase):
         config["annotations"].update(got["annotations"])
         write(bundle + "/config.json", config)
         self.given(verify("c1"))
-        self.refused(verify("c2"), "nothing was granted")
+        self.refused(verify("c2"), "no HCA was granted")
         del config["annotations"]["rdma-init.io/devices"]
         write(bundle + "/config.json", config)
         self.assertEqual(verify("c3").returncode, 0, "it asks nothing")

@@ -174,13 +174,13 @@ class Samples(harness.NodeCase):
             self.assertEqual("rlimits" in spec["process"], not options)
         self.assertIn('"path": "/opt/rdma-hook"', self.base_spec(text, "--hook", "/opt/rdma-hook").stdout)
         for wrong, words in (("", "the specification on stdin"), ("{", "the specification on stdin"), ("[]", "no JSON object"),
-                             ("{}", "no object `process`"), ('{"process": {}, "hooks": 1}', "`hooks` is no object")):
+                             ("{}", "no object `process`"), ('{"process": {}, "hooks": 1}', "`hooks` is not an object")):
             done = self.base_spec(wrong)
             self.assertEqual((done.returncode, done.stdout), (1, ""), wrong)
             self.assertIn(words, done.stderr)
             self.assertIn("ctr oci spec | rdma-hook base-spec", done.stderr)
         self.assertEqual(run([HOOK, "base-spec", "--verfy"]).returncode, 2)
-        self.assertIn("not absolute", self.base_spec(text, "--hook", "rdma-hook").stderr)
+        self.assertIn("not an absolute path", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
     def test_ib_sriov(self):
         """No software makes functions of InfiniBand: only what the sample would be read as."""

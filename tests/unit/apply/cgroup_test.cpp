@@ -38,8 +38,8 @@ bpf_insn load(int dst, int offset, int size = BPF_W) {
 const BpfProgram kDenyAll = {answer(0), kExit};
 const BpfProgram kAllowAll = {answer(1), kExit};
 
-// In the shape that runc gives them: the head, a block that allows c 1:3 rwm, a block that
-// allows mknod of all character devices, then deny.
+// Programs in the form of runc: the head, a block that allows c 1:3 rwm, a block that allows mknod of all character
+// devices, then deny.
 const BpfProgram kRunc = {
     load(2, 0),
     instruction(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
@@ -63,7 +63,7 @@ const BpfProgram kRunc = {
     kExit,
 };
 
-// In the shape that systemd gives them: one exit, the access compared under a mask.
+// Programs in the form of systemd: one exit, the access compared under a mask.
 const BpfProgram kSystemd = {
     load(2, 0),
     instruction(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
@@ -128,12 +128,12 @@ const EvaluateRow kEvaluateRows[] = {
     {"unwritten register", {instruction(BPF_ALU64 | BPF_MOV | BPF_X, 0, 3), kExit}, {}, Verdict::kUnknown},
     {"register 12", {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 12, 0, 0, 1), kExit}, {}, Verdict::kUnknown}};
 
-TEST(BpfProgram, Evaluate) {
+TEST(BpfProgram, EvaluatesPrograms) {
   for (const EvaluateRow& row : kEvaluateRows)
     EXPECT_EQ(evaluate(row.program, row.access), row.expected) << row.name;
 }
 
-TEST(BpfProgram, PrologueAllowsItsDevicesAndLeavesTheRest) {
+TEST(BpfProgram, PrologueAllowsOnlyItsDevices) {
   const DeviceNumber devices[] = {{231, 192}, {10, 57}};
   for (const BpfProgram& old : {kDenyAll, kRunc, kSystemd}) {
     const BpfProgram program = with_allowed(old, devices);
@@ -141,7 +141,7 @@ TEST(BpfProgram, PrologueAllowsItsDevicesAndLeavesTheRest) {
       EXPECT_EQ(evaluate(program, {2, 6, device.major, device.minor}), Verdict::kAllow);
       EXPECT_EQ(evaluate(program, {2, 2, device.major, device.minor}), Verdict::kAllow);
     }
-    // Not mknod, no block devices, no others: as the old one says.
+    // mknod, block devices and other devices are decided by the old program.
     const DeviceAccess others[] = {{2, 1, 231, 192}, {2, 7, 231, 192}, {1, 6, 231, 192}, {2, 6, 231, 193},
                                    {2, 6, 10, 192},  {2, 6, 1, 3},     {2, 6, 136, 1}};
     for (const DeviceAccess& other : others)
@@ -153,7 +153,7 @@ bool equal(const BpfProgram& left, const BpfProgram& right) {
   return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(bpf_insn)) == 0;
 }
 
-TEST(BpfProgram, FindsAndReplacesItsOwnPrologueAlone) {
+TEST(BpfProgram, FindsAndReplacesOnlyItsOwnPrologue) {
   const DeviceNumber first[] = {{231, 192}};
   const DeviceNumber second[] = {{10, 57}, {231, 192}};
   const DeviceNumber both[] = {{231, 192}, {10, 57}};
@@ -167,7 +167,7 @@ TEST(BpfProgram, FindsAndReplacesItsOwnPrologueAlone) {
   EXPECT_EQ(found.length, program.size() - kDenyAll.size());
   EXPECT_FALSE(find_prologue(kRunc));
   EXPECT_FALSE(find_prologue({}));
-  // Every instruction of it counts, but the numbers of the devices.
+  // Every instruction counts, except the numbers of the devices.
   for (std::size_t i = 0; i < found.length; ++i) {
     BpfProgram changed = program;
     changed[i].code ^= 0x08;
@@ -188,7 +188,7 @@ BpfProgram constant(int answer) {
   return {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, answer), instruction(BPF_JMP | BPF_EXIT)};
 }
 
-// With a group of its own below this process's, and what is made below that.
+// Has a cgroup below this process's cgroup, and removes all cgroups below it.
 class CgroupTest : public testing::Test {
  protected:
   void make_base(CgroupKind kind) {
@@ -220,7 +220,7 @@ class CgroupTest : public testing::Test {
 
 class DeviceCgroupTest : public CgroupTest {
  protected:
-  // Skips, with the reason, what this machine cannot do.
+  // Skips tests that this machine cannot run, with the reason.
   void set_up(CgroupKind kind) {
     make_base(kind);
     if (IsSkipped()) return;
@@ -231,7 +231,7 @@ class DeviceCgroupTest : public CgroupTest {
     if (open_in(base_, "null") != 0) GTEST_SKIP() << "device nodes cannot be opened here";
   }
 
-  // The errno of what a process does in a group.
+  // Returns the errno of a function that a process runs in a cgroup.
   template <typename Action>
   static int errno_in(const Cgroup& cgroup, const Action& succeeds) {
     return in_child([&] {
@@ -239,12 +239,12 @@ class DeviceCgroupTest : public CgroupTest {
       return write(fd.get(), "0", 1) != 1 ? 255 : succeeds() ? 0 : errno;
     });
   }
-  // Opening a node for reading and writing.
+  // Opens a device node for reading and writing.
   int open_in(const Cgroup& cgroup, const std::string& node) const {
     const std::string path = nodes_ / node;
     return errno_in(cgroup, [&] { return open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0; });
   }
-  // Making another node of `null`.
+  // Makes another device node of `null`.
   int make_null_in(const Cgroup& cgroup) const {
     const std::string path = nodes_ / "another";
     return errno_in(cgroup, [&] { return mknod(path.c_str(), S_IFCHR | 0600, makedev(1, 3)) == 0; });
@@ -277,7 +277,7 @@ class DeviceCgroupV2Test : public DeviceCgroupTest {
   }
 };
 
-TEST_F(DeviceCgroupV2Test, ReplacesDenyingProgramAlone) {
+TEST_F(DeviceCgroupV2Test, ReplacesOnlyDenyingProgram) {
   EXPECT_FALSE(allow(base_, {kNull}));
   EXPECT_TRUE(ids(base_).empty());
   attach(base_, 0);
@@ -295,21 +295,21 @@ TEST_F(DeviceCgroupV2Test, ReplacesDenyingProgramAlone) {
   EXPECT_TRUE(allow(base_, {kZero}));
   EXPECT_EQ(open_in(base_, "null"), 0);
   EXPECT_EQ(open_in(base_, "zero"), 0);
-  // One prologue for both, though the kernel's verifier has had it in between.
+  // One prologue for both, although the kernel's verifier has rewritten it in between.
   const BpfProgram program = read_program(open_program(ids(base_).at(0)).value().get()).value();
   const auto prologue = must(find_prologue(program));
   EXPECT_EQ(prologue.devices, (std::vector<DeviceNumber>{kNull, kZero}));
   EXPECT_EQ(program.size(), prologue.length + 2);
 }
 
-TEST_F(DeviceCgroupV2Test, AnAllowingProgramIsLeftAlone) {
+TEST_F(DeviceCgroupV2Test, KeepsAllowingProgram) {
   attach(base_, 1);
   const auto before = ids(base_);
   EXPECT_FALSE(allow(base_, {kNull}));
   EXPECT_EQ(ids(base_), before);
 }
 
-TEST_F(DeviceCgroupV2Test, EveryDenyingProgramIsReplaced) {
+TEST_F(DeviceCgroupV2Test, ReplacesEveryDenyingProgram) {
   attach(base_, 0);
   attach(base_, 1);
   attach(base_, 0);
@@ -322,7 +322,7 @@ TEST_F(DeviceCgroupV2Test, EveryDenyingProgramIsReplaced) {
   EXPECT_EQ(open_in(base_, "zero"), EPERM);
 }
 
-TEST_F(DeviceCgroupV2Test, GroupsWithOneProgramOnly) {
+TEST_F(DeviceCgroupV2Test, ReplacesProgramWithoutAllowMulti) {
   for (const std::uint32_t flags : {std::uint32_t{BPF_F_ALLOW_OVERRIDE}, std::uint32_t{0}}) {
     const Cgroup cgroup = make(base_, fmt::format("flags-{}", flags));
     attach(cgroup, 0, flags);
@@ -333,7 +333,7 @@ TEST_F(DeviceCgroupV2Test, GroupsWithOneProgramOnly) {
   }
 }
 
-TEST_F(DeviceCgroupV2Test, AGroupAboveThatDeniesIsAnError) {
+TEST_F(DeviceCgroupV2Test, RefusesIfParentCgroupDenies) {
   const Cgroup slice = make(base_, "some.slice");
   const Cgroup own = make(slice, "container");
   attach(slice, 0);
@@ -343,13 +343,12 @@ TEST_F(DeviceCgroupV2Test, AGroupAboveThatDeniesIsAnError) {
   ASSERT_FALSE(change);
   EXPECT_EQ(
       error_message(change),
-      fmt::format("cannot allow c 1:3 rw: the device program of the cgroup `{}`, above the container's, denies it",
-                  slice.directory()));
-  EXPECT_EQ(error_hint(change), "allow it there: systemctl set-property some.slice \"DeviceAllow=/dev/char/1:3 rw\"");
+      fmt::format("cannot allow c 1:3 rw: the device program of the parent cgroup `{}` denies it", slice.directory()));
+  EXPECT_EQ(error_hint(change), "run `systemctl set-property some.slice \"DeviceAllow=/dev/char/1:3 rw\"`");
   EXPECT_EQ(ids(own), before);
 }
 
-TEST_F(DeviceCgroupV2Test, TheScopeAroundAContainerIsItsOwn) {
+TEST_F(DeviceCgroupV2Test, ReplacesProgramOfScopeOfContainer) {
   const Cgroup scope = make(base_, "libpod-1.scope");
   const Cgroup own = make(scope, "container");
   attach(scope, 0);
@@ -359,7 +358,7 @@ TEST_F(DeviceCgroupV2Test, TheScopeAroundAContainerIsItsOwn) {
   EXPECT_EQ(open_in(own, "zero"), EPERM);
 }
 
-TEST_F(DeviceCgroupV2Test, ReplacingWhatIsGoneIsENOENT) {
+TEST_F(DeviceCgroupV2Test, ReplacingDetachedProgramReturnsENOENT) {
   attach(base_, 0);
   const UniqueFd fresh = load_device_program(constant(1)).value();
   EXPECT_EQ(error_code(replace_device_program(directory(base_).get(), fresh.get(), fresh.get(), kMulti)), ENOENT);
@@ -374,7 +373,7 @@ class DeviceCgroupV1Test : public DeviceCgroupTest {
   }
 };
 
-TEST_F(DeviceCgroupV1Test, RulesAreAddedOnce) {
+TEST_F(DeviceCgroupV1Test, AddsRulesOnce) {
   deny_all(base_);
   EXPECT_EQ(open_in(base_, "null"), EPERM);
   EXPECT_TRUE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
@@ -385,7 +384,7 @@ TEST_F(DeviceCgroupV1Test, RulesAreAddedOnce) {
   EXPECT_FALSE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
 }
 
-TEST_F(DeviceCgroupV1Test, AnExceptionFromEverythingIsTakenAway) {
+TEST_F(DeviceCgroupV1Test, RemovesExceptionFromAllowAll) {
   const UniqueFd fd(open((base_.directory() + "/devices.deny").c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_EQ(write(fd.get(), "c 1:3 rwm", 9), 9);
   EXPECT_EQ(open_in(base_, "null"), EPERM);
@@ -393,7 +392,7 @@ TEST_F(DeviceCgroupV1Test, AnExceptionFromEverythingIsTakenAway) {
   EXPECT_EQ(open_in(base_, "null"), 0);
 }
 
-TEST_F(DeviceCgroupV1Test, AGroupAboveThatDeniesIsAnError) {
+TEST_F(DeviceCgroupV1Test, RefusesIfParentCgroupDenies) {
   deny_all(base_);
   const Cgroup own = make(base_, "container");
   const auto change = allow_devices_v1(own, std::vector{kNull});
@@ -402,7 +401,7 @@ TEST_F(DeviceCgroupV1Test, AGroupAboveThatDeniesIsAnError) {
   EXPECT_NE(error_hint(change), "");
 }
 
-TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
+TEST(Memlock, RaisesSoftLimitToHardLimit) {
   Child process([] {
     const rlimit low{4096, 8192};
     setrlimit(RLIMIT_MEMLOCK, &low);
@@ -417,12 +416,12 @@ TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
   EXPECT_EQ(limits(), std::pair(rlim_t{4096}, rlim_t{8192}));
   EXPECT_EQ(raise_memlock(child, 6000, Engine::kCrio).value(), std::nullopt);
   EXPECT_EQ(limits(), std::pair(rlim_t{6000}, rlim_t{8192}));
-  // With CAP_SYS_RESOURCE all of it is possible, without it the soft limit alone.
+  // CAP_SYS_RESOURCE allows both limits; without it only the soft limit can be raised.
   const auto warning = raise_memlock(child, UINT64_MAX, Engine::kCrio).value();
   if (warning) {
     EXPECT_EQ(*warning,
               "cannot raise RLIMIT_MEMLOCK of the container to unlimited without CAP_SYS_RESOURCE, it is 8192 bytes: "
-              "set LimitMEMLOCK=infinity for the engine's service, or raise the limit (default_ulimits = "
+              "set LimitMEMLOCK=infinity for the engine's service or raise the limit (default_ulimits = "
               "[\"memlock=-1:-1\"] in crio.conf)");
     EXPECT_EQ(limits(), std::pair(rlim_t{8192}, rlim_t{8192}));
   } else {
@@ -432,7 +431,7 @@ TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
   EXPECT_EQ(raise_memlock(child, 1, Engine::kCrio).error().code, ESRCH);
 }
 
-TEST(IsNamedBy, WhatTheRuntimesMakeOfCgroupsPath) {
+TEST(IsNamedBy, MatchesCgroupsOfRuntimes) {
   const std::tuple<const char*, const char*, bool> cases[] = {
       {"/docker/4f2c", "/docker/4f2c", true},
       {"/docker/4f2c", "/system.slice/engine/docker/4f2c", true},
@@ -454,7 +453,7 @@ TEST(IsNamedBy, WhatTheRuntimesMakeOfCgroupsPath) {
 class OwnCgroupTest : public CgroupTest, public testing::WithParamInterface<CgroupKind> {
  protected:
   void SetUp() override { make_base(GetParam()); }
-  // A process in that group.
+  // Starts a process in that cgroup.
   pid_t start_in(const std::string& directory) {
     running_.push_back(std::make_unique<Child>([&] {
       const UniqueFd procs(::open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
@@ -466,7 +465,7 @@ class OwnCgroupTest : public CgroupTest, public testing::WithParamInterface<Cgro
   }
   void end(pid_t pid) {
     ::kill(pid, SIGKILL);
-    // A zombie has left its group.
+    // A zombie has left its cgroup.
     siginfo_t info{};
     ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
   }
@@ -475,47 +474,48 @@ class OwnCgroupTest : public CgroupTest, public testing::WithParamInterface<Cgro
   std::vector<std::unique_ptr<Child>> running_;
 };
 
-TEST_P(OwnCgroupTest, IsNotedWhereTheKernelDoesNotEndAllWithInit) {
+TEST_P(OwnCgroupTest, IsRecordedWithoutOwnPidNamespace) {
   const pid_t init = start_in(base_.directory());
   ContainerSpec spec;
-  EXPECT_EQ(own_cgroup(spec, init).value(), identified()) << "it is not ours";
+  EXPECT_EQ(own_cgroup(spec, init).value(), identified()) << "the cgroup is not this process's";
   spec.cgroups_path = "/" + name_;
   EXPECT_EQ(own_cgroup(spec, init).value(), identified());
   spec.has_own_pidns = true;
   EXPECT_FALSE(own_cgroup(spec, init).value());
   spec.has_own_pidns = false;
   spec.cgroups_path.clear();
-  EXPECT_FALSE(own_cgroup(spec, ::getpid()).value()) << "with podman --cgroups=disabled it is the engine's";
+  EXPECT_FALSE(own_cgroup(spec, ::getpid()).value())
+      << "with podman --cgroups=disabled the container shares the engine's cgroup";
 }
 
-TEST_P(OwnCgroupTest, IsPresentWhileAnybodyIsInIt) {
+TEST_P(OwnCgroupTest, IsPresentWhileProcessIsInIt) {
   const CgroupIdentity cgroup = identified();
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kGone) << "nobody is in it";
+  EXPECT_EQ(look_at(cgroup).value(), Presence::kGone) << "no process is in it";
   const pid_t init = start_in(base_.directory());
   EXPECT_EQ(look_at(cgroup).value(), Presence::kPresent);
   const pid_t below = start_in(make(base_, "inner").directory());
   end(init);
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kPresent) << "in a group below it";
+  EXPECT_EQ(look_at(cgroup).value(), Presence::kPresent) << "a process is in a cgroup below it";
   end(below);
   EXPECT_EQ(look_at(cgroup).value(), Presence::kGone);
 }
 
-TEST_P(OwnCgroupTest, IsGoneOnlyInTheHierarchyThatWasNoted) {
+TEST_P(OwnCgroupTest, IsGoneOnlyInRecordedHierarchy) {
   start_in(base_.directory());
   CgroupIdentity other = identified();
   ++other.ino;
-  EXPECT_EQ(look_at(other).value(), Presence::kGone) << "another group of the same name";
+  EXPECT_EQ(look_at(other).value(), Presence::kGone) << "another cgroup of the same name";
   other = identified();
   other.path += "-none";
   EXPECT_EQ(look_at(other).value(), Presence::kGone);
   ++other.root_ino;
-  EXPECT_FALSE(look_at(other)) << "of another hierarchy it proves nothing";
+  EXPECT_FALSE(look_at(other)) << "another hierarchy proves nothing";
   other.root += "/none";
   EXPECT_FALSE(look_at(other));
 }
 
 // The init has ended, and a child of it still has the HCA open.
-TEST_P(OwnCgroupTest, WhoOutlivesInitHoldsTheGrant) {
+TEST_P(OwnCgroupTest, ProcessThatOutlivesInitKeepsGrant) {
   const TempDir directory;
   const auto ledger = Ledger::open(directory / "ledger").value();
   const pid_t init = start_in(base_.directory());
@@ -523,7 +523,7 @@ TEST_P(OwnCgroupTest, WhoOutlivesInitHoldsTheGrant) {
   const Owner web = container_owner("web-1", "/b");
   const GrantUser user{web.key, "web-1", identify(init).value(), "", own_cgroup({}, init).value()};
   ASSERT_TRUE(test_support::book(ledger, web, {kAlone}, user));
-  ASSERT_TRUE(ledger.leave(web, web.key)) << "a start is undone while init is there";
+  ASSERT_TRUE(ledger.leave(web, web.key)) << "a start can be rolled back while init lives";
   ASSERT_TRUE(test_support::book(ledger, web, {kAlone}, user));
   ASSERT_TRUE(ledger.settle(web.key));
 
@@ -534,7 +534,7 @@ TEST_P(OwnCgroupTest, WhoOutlivesInitHoldsTheGrant) {
   };
   EXPECT_FALSE(second());
   EXPECT_FALSE(ledger.find(web.key).value()->vanished);
-  EXPECT_EQ(ledger.find(web.key).value()->users.at(0), user) << "as it was written";
+  EXPECT_EQ(ledger.find(web.key).value()->users.at(0), user) << "the record is unchanged";
   EXPECT_EQ(error_message(ledger.leave(web, web.key)),
             fmt::format("cannot return the grant of container web-1: processes of its cgroup `{}` still run",
                         base_.directory()));

@@ -1,4 +1,4 @@
-// The steps that change a live container: which they are, and what they do below its root.
+// The steps that change a live container, and their effect below its root.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -30,7 +30,7 @@ UniqueFd open_path(const std::string& path) {
   return UniqueFd(open(path.c_str(), O_PATH | O_CLOEXEC));
 }
 
-// mknod needs more than uid 0: a container with all but CAP_MKNOD has that too.
+// mknod(2) needs more than uid 0: a container without CAP_MKNOD has uid 0 too.
 bool can_mknod() {
   const TempDir directory;
   return mknod((directory / "null").c_str(), S_IFCHR | 0600, makedev(1, 3)) == 0;
@@ -56,7 +56,7 @@ class ContainerRootTest : public testing::Test {
   TempDir outside_;
 };
 
-TEST_F(ContainerRootTest, OpensWithoutFollowing) {
+TEST_F(ContainerRootTest, RefusesSymlinks) {
   write_file(inside_ / "a/b/file", "x");
   fs::create_symlink("b", inside_ / "a/relative");
   fs::create_symlink(outside_.path(), inside_ / "out");
@@ -101,7 +101,7 @@ TEST_F(ContainerRootTest, MakesNodeAndDirectories) {
   EXPECT_EQ(directory.st_uid, geteuid());
 }
 
-TEST_F(ContainerRootTest, TheRightNodeIsLeftAloneAndAnotherIsAnError) {
+TEST_F(ContainerRootTest, KeepsRightNodeAndRefusesAnother) {
   if (!can_mknod()) GTEST_SKIP() << "mknod(2) of device nodes is not allowed here";
   fs::create_directories(inside_ / "dev/infiniband");
   ASSERT_EQ(mknod(path_.c_str(), S_IFCHR | 0600, makedev(1, 3)), 0);
@@ -113,7 +113,7 @@ TEST_F(ContainerRootTest, TheRightNodeIsLeftAloneAndAnotherIsAnError) {
   EXPECT_EQ(message(), "`/dev/infiniband/uverbs0` in the container is the character device 1:5, not 1:3");
 }
 
-TEST_F(ContainerRootTest, RefusesWhatIsNoDeviceNode) {
+TEST_F(ContainerRootTest, RefusesFileThatIsNotADeviceNode) {
   fs::create_directories(inside_ / "dev/infiniband");
   const std::pair<const char*, std::function<void()>> cases[] = {
       {"a regular file", [&] { write_file(path_, ""); }},
@@ -128,18 +128,18 @@ TEST_F(ContainerRootTest, RefusesWhatIsNoDeviceNode) {
   }
 }
 
-TEST_F(ContainerRootTest, SymlinkedDirectoriesAreErrors) {
+TEST_F(ContainerRootTest, RefusesSymlinkedDirectories) {
   for (const char* link : {"dev", "dev/infiniband"}) {
     fs::create_symlink(outside_ / "victim", inside_ / link);
-    EXPECT_EQ(message(), "cannot use `/dev/infiniband` in the container: it, or a directory above it, is a symlink");
+    EXPECT_EQ(message(), "cannot use `/dev/infiniband` in the container: it or a directory above it is a symlink");
     fs::remove(inside_ / link);
     fs::create_directory(inside_ / link);
   }
   EXPECT_TRUE(fs::is_empty(outside_ / "victim"));
 }
 
-// The kernel forgets that at a change of the user.
-TEST_F(ContainerRootTest, ActingAsTheContainersRootTheChildStillEndsWithItsParent) {
+// The kernel clears the signal of the parent's end at a change of the user.
+TEST_F(ContainerRootTest, ChildEndsWithParentAfterChangeOfUser) {
   if (geteuid() != 0) GTEST_SKIP() << "setfsuid(2) needs CAP_SETUID";
   ASSERT_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
   EXPECT_FALSE(root().bind_node(kNode, -1, {65534, 65534}));
@@ -149,13 +149,13 @@ TEST_F(ContainerRootTest, ActingAsTheContainersRootTheChildStillEndsWithItsParen
   prctl(PR_SET_PDEATHSIG, 0);
 }
 
-TEST_F(ContainerRootTest, MissingDestinationOfABindIsNoError) {
+TEST_F(ContainerRootTest, AcceptsMissingDestinationOfBind) {
   EXPECT_TRUE(root().bind_directory({"/src", "/sys/class/infiniband"}, -1));
   fs::create_symlink(outside_ / "victim", inside_ / "sys");
   EXPECT_EQ(error_code(root().bind_directory({"/src", "/sys/class/infiniband"}, -1)), ELOOP);
 }
 
-TEST(ContainerMounts, IsShared) {
+TEST(ContainerMounts, FindsSharedMount) {
   const char* const mountinfo =
       "21 1 0:20 / / rw,relatime - overlay overlay rw\n"
       "22 21 0:21 / /sys ro shared:7 - sysfs sysfs rw\n"
@@ -171,7 +171,7 @@ TEST(ContainerMounts, IsShared) {
     EXPECT_EQ(is_shared(text, id), expected) << id << " of " << text;
 }
 
-TEST(ContainerMounts, IsInBind) {
+TEST(ContainerMounts, FindsBindOfPath) {
   const struct {
     std::vector<SpecMount> mounts;
     bool expected;  // of /dev/infiniband
@@ -191,7 +191,7 @@ TEST(ContainerMounts, IsInBind) {
     EXPECT_EQ(is_in_bind(row.mounts, "/dev/infiniband"), row.expected) << &row - rows;
 }
 
-TEST(MappedRoot, IsWhatTheMapsSay) {
+TEST(MappedRoot, ParsesMaps) {
   const std::tuple<const char*, const char*, std::optional<std::pair<uid_t, gid_t>>> rows[] = {
       {"         0     100000      65536\n", "         0     200000      65536\n", {{100000, 200000}}},
       {"         0          0 4294967295\n", "         0          0 4294967295\n", {{0, 0}}},
@@ -206,8 +206,8 @@ TEST(MappedRoot, IsWhatTheMapsSay) {
   }
 }
 
-// A process with a mount namespace of its own, as a runtime leaves it before it pivots: the root file system mounted
-// onto itself, with a tmpfs at /dev.
+// A process with its own mount namespace, in the state before the runtime pivots: the root file system is mounted onto
+// itself, with a tmpfs at /dev.
 class LiveContainerTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -230,14 +230,14 @@ class LiveContainerTest : public testing::Test {
   }
   std::string of_process(const char* name) const { return read_file(fmt::format("/proc/{}/{}", state_.pid, name)); }
   fabric::Result<LiveContainer> pin() const { return pin_container(state_, spec_); }
-  // In the container's mount namespace.
+  // Runs in the container's mount namespace.
   void do_inside(const std::function<bool()>& what) const {
     ASSERT_OK(run_in_mount_namespace(must(pin()).mount_namespace.get(), [&]() -> fabric::Result<void> {
       if (what()) return {};
       return fabric::sys_error(errno, "do it inside");
     }));
   }
-  // Why the steps are not taken; "": they are.
+  // Returns why the steps are refused; "": they are not.
   static std::string refusal(const fabric::Result<LiveContainer>& container, const std::vector<Step>& steps = {kNode}) {
     return error_message(container ? run_steps(*container, steps, Engine::kRunc) : container.error());
   }
@@ -255,7 +255,7 @@ class LiveContainerTest : public testing::Test {
   OciState state_;
 };
 
-TEST_F(LiveContainerTest, MakesNodesAndBindsInThereOnly) {
+TEST_F(LiveContainerTest, MakesNodesAndBindsOnlyInContainer) {
   const TempDir view;
   write_file(view / "mlx5_0", "");
   const auto container = must(pin());
@@ -264,7 +264,7 @@ TEST_F(LiveContainerTest, MakesNodesAndBindsInThereOnly) {
     EXPECT_TRUE(must(run_steps(container, steps, Engine::kRunc)).empty());
   EXPECT_EQ(stat_of(inside("/dev/infiniband/uverbs0")).st_mode, S_IFCHR | 0640U);
   EXPECT_TRUE(fs::exists(inside("/sys/class/infiniband/mlx5_0")));
-  // A second mount would lie on the first.
+  // A second mount would cover the first.
   const std::string mounts = of_process("mounts");
   const std::size_t first = mounts.find("/sys/class/infiniband ");
   ASSERT_NE(first, std::string::npos);
@@ -274,7 +274,7 @@ TEST_F(LiveContainerTest, MakesNodesAndBindsInThereOnly) {
   EXPECT_TRUE(fs::is_empty(rootfs_ / "sys/class/infiniband"));
 }
 
-TEST_F(LiveContainerTest, BindsTheNodesOfTheNode) {
+TEST_F(LiveContainerTest, BindsDeviceNodes) {
   const auto container = pin();
   EXPECT_EQ(refusal(container, {bound("/dev/null")}), "");
   EXPECT_EQ(stat_of(inside("/dev/infiniband/uverbs0")).st_ino, stat_of("/dev/null").st_ino);
@@ -283,9 +283,9 @@ TEST_F(LiveContainerTest, BindsTheNodesOfTheNode) {
 }
 
 constexpr const char* kMountedFromTheNode =
-    "cannot create anything in `/dev` of the container: it is mounted from the node";
+    "cannot create a file in `/dev` of the container: it is mounted from the node";
 
-TEST_F(LiveContainerTest, WhatIsMountedFromTheNodeIsLeftAlone) {
+TEST_F(LiveContainerTest, ChangesNoMountOfTheNode) {
   const auto container = pin();
   const TempDir shared;
   do_inside([&] { return mount(shared.path().c_str(), dev_.c_str(), nullptr, MS_BIND, nullptr) == 0; });
@@ -293,13 +293,13 @@ TEST_F(LiveContainerTest, WhatIsMountedFromTheNodeIsLeftAlone) {
   EXPECT_TRUE(fs::is_empty(shared.path()));
 }
 
-// An image's link /lnk -> dev takes a volume of the pod at /lnk/infiniband to /dev/infiniband: a tmpfs of the node's.
+// With a link /lnk -> dev of the image, a volume of the pod at /lnk/infiniband is mounted at /dev/infiniband: a tmpfs
+// of the node.
 TEST_F(LiveContainerTest, RefusesVolumeBelowDev) {
   spec_.mounts.push_back({"/lnk/infiniband", true});
   const std::string target = dev_ + "/infiniband";
   do_inside([&] { return mkdir(target.c_str(), 0755) == 0 && mount_tmpfs(target); });
-  EXPECT_EQ(refusal(pin()),
-            "cannot create anything in `/dev/infiniband` of the container: it is mounted from the node");
+  EXPECT_EQ(refusal(pin()), "cannot create a file in `/dev/infiniband` of the container: it is mounted from the node");
   EXPECT_TRUE(fs::is_empty(inside("/dev/infiniband")));
 }
 
@@ -308,12 +308,12 @@ TEST_F(LiveContainerTest, RefusesVolumeOnDevAndTmpfsThatIsABind) {
   EXPECT_EQ(refusal(pin()), kMountedFromTheNode);
   EXPECT_FALSE(fs::exists(inside("/dev/infiniband")));
   spec_.mounts[1].is_bind = false;
-  // Likewise /lnk -> / and a volume at /lnk/dev, which lies on the runtime's own tmpfs.
+  // With a link /lnk -> / a volume at /lnk/dev is mounted on the runtime's tmpfs.
   do_inside([&] { return mount_tmpfs(dev_); });
   EXPECT_EQ(refusal(pin()), kMountedFromTheNode);
 }
 
-TEST_F(LiveContainerTest, MountsNothingThatWouldAppearOnTheNode) {
+TEST_F(LiveContainerTest, RefusesMountsThatPropagateToNode) {
   do_inside([] { return mount(nullptr, "/", nullptr, MS_REC | MS_SHARED, nullptr) == 0; });
   const auto container = must(pin());
   const TempDir view;
@@ -331,8 +331,8 @@ TEST_F(LiveContainerTest, MountsNothingThatWouldAppearOnTheNode) {
   EXPECT_FALSE(fs::exists(inside("/dev/infiniband/uverbs0")));
 }
 
-// What is bound must not stay a peer of the node's mount: a mount below it would appear on the node.
-TEST_F(LiveContainerTest, WhatIsBoundIsPrivate) {
+// A bind mount must not stay a peer of the node's mount: a mount below it would propagate to the node.
+TEST_F(LiveContainerTest, MakesBindsPrivate) {
   const TempDir peer;
   ASSERT_EQ(mount("tmpfs", peer.path().c_str(), "tmpfs", 0, "size=1m"), 0);
   EXPECT_EQ(mount(nullptr, peer.path().c_str(), nullptr, MS_SHARED, nullptr), 0);
@@ -349,7 +349,7 @@ TEST_F(LiveContainerTest, WhatIsBoundIsPrivate) {
   EXPECT_EQ(rest.find("shared:"), std::string::npos) << rest;
 }
 
-// A call that was killed between the file and the mount onto it.
+// A call was killed between making the file and mounting onto it.
 TEST_F(LiveContainerTest, UsesPlaceholderOfAnEarlierCall) {
   const struct {
     const char* name;
@@ -391,7 +391,7 @@ TEST_F(LiveContainerTest, RefusesOtherRoots) {
   EXPECT_EQ(refusal(pin()), refused(other.path()));
   spec_.root_path = "/";
   EXPECT_EQ(refusal(pin()), "cannot use `/` as a container's root: it is the root of the node");
-  // One that is swapped before or after it is pinned.
+  // The process is replaced before or after it is pinned.
   const std::string root = spec_.root_path = rootfs_.path();
   const auto before = pin();
   fs::rename(root, root + ".old");
@@ -401,33 +401,35 @@ TEST_F(LiveContainerTest, RefusesOtherRoots) {
   fs::remove(root);
   fs::rename(root + ".old", root);
   EXPECT_TRUE(fs::is_empty(other / "dev"));
-  // Without its mounts it is no container's.
+  // Without the mounts of config.json it is not a container's root.
   spec_.mounts = {{"/proc", false}, {"/sys", false}, {"/nowhere", false}};
   EXPECT_EQ(refusal(pin(), {kNode, SetMemlock{UINT64_MAX}}),
-            fmt::format("cannot use `{}`: none of the mounts of config.json is there", root));
+            fmt::format("cannot use `{}`: it has none of the mounts of config.json", root));
 }
 
-TEST_F(LiveContainerTest, EndedProcessIsRefused) {
+TEST_F(LiveContainerTest, RefusesEndedProcess) {
   const auto container = pin();
   ASSERT_TRUE(container);
   sandbox_.reset();
   EXPECT_EQ(check_alive(*container).error().code, ESRCH);
   EXPECT_EQ(refusal(container, {SetMemlock{1}}),
             fmt::format("cannot change the container: its process {} has ended", state_.pid));
-  EXPECT_EQ(refusal(pin()), fmt::format("cannot find the process {} of the container: it is gone", state_.pid));
+  EXPECT_EQ(refusal(pin()), fmt::format("cannot find the process {} of the container: it has ended", state_.pid));
 }
 
-TEST(PinContainer, OwnMountNamespaceIsNoContainers) {
+TEST(PinContainer, RefusesMountNamespaceOfNode) {
   OciState state;
   state.pid = getpid();
   ContainerSpec spec;
   spec.root_path = "/";
   const auto container = pin_container(state, spec);
-  EXPECT_EQ(error_message(container),
-            fmt::format("process {} shares the node's mount namespace: no container's init", getpid()));
+  EXPECT_EQ(
+      error_message(container),
+      fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
+                  getpid()));
 }
 
-TEST(RunInMountNamespace, ReturnsErrorsAndTheEndOfItsChild) {
+TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
   const UniqueFd own(open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC));
   if (geteuid() != 0) GTEST_SKIP() << "setns(2) needs CAP_SYS_ADMIN";
   const auto failed = run_in_mount_namespace(own.get(), []() -> fabric::Result<void> {
@@ -443,9 +445,9 @@ TEST(RunInMountNamespace, ReturnsErrorsAndTheEndOfItsChild) {
 constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
 const char* const kNoCapability =
-    "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
+    "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is sufficient for ibv_reg_mr";
 const char* const kNotInExec =
-    "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime, or raise it there "
+    "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime or raise the limit "
     "(--ulimit memlock=-1:-1)";
 
 LiveNode podman(std::optional<Rlimit> memlock = std::nullopt) {
@@ -465,7 +467,7 @@ Plan usual_plan() {
   return plan;
 }
 
-TEST(LiveSteps, NodesThenMountsThenRulesThenMemlock) {
+TEST(LiveSteps, OrdersNodesMountsRulesMemlock) {
   const auto live = must(live_steps(usual_plan(), {}, {}, podman()));
   const std::vector<Step> expected = {
       MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, false, ""},
@@ -478,7 +480,7 @@ TEST(LiveSteps, NodesThenMountsThenRulesThenMemlock) {
   EXPECT_EQ(live.warnings, (std::vector<std::string>{kNotInExec}));
 }
 
-TEST(LimitRdma, OnlyLowers) {
+TEST(LimitRdma, LowersOnly) {
   const PlannedRdmaLimit limit{"mlx5_1", {.handles = 8, .objects = 4096}};
   const auto line = [&](const char* now) { return lowering_line(now, limit).value_or("none"); };
   EXPECT_EQ(line("mlx5_10 hca_handle=1 hca_object=1 \nmlx5_1 hca_handle=max hca_object=max \n"),
@@ -487,7 +489,7 @@ TEST(LimitRdma, OnlyLowers) {
   EXPECT_EQ(line("mlx5_1 hca_handle=8 hca_object=100 \n"), "none");
   EXPECT_EQ(lowering_line("mlx5_1 hca_handle=3 hca_object=max \n", {"mlx5_1", {.handles = {}, .objects = 5}}),
             "mlx5_1 hca_handle=3 hca_object=5");
-  EXPECT_EQ(line(""), "mlx5_1 hca_handle=8 hca_object=4096") << "the kernel then says that there is no such device";
+  EXPECT_EQ(line(""), "mlx5_1 hca_handle=8 hca_object=4096") << "the kernel then refuses the unknown device";
 }
 
 TEST(LiveSteps, FollowThePlanAndTheSpecification) {
@@ -501,7 +503,7 @@ TEST(LiveSteps, FollowThePlanAndTheSpecification) {
   Plan plan = usual_plan();
   plan.rdma_limits = {{"mlx5_0", {2, 4096}}};
   EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[3] == Step(LimitRdma{plan.rdma_limits}))
-      << "before devices open";
+      << "limits are set before devices can be opened";
   plan.mounts = {
       {"/sys/class/infiniband", "/v/set/infiniband", "overlay", {"lowerdir=/v/set/infiniband:/v/none", "ro"}}};
   EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[2] ==
@@ -518,11 +520,11 @@ TEST(LiveSteps, RefusesNodeWithoutNumber) {
   plan.nodes[1].minor.reset();
   const auto live = live_steps(plan, {}, {}, podman());
   EXPECT_EQ(error_message(live),
-            "cannot make `/dev/infiniband/rdma_cm` in the container: its device number is not known");
+            "cannot make `/dev/infiniband/rdma_cm` in the container: its device number is unknown");
   EXPECT_EQ(error_hint(live), "apply a plan of the live node, not of a snapshot");
 }
 
-// What is done about the limit, "raise to BYTES: NOTE", and the warnings, a line each.
+// Returns the step of the limit, "raise to BYTES: NOTE", and the warnings, one per line.
 std::string memlock_steps(std::optional<std::uint64_t> planned, const ContainerSpec& spec, bool from_crun,
                           const LiveNode& node) {
   Plan plan;
@@ -539,7 +541,7 @@ std::string memlock_steps(std::optional<std::uint64_t> planned, const ContainerS
   return text;
 }
 
-TEST(LiveSteps, RaiseMemlockUnlessTheRuntimeSetsIt) {
+TEST(LiveSteps, RaisesMemlockUnlessRuntimeSetsIt) {
   const auto with = [](std::optional<std::uint64_t> planned, std::optional<Rlimit> listed, bool from_crun) {
     ContainerSpec spec;
     spec.memlock = listed;
@@ -548,20 +550,20 @@ TEST(LiveSteps, RaiseMemlockUnlessTheRuntimeSetsIt) {
   const std::string raised = fmt::format("raise to {}: {}\n{}\n", kUnlimited, kNoCapability, kNotInExec);
   EXPECT_EQ(with(kUnlimited, std::nullopt, false), raised);
   EXPECT_EQ(with(kUnlimited, Rlimit{65536, 65536}, true), raised) << "crun, less listed";
-  EXPECT_EQ(with(kUnlimited, Rlimit{65536, 131072}, false),
-            "cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets the 65536 bytes of config.json "
-            "after this hook; take the limit out of the engine's options, raise it there (--ulimit memlock=-1:-1), or "
-            "use rdma-runtime\n"
-            "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 65536 bytes, and ibv_reg_mr beyond it fails: "
-            "use rdma-runtime, or --cap-add IPC_LOCK\n");
+  EXPECT_EQ(
+      with(kUnlimited, Rlimit{65536, 131072}, false),
+      "cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets 65536 bytes from config.json after "
+      "this hook; remove the limit from the engine's options, raise it (--ulimit memlock=-1:-1), or use rdma-runtime\n"
+      "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 65536 bytes, and ibv_reg_mr fails beyond it: use "
+      "rdma-runtime, or --cap-add IPC_LOCK\n");
   EXPECT_EQ(with(65536, Rlimit{kUnlimited, kUnlimited}, false), std::string(kNoCapability) + "\n");
   EXPECT_EQ(with(std::nullopt, std::nullopt, false),
-            "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is left as the engine sets it, and ibv_reg_mr "
-            "beyond it fails: use rdma-runtime, or --cap-add IPC_LOCK\n");
+            "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is the engine's limit, and ibv_reg_mr fails "
+            "beyond it: use rdma-runtime, or --cap-add IPC_LOCK\n");
 }
 
-// What is said is what is there afterwards, in the words of the engine.
-TEST(LiveSteps, SayWhatTheContainerHas) {
+// The messages have the final limit and the options of the engine.
+TEST(LiveSteps, WarnsWithFinalMemlock) {
   constexpr std::uint64_t kSix = std::uint64_t{6} << 20;
   constexpr std::uint64_t kEight = std::uint64_t{8} << 20;
   const auto with = [](std::optional<std::uint64_t> planned, std::uint64_t now, bool has_ipc_lock, bool has_userns) {
@@ -570,22 +572,22 @@ TEST(LiveSteps, SayWhatTheContainerHas) {
     spec.has_userns = has_userns;
     return memlock_steps(planned, spec, false, {.engine = Engine::kCrio, .memlock = Rlimit{now, now}});
   };
-  const std::string beyond = ", and ibv_reg_mr beyond it fails: ";
+  const std::string beyond = ", and ibv_reg_mr fails beyond it: ";
   const std::string add = "use rdma-runtime, or IPC_LOCK in capabilities.add of the container's securityContext\n";
   const std::string raise = "(default_ulimits = [\"memlock=-1:-1\"] in crio.conf)\n";
   const std::string cannot = "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is ";
   const std::string exec =
-      "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not 8388608 bytes: use rdma-runtime, or raise it "
-      "there " +
+      "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not 8388608 bytes: use rdma-runtime or raise the "
+      "limit " +
       raise;
   EXPECT_EQ(with(kSix, kEight, false, false), cannot + "8388608 bytes" + beyond + add) << "more than is planned";
   EXPECT_EQ(with(kEight, kSix, false, false), "raise to 8388608: " + cannot + "8388608 bytes" + beyond + add + exec);
-  EXPECT_EQ(with(std::nullopt, kSix, false, false), cannot + "6291456 bytes" + beyond + add) << "left alone";
+  EXPECT_EQ(with(std::nullopt, kSix, false, false), cannot + "6291456 bytes" + beyond + add) << "no limit is planned";
   EXPECT_EQ(with(kEight, kSix, true, false), "raise to 8388608: \n" + exec) << "it has the capability";
   EXPECT_EQ(with(kEight, kUnlimited, true, false), "") << "nothing is missing";
   EXPECT_EQ(with(kSix, kEight, true, true),
-            "CAP_IPC_LOCK counts for nothing in a user namespace; RLIMIT_MEMLOCK is 8388608 bytes" + beyond +
-                "raise that " + raise);
+            "CAP_IPC_LOCK has no effect in a user namespace; RLIMIT_MEMLOCK is 8388608 bytes" + beyond +
+                "raise the limit " + raise);
 }
 
 }  // namespace

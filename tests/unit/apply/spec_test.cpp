@@ -1,4 +1,4 @@
-// What is written into config.json, into containerd's base specification and into CDI's file.
+// The changes of config.json, of containerd's base specification, and the CDI file.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ Json edited(Json config, const Plan& plan = one_hca()) {
   return config;
 }
 
-TEST(EditSpec, AddsEverythingToASpecThatHasNothing) {
+TEST(EditSpec, FillsEmptySpec) {
   const Json config = edited(minimal());
   EXPECT_EQ(config.dump(), Json::parse(R"({"ociVersion": "1.0.2",
     "process": {"args": ["true"],
@@ -66,10 +66,10 @@ TEST(EditSpec, AddsEverythingToASpecThatHasNothing) {
                                .dump());
 }
 
-TEST(EditSpec, ChangesNothingTwiceNorWithoutHcas) {
+TEST(EditSpec, IsIdempotentAndKeepsSpecWithoutHcas) {
   const Json once = edited(minimal());
   Plan again = one_hca();
-  again.mounts.clear();  // foresee() leaves out what is mounted
+  again.mounts.clear();  // foresee() omits present mounts
   EXPECT_EQ(edited(once, again).dump(), once.dump());
   EXPECT_EQ(edited(minimal(), Plan()), minimal());
 }
@@ -92,7 +92,7 @@ TEST(EditSpec, KeepsTheLowerRdmaLimit) {
             "config.json: `linux.resources.rdma` is number, expected object");
 }
 
-TEST(EditSpec, AUserOtherThanRootGetsTheCapabilityAsAmbient) {
+TEST(EditSpec, AddsAmbientCapabilityForOtherUsers) {
   Json config = minimal();
   config["process"]["user"] = {{"uid", 1000}, {"gid", 1000}};
   config["process"]["capabilities"] = {{"bounding", {"CAP_KILL"}}, {"ambient", Json::array()}};
@@ -102,8 +102,8 @@ TEST(EditSpec, AUserOtherThanRootGetsTheCapabilityAsAmbient) {
     EXPECT_EQ(capabilities[set].dump(), R"(["CAP_IPC_LOCK"])") << set;
 }
 
-// What a part of config.json becomes.
-TEST(EditSpec, KeepsWhatIsThere) {
+// Returns a part of config.json after the plan is applied.
+TEST(EditSpec, KeepsPresentEntries) {
   const struct {
     const char* name;
     const char* at;
@@ -126,8 +126,8 @@ TEST(EditSpec, KeepsWhatIsThere) {
   }
 }
 
-// Of config.json, or what a container without a limit of its own inherits.
-TEST(EditSpec, RaisesMemlockAndNeverLowersOrDoublesIt) {
+// The limit of config.json, or the inherited one of a container that lists none.
+TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
   constexpr const char* kRaised = R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])";
   const std::string low = R"([{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024},)"
                           R"({"type":"RLIMIT_MEMLOCK","hard":4096,"soft":64}])";
@@ -160,18 +160,18 @@ TEST(EditSpec, RaisesMemlockAndNeverLowersOrDoublesIt) {
   }
 }
 
-TEST(EditSpec, ADeviceWithAnotherNumberIsRefusedAndNothingChanges) {
+TEST(EditSpec, RefusesDeviceWithAnotherNumber) {
   Json config = minimal();
   config["linux"]["devices"] = {{{"path", "/dev/infiniband/uverbs0"}, {"type", "c"}, {"major", 1}, {"minor", 3}}};
   const Json before = config;
   const auto done = edit_spec(one_hca(), kSpecToken, config);
   EXPECT_EQ(error_message(done),
-            "config.json: linux.devices has `/dev/infiniband/uverbs0` as c 1:3, on this node it is c 231:192");
+            "config.json: linux.devices has `/dev/infiniband/uverbs0` as c 1:3, but on this node it is c 231:192");
   EXPECT_FALSE(error_hint(done).empty());
   EXPECT_EQ(config, before);
 }
 
-TEST(EditSpec, RulesCountInTheirOrder) {
+TEST(EditSpec, AppliesRulesInOrder) {
   // `added`: how many rules are added for two nodes.
   const std::tuple<const char*, const char*, std::size_t> cases[] = {
       {"deny all", R"([{"allow": false, "access": "rwm"}])", 2},
@@ -193,7 +193,7 @@ TEST(EditSpec, RulesCountInTheirOrder) {
   }
 }
 
-TEST(EditSpec, AMemberOfAnotherTypeIsAnErrorThatNamesIt) {
+TEST(EditSpec, RefusesMemberOfAnotherType) {
   const std::pair<const char*, const char*> cases[] = {
       {"/linux", "config.json: `linux` is string, expected object"},
       {"/linux/devices", "config.json: `linux.devices` is string, expected array"},
@@ -214,7 +214,7 @@ TEST(EditSpec, AMemberOfAnotherTypeIsAnErrorThatNamesIt) {
   }
 }
 
-// A part of what `ctr oci spec` of containerd 2.1.9 prints.
+// A part of the output of `ctr oci spec` of containerd 2.1.9.
 constexpr const char* kOfContainerd = R"({
  "ociVersion": "1.2.0",
  "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}],
@@ -229,7 +229,7 @@ Json edited(const char* text, bool verify) {
   return done ? spec : Json{{"error", done.error().message}, {"hint", done.error().hint}};
 }
 
-TEST(BaseSpec, HasHooksAndALimitThatIsExactOrVerifyAlone) {
+TEST(BaseSpec, AddsHooksAndLimitOrOnlyVerify) {
   const Json spec = edited(kOfContainerd, false);
   EXPECT_EQ(spec["process"]["rlimits"].dump(),
             R"([{"type":"RLIMIT_MEMLOCK","soft":18446744073709551615,"hard":18446744073709551615}])");
@@ -242,7 +242,7 @@ TEST(BaseSpec, HasHooksAndALimitThatIsExactOrVerifyAlone) {
   std::string keys;
   for (const auto& [name, value] : spec.items())
     keys += name + " ";
-  EXPECT_EQ(keys, "ociVersion process root linux hooks ") << "their order stays";
+  EXPECT_EQ(keys, "ociVersion process root linux hooks ") << "members keep their order";
   const Json verified = edited(kOfContainerd, true);
   EXPECT_FALSE(verified["process"].contains("rlimits"));
   EXPECT_EQ(verified["hooks"].dump(),
@@ -250,7 +250,7 @@ TEST(BaseSpec, HasHooksAndALimitThatIsExactOrVerifyAlone) {
             R"("containerd"],"env":["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],"timeout":60}]})");
 }
 
-TEST(BaseSpec, KeepsLimitsAndHooksOfOthers) {
+TEST(BaseSpec, KeepsForeignLimitsAndHooks) {
   const char* const text =
       R"({"process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": 18446744073709551615},)"
       R"({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}]}})";
@@ -264,7 +264,7 @@ TEST(BaseSpec, KeepsLimitsAndHooksOfOthers) {
   EXPECT_EQ(once["hooks"]["createRuntime"][0]["path"], "/x");
   EXPECT_EQ(edited(once.dump().c_str(), false), once);
   const Json verified = edited(once.dump().c_str(), true);
-  EXPECT_EQ(verified["hooks"]["createRuntime"].size(), 2U) << "the other form goes";
+  EXPECT_EQ(verified["hooks"]["createRuntime"].size(), 2U) << "the earlier form is replaced";
   EXPECT_EQ(verified["hooks"]["createRuntime"][1]["args"][1], "verify");
   EXPECT_TRUE(verified["hooks"]["poststop"].empty());
   Json moved = once;
@@ -273,23 +273,24 @@ TEST(BaseSpec, KeepsLimitsAndHooksOfOthers) {
   EXPECT_EQ(moved["hooks"]["createRuntime"][1]["path"], "/opt/rdma-hook");
 }
 
-TEST(BaseSpec, WhatIsNoSpecification) {
+TEST(BaseSpec, RefusesInvalidSpecification) {
   const std::vector<std::pair<const char*, const char*>> rows = {
-      {"[]", "the specification: it is no JSON object"},
-      {"{}", "the specification: it has no object `process`"},
-      {R"({"process": []})", "the specification: it has no object `process`"},
-      {R"({"process": {"rlimits": {}}})", "the specification: `rlimits` is no list"},
-      {R"({"process": {}, "hooks": []})", "the specification: `hooks` is no object"},
-      {R"({"process": {}, "hooks": {"poststop": {}}})", "the specification: `poststop` is no list"},
+      {"[]", "cannot edit the specification: it is not a JSON object"},
+      {"{}", "cannot edit the specification: object `process` is missing"},
+      {R"({"process": []})", "cannot edit the specification: object `process` is missing"},
+      {R"({"process": {"rlimits": {}}})", "cannot edit the specification: `rlimits` is not a list"},
+      {R"({"process": {}, "hooks": []})", "cannot edit the specification: `hooks` is not an object"},
+      {R"({"process": {}, "hooks": {"poststop": {}}})", "cannot edit the specification: `poststop` is not a list"},
       {R"({"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}, 5]}})",
-       "the specification: `process.rlimits[1]` is no object"},
-      {R"({"process": {}, "hooks": {"prestart": [null]}})", "the specification: `hooks.prestart[0]` is no object"},
+       "cannot edit the specification: `process.rlimits[1]` is not an object"},
+      {R"({"process": {}, "hooks": {"prestart": [null]}})",
+       "cannot edit the specification: `hooks.prestart[0]` is not an object"},
       {R"({"process": {}, "hooks": {"poststop": [{"path": "/x"}, "y"]}})",
-       "the specification: `hooks.poststop[1]` is no object"}};
+       "cannot edit the specification: `hooks.poststop[1]` is not an object"}};
   for (const auto& [text, expected] : rows) {
     const Json answer = edited(text, false);
     EXPECT_EQ(answer["error"], expected) << text;
-    EXPECT_EQ(answer["hint"], "`ctr oci spec | rdma-hook base-spec` is how it is meant") << text;
+    EXPECT_EQ(answer["hint"], "run `ctr oci spec | rdma-hook base-spec`") << text;
   }
 }
 
@@ -307,7 +308,7 @@ Made made(const fabric::Inventory& inventory, const Config& config = {}) {
   return result;
 }
 
-// "mlx5_0: /dev/infiniband/uverbs0", a line per device.
+// Returns "mlx5_0: /dev/infiniband/uverbs0", one line per device.
 std::string devices_of(const Json& spec) {
   std::string text;
   for (const Json& device : spec["devices"]) {
@@ -319,7 +320,7 @@ std::string devices_of(const Json& spec) {
   return text;
 }
 
-TEST(CdiSpec, OneDeviceForEachHcaAndOneForAll) {
+TEST(CdiSpec, HasDevicePerHcaAndOneForAll) {
   const Json spec = made(rails(2)).spec;
   EXPECT_EQ(spec["cdiVersion"], "0.3.0");
   EXPECT_EQ(spec["kind"], "rdma-init.io/hca");
@@ -337,7 +338,7 @@ TEST(CdiSpec, OneDeviceForEachHcaAndOneForAll) {
   EXPECT_EQ(common["hooks"][1]["hookName"], "poststop");
 }
 
-TEST(CdiSpec, OffersWhatPoolsHaveAndNodesAsTheConfigurationSays) {
+TEST(CdiSpec, HasHcasOfPoolsAndConfiguredNodes) {
   Config config;
   Pool rails_pool;
   rails_pool.name = "rails";
@@ -367,22 +368,22 @@ TEST(CdiSpec, WarnsOfHcaWithoutNodeOrValidName) {
   inventory.hcas[1].name = "mlx5 1";
   const Made spec = made(inventory);
   EXPECT_EQ(devices_of(spec.spec), "mlx5_2: /dev/infiniband/uverbs2\nall: /dev/infiniband/uverbs2\n");
-  EXPECT_EQ(spec.warnings, (std::vector<std::string>{"`mlx5_0` has no uverbs node: left out",
-                                                     "`mlx5 1` is no name that CDI allows: left out"}));
+  EXPECT_EQ(spec.warnings, (std::vector<std::string>{"`mlx5_0` is skipped: it has no uverbs node",
+                                                     "`mlx5 1` is skipped: CDI does not allow this name"}));
   std::vector<std::string> none;
   EXPECT_EQ(error_message(cdi_spec({}, {}, {.kind = kCdiKind, .hook = "/h", .engine = Engine::kPodman}, none)),
-            "this node has no HCA to offer");
+            "this node has no HCA for containers");
 }
 
-TEST(CdiKind, VendorAndClass) {
+TEST(CdiKind, RequiresVendorAndClass) {
   for (const char* good : {"rdma-init.io/hca", "nvidia.com/net-rdma", "a/b", "Vendor_1.x/c_d-e"})
     EXPECT_TRUE(check_cdi_kind(good)) << good;
   for (const char* bad : {"", "hca", "/hca", "v/", "1v/c", "v/1c", "v-/c", "v/c.d", "v/c/d", "v c/d"})
     EXPECT_FALSE(check_cdi_kind(bad)) << bad;
-  EXPECT_EQ(check_cdi_kind("a b").error().message, "`a b` is no kind of CDI devices");
+  EXPECT_EQ(check_cdi_kind("a b").error().message, "`a b` is not a CDI kind");
 }
 
-TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
+TEST(GenerateCdi, ReplacesFileOnlyIfChanged) {
   const TempDir temp;
   Options options;
   options.command = Command::kCdiGenerate;
@@ -407,10 +408,10 @@ TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
   ASSERT_OK(generate(fabric::write_snapshot(rails(2))));
   EXPECT_EQ(devices(), 3U);
   options.out = temp / "missing/cdi.json";
-  EXPECT_EQ(error_hint(generate_cdi(options, Log())), "make its directory: engines read /etc/cdi and /var/run/cdi");
+  EXPECT_EQ(error_hint(generate_cdi(options, Log())), "make its directory; engines read /etc/cdi and /var/run/cdi");
 }
 
-TEST(CdiFile, WhatAKilledProcessWasWritingIsSwept) {
+TEST(CdiFile, RemovesTemporaryOfKilledProcess) {
   const TempDir directory;
   struct stat space {};
   ASSERT_EQ(::stat("/proc/self/ns/pid", &space), 0);

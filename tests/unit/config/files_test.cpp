@@ -1,4 +1,4 @@
-// The files of the configuration: whose they have to be, what check-config says, the samples and the schema.
+// The configuration files: their owners, the output of check-config, the samples and the schema.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ std::string checked(const hook::ConfigPaths& paths, bool json, int expected_exit
   return testing::internal::GetCapturedStdout();
 }
 
-TEST(HookConfigFiles, DropInsInTheOrderOfTheirNames) {
+TEST(HookConfigFiles, ReadsDropInsByName) {
   const TempDir dir;
   write_file(dir / "config.json", R"({"rails": ["a"]})");
   write_file(dir / "d/20-b.json", R"({"rails": ["c"]})");
@@ -42,25 +42,25 @@ TEST(HookConfigFiles, DropInsInTheOrderOfTheirNames) {
   EXPECT_FALSE(config.ipc_lock);
 }
 
-TEST(HookConfigFiles, MissingDefaultsAreNoError) {
+TEST(HookConfigFiles, AcceptsMissingDefaultFiles) {
   const auto config = test_support::must(
       hook::read_config({"/etc/rdma-init-no-such/config.json", "/etc/rdma-init-no-such/conf.d", false}));
   EXPECT_EQ(config, hook::Config());
 }
 
-// As the node's programs read it: tests/node, where every directory above is root's alone.
-TEST(HookConfigFiles, ANamedFileStandsInPlaceOfTheClusters) {
+// The paths of the node's programs are tested in tests/node, where every directory belongs to root.
+TEST(HookConfigFiles, NamedFileReplacesClusterFile) {
   const TempDir dir;
   write_file(dir / "cluster.json", R"({"ipc_lock": false})");
   write_file(dir / "c", "{}");
   EXPECT_TRUE(test_support::must(hook::read_config({dir / "c", "", true, dir / "cluster.json"})).ipc_lock);
 }
 
-TEST(HookConfigFiles, RefusedFiles) {
+TEST(HookConfigFiles, RefusesUnsafeFiles) {
   const TempDir dir;
   const auto file = [&](const char* name) { return "`" + (dir / name) + "`"; };
   const auto remedy = [&](const char* name, const char* mode) {
-    return "; chown root:root " + (dir / name) + " && chmod " + mode + " " + (dir / name);
+    return fmt::format("; run `chown root:root {0} && chmod {1} {0}`", dir / name, mode);
   };
   for (const char* name : {"good", "open", "theirs", "in/open-dir", "long"})
     write_file(dir / name, "{}");
@@ -73,23 +73,23 @@ TEST(HookConfigFiles, RefusedFiles) {
 
   EXPECT_EQ(error_of({dir / "good", "", true}), "");
   EXPECT_EQ(error_of({dir / "none", "", true}),
-            "open " + file("none") + ": No such file or directory; write the file, or correct its path");
-  EXPECT_EQ(error_of({dir / "in", "", true}), file("in") + " is no regular file" + other);
+            "open " + file("none") + ": No such file or directory; create the file or correct its path");
+  EXPECT_EQ(error_of({dir / "in", "", true}), file("in") + " is not a regular file" + other);
   EXPECT_EQ(error_of({dir / "open", "", true}),
-            file("open") + " can be written by others than root" + remedy("open", "644"));
+            file("open") + " is writable by users other than root" + remedy("open", "644"));
   EXPECT_EQ(error_of({dir / "in/open-dir", "", true}),
-            file("in") + " can be written by others than root" + remedy("in", "755"));
-  EXPECT_EQ(error_of({dir / "link", "", true}), file("link") + " is a symbolic link; put the file itself there");
-  EXPECT_EQ(error_of({dir / "fifo", "", true}), file("fifo") + " is no regular file" + other);
+            file("in") + " is writable by users other than root" + remedy("in", "755"));
+  EXPECT_EQ(error_of({dir / "link", "", true}), file("link") + " is a symbolic link; replace the link by the file");
+  EXPECT_EQ(error_of({dir / "fifo", "", true}), file("fifo") + " is not a regular file" + other);
   EXPECT_EQ(error_of({dir / "long", "", true}), file("long") + " is longer than 1048576 bytes" + other);
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  if (::geteuid() != 0) GTEST_SKIP() << "chown(2) to another user needs root";
   ASSERT_EQ(::chown((dir / "theirs").c_str(), 1, 0), 0);
   EXPECT_EQ(error_of({dir / "theirs", "", true}),
             file("theirs") + " belongs to user 1, not to root" + remedy("theirs", "644"));
 }
 
-// What holds for the file holds for each drop-in, and one that is refused does not hide the next.
-TEST(HookConfigFiles, RefusedDropIns) {
+// The rules of the file apply to each drop-in, and a refused one does not hide the next.
+TEST(HookConfigFiles, RefusesUnsafeDropIns) {
   const TempDir dir;
   for (const char* name : {"config.json", "d/10-open.json", "d/20-fine.json", "elsewhere"})
     write_file(dir / name, "{}");
@@ -98,38 +98,39 @@ TEST(HookConfigFiles, RefusedDropIns) {
   const std::string open = dir / "d/10-open.json";
   const std::string link = dir / "d/30-link.json";
   EXPECT_EQ(checked({dir / "config.json", dir / "d", true}, false, 1),
-            open + ": error: `" + open + "` can be written by others than root; chown root:root " + open +
-                " && chmod 644 " + open + "\n" + link + ": error: `" + link +
-                "` is a symbolic link; put the file itself there\n");
+            open + ": error: `" + open + "` is writable by users other than root; remedy: run `chown root:root " +
+                open + " && chmod 644 " + open + "`\n" + link + ": error: `" + link +
+                "` is a symbolic link; remedy: replace the link by the file\n");
 }
 
-// Whoever may write into /tmp could put a file there, so only --config may name one.
-TEST(HookConfigFiles, StickyDirectoriesAreForNamedFilesOnly) {
+// Any user can make a file in /tmp, so only --config may name one there.
+TEST(HookConfigFiles, AcceptsStickyDirectoryOnlyForNamedFile) {
   const TempDir dir;
   const std::string sticky = dir / "sticky";
   write_file(sticky + "/c.json", "{}");
   ASSERT_EQ(::chmod(sticky.c_str(), 01777), 0);
   EXPECT_EQ(error_of({sticky + "/c.json", "", true}), "");
-  EXPECT_EQ(
-      error_of({sticky + "/c.json", "", false}),
-      "`" + sticky + "` can be written by others than root; chown root:root " + sticky + " && chmod 755 " + sticky);
+  EXPECT_EQ(error_of({sticky + "/c.json", "", false}),
+            "`" + sticky + "` is writable by users other than root; run `chown root:root " + sticky + " && chmod 755 " +
+                sticky + "`");
 }
 
-TEST(HookConfigFiles, TheFirstErrorOfAConfiguration) {
+TEST(HookConfigFiles, ReturnsFirstError) {
   const TempDir dir;
   write_file(dir / "c", "{\n\"nodes\": {\"umad\": true},\n\"rail\": []}");
   const auto config = hook::read_config({dir / "c", "", true});
   ASSERT_FALSE(config);
   EXPECT_EQ(config.error().message, (dir / "c") + ":3: `rail`: unknown key");
-  EXPECT_EQ(config.error().hint, "did you mean `rails`?; `rdma-hook check-config` shows all");
+  EXPECT_EQ(config.error().hint, "did you mean `rails`?; `rdma-hook check-config` lists all");
 }
 
-TEST(HookConfigFiles, CheckConfig) {
+TEST(HookConfigFiles, CheckConfigPrintsProblems) {
   const TempDir dir;
   write_file(dir / "bad", "{\n\"rail\": [],\n\"memlock\": \"1MB\"}");
   const std::string bad = checked({dir / "bad", "", true}, false, 1);
   EXPECT_EQ(std::count(bad.begin(), bad.end(), '\n'), 2);
-  EXPECT_TRUE(bad.starts_with((dir / "bad") + ":2: error: `rail`: unknown key; did you mean `rails`?\n")) << bad;
+  EXPECT_TRUE(bad.starts_with((dir / "bad") + ":2: error: `rail`: unknown key; remedy: did you mean `rails`?\n"))
+      << bad;
   const Json json = Json::parse(checked({dir / "bad", "", true}, true, 1));
   EXPECT_EQ(json.at("ok"), false);
   EXPECT_EQ(json.at("problems").at(0).dump(), Json({{"file", dir / "bad"},
@@ -144,10 +145,10 @@ TEST(HookConfigFiles, CheckConfig) {
   EXPECT_NE(fine.find("pools: p (hca)"), std::string::npos) << fine;
   EXPECT_EQ(checked({dir / "none", "", true}, false, 1),
             (dir / "none") + ": error: open `" + (dir / "none") +
-                "`: No such file or directory; write the file, or correct its path\n");
+                "`: No such file or directory; remedy: create the file or correct its path\n");
 }
 
-TEST(HookConfigFiles, SamplesAreFine) {
+TEST(HookConfigFiles, AcceptsSamples) {
   for (const char* name : {"8-rail-roce", "infiniband", "ib-sriov", "single-nic"}) {
     SCOPED_TRACE(name);
     const std::string path = std::string(CONFIG_DIR "/samples/") + name + ".json";
@@ -158,9 +159,9 @@ TEST(HookConfigFiles, SamplesAreFine) {
   }
 }
 
-// The keys that the parser knows in an object, in its own words: it lists them when none is near.
+// Returns the keys that the parser knows in an object, from the remedy that lists them if none is near.
 std::set<std::string> known_to_parser(const std::string& before, const std::string& after) {
-  constexpr std::string_view kKnown = "known here: ";
+  constexpr std::string_view kKnown = "write one of: ";
   const auto parsed = hook::parse_config({{"c", before + R"("################": 0)" + after}});
   std::set<std::string> keys;
   for (const auto& problem : parsed.problems) {
@@ -171,10 +172,10 @@ std::set<std::string> known_to_parser(const std::string& before, const std::stri
   return keys;
 }
 
-TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
+TEST(HookConfigFiles, SchemaAndParserHaveTheSameKeys) {
   const auto schema = hook::parse_json(read_file(CONFIG_DIR "/config.schema.json"), "schema");
   ASSERT_TRUE(schema) << schema.error().message;
-  // An object that is new in the schema needs a row here.
+  // A new object of the schema needs a row here.
   std::set<std::string> objects;
   for (const auto& [name, value] : schema->at("$defs").items())
     if (value.contains("properties")) objects.insert(name);
@@ -204,7 +205,7 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
       if (!name.starts_with('$')) keys.insert(name);
     }
     EXPECT_EQ(keys, known_to_parser(before, after));
-    // "$schema" and "$comment" are nobody's, in each object and in both.
+    // "$schema" and "$comment" are allowed in each object of both.
     EXPECT_TRUE(object.at("properties").contains("$schema") && object.at("properties").contains("$comment"));
     const auto parsed = hook::parse_config({{"c", std::string(before) + R"("$schema":"s","$comment":"c")" + after}});
     for (const auto& problem : parsed.problems)

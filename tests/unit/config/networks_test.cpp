@@ -1,4 +1,4 @@
-// The networks of config.json: what each member becomes, and one row for each thing that can be wrong.
+// The networks of config.json: the effect of each member, and one row per error.
 #include <gtest/gtest.h>
 
 #include <linux/if_link.h>
@@ -12,10 +12,17 @@ namespace {
 
 using test_support::address;
 
+// Returns the problem without the label of its remedy, so that cases are short.
+std::string brief(const ConfigProblem& problem) {
+  constexpr std::string_view kLabel = "remedy: ";
+  std::string text = to_string(problem);
+  return text.erase(text.find(kLabel), kLabel.size());
+}
+
 std::string said(const ParsedConfig& parsed) {
   std::string text;
   for (const ConfigProblem& problem : parsed.problems)
-    text += to_string(problem) + "\n";
+    text += brief(problem) + "\n";
   return text;
 }
 
@@ -30,7 +37,7 @@ Network network(const std::string& members) {
   return found == parsed.config.networks.end() ? Network() : found->second;
 }
 
-TEST(HookConfigNetworks, EveryMember) {
+TEST(HookConfigNetworks, ReadsEveryMember) {
   const Network read = network(R"(
     "mode": "exclusive", "child": "macvlan", "macvlan_mode": "private", "mtu": 9000,
     "vf": {"mac": "02:00:00:00:00:0A", "vlan": 7, "qos": 3, "vlan_protocol": "802.1ad", "trust": true,
@@ -71,7 +78,7 @@ TEST(HookConfigNetworks, EveryMember) {
   EXPECT_EQ(read, expected);
 }
 
-TEST(HookConfigNetworks, NothingSaidIsTheDefault) {
+TEST(HookConfigNetworks, EmptyNetworkHasDefaults) {
   Network expected;
   expected.name = "n";
   EXPECT_EQ(network(""), expected);
@@ -79,7 +86,7 @@ TEST(HookConfigNetworks, NothingSaidIsTheDefault) {
   EXPECT_EQ(network(R"("routing":null)").first_table, std::nullopt);
 }
 
-TEST(HookConfigNetworks, PartitionKeysAndIpam) {
+TEST(HookConfigNetworks, ReadsPartitionKeysAndIpam) {
   EXPECT_EQ(network(R"("child":"ipoib","pkey":"0x8001")").pkey, 0x8001);
   EXPECT_EQ(network(R"("pkey":"0X1","child":"ipoib")").pkey, 1);
   EXPECT_EQ(network(R"("pkey":"0xFFFF","child":"ipoib")").pkey, 0xffff);
@@ -91,8 +98,8 @@ TEST(HookConfigNetworks, PartitionKeysAndIpam) {
   EXPECT_EQ(usual.ipam_dir + " " + usual.ipam_plugin, "/opt/cni/bin whereabouts");
 }
 
-// "FROM-TO" of the one range.
-TEST(HookConfigNetworks, AddressesOfASubnet) {
+// Returns "FROM-TO" of the only range.
+TEST(HookConfigNetworks, ComputesAddressesOfSubnet) {
   for (const auto& [range, expected] : std::vector<std::pair<const char*, const char*>>{
            {R"("subnet":"10.1.2.0/24")", "10.1.2.1-10.1.2.254"},
            {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.1")", "10.1.2.2-10.1.2.254"},
@@ -134,76 +141,77 @@ std::string range(const std::string& members) {
   return R"("addresses":[{)" + members + "}]";
 }
 
-TEST(HookConfigNetworks, WrongValues) {
-  const std::string numbers = " is not possible here; write a whole number from ";
-  const std::string pkey = " is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000";
+TEST(HookConfigNetworks, RefusesWrongValues) {
+  const std::string numbers = " is not a valid number here; write a whole number from ";
+  const std::string pkey = " is not a partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000";
   expect_problems(
-      {{R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; known here: bridge, private"},
+      {{R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; write one of: bridge, private"},
        {R"("child":"ipvlan","macvlan_mode":"bridge")",
-        "macvlan_mode`: belongs to macvlan children, and these are ipvlan; remove it, or write \"child\": "
+        "macvlan_mode`: applies to macvlan children, but \"child\" is ipvlan; remove it or write \"child\": "
         "\"macvlan\""},
        {R"("child":"ipoib","pkey":"8001")", "pkey`: `8001`" + pkey},
        {R"("child":"ipoib","pkey":"0x8000")", "pkey`: `0x8000`" + pkey},
        {R"("child":"ipoib","pkey":"0x10001")", "pkey`: `0x10001`" + pkey},
        {R"("pkey":"0x8001")",
-        "pkey`: belongs to ipoib children, and these are macvlan; remove it, or write \"child\": \"ipoib\""},
+        "pkey`: applies to ipoib children, but \"child\" is macvlan; remove it or write \"child\": \"ipoib\""},
        {R"("mtu":67)", "mtu`: 67" + numbers + "68 to 65535, without quotes"},
        {R"("mtu":1279,"addresses":[{"subnet":"fd00::/64"}])",
-        "mtu`: 1279 is too short for the IPv6 of \"addresses\"; write at least 1280"},
+        "mtu`: 1279 is too small for the IPv6 range in \"addresses\"; write at least 1280"},
        {R"("routing":{"first_table":0})", "routing.first_table`: 0" + numbers + "1 to 4294967295, without quotes"},
        {R"("routing":{"first_table":254})",
-        "routing.first_table`: table 254 is the kernel's own; write one from 1 to 252 or above 255, e.g. 100"},
+        "routing.first_table`: table 254 is reserved by the kernel; write a table from 1 to 252 or above 255, e.g. "
+        "100"},
        {R"("routing":{"rule_priority":32766})",
         "routing.rule_priority`: 32766" + numbers + "1 to 32765, without quotes"},
-       {R"("gateway_test":true)", "gateway_test`: expected a text, this is true or false; write it in quotes"},
-       {R"("duplicate_test":"error")", "duplicate_test`: `error` is unknown; known here: off, warn, fail"},
+       {R"("gateway_test":true)", "gateway_test`: expected a text, found true or false; write it in quotes"},
+       {R"("duplicate_test":"error")", "duplicate_test`: `error` is unknown; write one of: off, warn, fail"},
        {R"("test_retries":0)", "test_retries`: 0" + numbers + "1 to 20, without quotes"},
        {R"("test_interval_ms":5001)", "test_interval_ms`: 5001" + numbers + "10 to 5000, without quotes"},
        {R"("gid_wait_ms":30001)", "gid_wait_ms`: 30001" + numbers + "0 to 30000, without quotes"},
        {R"("align_gids":1)",
-        "align_gids`: expected true or false, this is a number; write true or false, without quotes"},
+        "align_gids`: expected true or false, found a number; write true or false, without quotes"},
        {R"("take_node_netdevs":"yes")",
-        "take_node_netdevs`: expected true or false, this is a text; write true or false, without quotes"}},
+        "take_node_netdevs`: expected true or false, found a text; write true or false, without quotes"}},
       true);
 }
 
-TEST(HookConfigNetworks, WrongVfs) {
-  const std::string numbers = " is not possible here; write a whole number from 0 to ";
-  const std::string guid = " is no GUID; write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"";
+TEST(HookConfigNetworks, RefusesWrongVfs) {
+  const std::string numbers = " is not a valid number here; write a whole number from 0 to ";
+  const std::string guid = " is not a GUID; write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"";
   expect_problems(
       {{R"("vf":{"mac":"02:00:00:00:00"})",
-        "vf.mac`: `02:00:00:00:00` is no MAC address; write it as \"02:00:00:00:00:01\""},
+        "vf.mac`: `02:00:00:00:00` is not a MAC address; write it as \"02:00:00:00:00:01\""},
        {R"("vf":{"mac":"02:0:00:00:00:01"})",
-        "vf.mac`: `02:0:00:00:00:01` is no MAC address; write it as \"02:00:00:00:00:01\""},
+        "vf.mac`: `02:0:00:00:00:01` is not a MAC address; write it as \"02:00:00:00:00:01\""},
        {R"("vf":{"mac":"03:00:00:00:00:01"})",
-        "vf.mac`: `03:00:00:00:00:01` is no address of one netdev; the first byte is even, 02 for addresses of "
-        "one's own: \"02:00:00:00:00:01\""},
+        "vf.mac`: `03:00:00:00:00:01` is a group address or zero; write an even first byte, 02 for local addresses: "
+        "\"02:00:00:00:00:01\""},
        {R"("vf":{"vlan":4095})", "vf.vlan`: 4095" + numbers + "4094, without quotes"},
        {R"("vf":{"vlan":1,"qos":8})", "vf.qos`: 8" + numbers + "7, without quotes"},
-       {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" are of a VLAN, and there is none; add \"vlan\""},
+       {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" require \"vlan\"; add \"vlan\""},
        {R"("vf":{"vlan":1,"vlan_protocol":"802.1x"})",
         "vf.vlan_protocol`: `802.1x` is unknown; did you mean `802.1q`?"},
        {R"("vf":{"trust":"on"})",
-        "vf.trust`: expected true or false, this is a text; write true or false, without quotes"},
-       {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; known here: auto, enable, disable"},
+        "vf.trust`: expected true or false, found a text; write true or false, without quotes"},
+       {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; write one of: auto, enable, disable"},
        {R"("vf":{"min_tx_rate":2,"max_tx_rate":1})",
-        "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for none"},
+        "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for no limit"},
        {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})", "vf.node_guid`: `00:00:00:00:00:00:00:00`" + guid},
        {R"("vf":{"port_guid":"0011:2233:4455:6677"})", "vf.port_guid`: `0011:2233:4455:6677`" + guid},
        {R"("vf":{"spoof":true})",
-        "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
+        "vf.spoof`: unknown key; write one of: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
         "min_tx_rate, max_tx_rate, node_guid, port_guid, macs, guids"},
        {R"("mode":"shared","vf":{"vlan":7})",
-        "vf`: is set on functions that a container holds alone, and the mode is shared; remove it, or write "
-        "\"mode\": \"exclusive\""}},
+        "vf`: applies only to mode exclusive, but the mode is shared; remove it or write \"mode\": \"exclusive\""}},
       true);
 }
 
-TEST(HookConfigNetworks, WrongAddresses) {
+TEST(HookConfigNetworks, RefusesWrongAddresses) {
   const std::string subnet = "; write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
-  const std::string order = "; write the lower one as \"from\", and leave room beside the gateway";
+  const std::string order = "; write the lower address as \"from\", and include more than the gateway";
   const char* const outside = "is not in 10.1.0.0/16; correct the address or the subnet";
-  const char* const edge = "is the network's or the broadcast address; write one from 10.1.0.1 to 10.1.255.254";
+  const char* const edge =
+      "is the network address or the broadcast address; write an address from 10.1.0.1 to 10.1.255.254";
   const auto no_subnet = [&](const char* text, const char* why) {
     return NetworkRow{range(fmt::format(R"("subnet":"{}")", text)),
                       fmt::format("addresses[0].subnet`: `{}` {}", text, why) + subnet};
@@ -214,8 +222,8 @@ TEST(HookConfigNetworks, WrongAddresses) {
   };
   expect_problems(
       {{range(""), "addresses[0]`: has no subnet; add \"subnet\": \"10.1.0.0/16\""},
-       no_subnet("10.1.0.0", "is no subnet"),
-       no_subnet("10.1.0.0/33", "is no subnet"),
+       no_subnet("10.1.0.0", "is not a subnet"),
+       no_subnet("10.1.0.0/33", "is not a subnet"),
        no_subnet("0.0.0.0/0", "has no addresses for containers"),
        no_subnet("::/90", "has no addresses for containers"),
        no_subnet("127.1.0.0/16", "has no addresses for containers"),
@@ -223,46 +231,46 @@ TEST(HookConfigNetworks, WrongAddresses) {
        no_subnet("fe80::/64", "has no addresses for containers"),
        no_subnet("ff05::/64", "has no addresses for containers"),
        {range(R"("subnet":"10.1.0.1/16")"),
-        "addresses[0].subnet`: `10.1.0.1/16` has bits behind its prefix; write \"10.1.0.0/16\""},
+        "addresses[0].subnet`: `10.1.0.1/16` has host bits set; write \"10.1.0.0/16\""},
        {range(R"("subnet":"::ffff:0:0/90")"),
-        "addresses[0].subnet`: `::ffff:0:0/90` has bits behind its prefix; write \"::ffc0:0:0/90\""},
+        "addresses[0].subnet`: `::ffff:0:0/90` has host bits set; write \"::ffc0:0:0/90\""},
        {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.x")"),
-        "addresses[0].from`: `10.1.0.x` is no address; write one as \"10.1.1.10\" or \"fd00:1::10\""},
+        "addresses[0].from`: `10.1.0.x` is not an address; write it as \"10.1.1.10\" or \"fd00:1::10\""},
        wrong("from", "10.2.0.1", outside),
        wrong("to", "fd00::1", outside),
        wrong("gateway", "10.0.0.1", outside),
        wrong("from", "10.1.0.0", edge),
        wrong("to", "10.1.255.255", edge),
        {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.8")"),
-        "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.8" + order},
+        "addresses[0].to`: no address for containers from 10.1.0.9 to 10.1.0.8" + order},
        {range(R"("subnet":"10.1.0.4/32","gateway":"10.1.0.4")"),
-        "addresses[0]`: there is no address to give from 10.1.0.5 to 10.1.0.3" + order},
+        "addresses[0]`: no address for containers from 10.1.0.5 to 10.1.0.3" + order},
        {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.9","gateway":"10.1.0.9")"),
-        "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.9" + order},
+        "addresses[0].to`: no address for containers from 10.1.0.9 to 10.1.0.9" + order},
        {range(R"("subnet":"10.1.0.0/16","rail":65536)"),
-        "addresses[0].rail`: 65536 is not possible here; write a whole number from 0 to 65535, without quotes"},
+        "addresses[0].rail`: 65536 is not a valid number here; write a whole number from 0 to 65535, without "
+        "quotes"},
        {R"("addresses":["10.1.0.0/16"])",
-        "addresses[0]`: expected an object, this is a text; write it in braces: { ... }"},
+        "addresses[0]`: expected an object, found a text; write it in braces: { ... }"},
        {R"("addresses":{"subnet":"10.1.0.0/16"})",
-        "addresses`: expected a list, this is an object; write it in brackets: [ ... ]"}},
+        "addresses`: expected a list, found an object; write it in brackets: [ ... ]"}},
       true);
 }
 
-TEST(HookConfigNetworks, RangesThatDoNotGoTogether) {
+TEST(HookConfigNetworks, RefusesOverlappingRanges) {
   const auto two = [](const std::string& first, const std::string& second) {
     return R"("addresses":[{)" + first + "},{" + second + "}]";
   };
   const std::string overlap =
-      "addresses[1]`: its addresses are given by the range from 10.1.0.1 to 10.1.255.254 "
-      "already; give each range addresses of its own";
+      "addresses[1]`: overlaps the range from 10.1.0.1 to 10.1.255.254; write ranges that do not overlap";
   expect_problems(
       {{two(R"("subnet":"10.1.0.0/16")", R"("subnet":"10.1.0.0/16")"), overlap},
        {two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.1.2.0/24")"), overlap},
        {two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.0.0.0/8","from":"10.1.255.254")"), overlap}},
       true);
   const std::string twice =
-      "addresses[1]`: a rail gets one address of each of its ranges, and so two of this family; "
-      "give each range a \"rail\" of its own, or make one range of them";
+      "addresses[1]`: a rail gets one address from each of its ranges: two addresses of this family; "
+      "write a different \"rail\" for each range, or merge the ranges";
   expect_problems({{two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice},
                    {two(R"("rail":1,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice}},
                   false);
@@ -270,44 +278,47 @@ TEST(HookConfigNetworks, RangesThatDoNotGoTogether) {
   EXPECT_EQ(network(two(R"("subnet":"10.1.0.0/16")", R"("subnet":"fd00::/64")")).ranges.size(), 2U);
 }
 
-TEST(HookConfigNetworks, WrongIpam) {
+TEST(HookConfigNetworks, RefusesWrongIpam) {
   const std::string name =
-      " is no name of a CNI plugin; write the plugin's file name without its directory: \"host-local\"";
+      " is not the name of a CNI plugin; write the plugin's file name without its directory: \"host-local\"";
   const std::string path =
-      " is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian \"/usr/lib/cni\"";
+      " is not an absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian \"/usr/lib/cni\"";
   expect_problems({{R"("ipam":{})", "ipam`: has no type; add the plugin's file name: \"type\": \"host-local\""},
-                   {R"("ipam":"host-local")", "ipam`: expected an object, this is a text; write it in braces: { ... }"},
+                   {R"("ipam":"host-local")", "ipam`: expected an object, found a text; write it in braces: { ... }"},
                    {R"("ipam":{"type":"../host-local"})", "ipam.type`: `../host-local`" + name},
                    {R"("ipam":{"type":".."})", "ipam.type`: `..`" + name},
-                   {R"("ipam":{"type":7})", "ipam.type`: expected a text, this is a number; write it in quotes"},
+                   {R"("ipam":{"type":7})", "ipam.type`: expected a text, found a number; write it in quotes"},
                    {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")", "ipam_dir`: `cni`" + path},
                    {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")", "ipam_dir`: `/opt/../tmp`" + path},
                    {R"("ipam":{"type":"host-local"},"addresses":[{"subnet":"10.1.0.0/16"}])",
-                    "ipam`: \"addresses\" gives addresses already; remove one of the two"}},
+                    "ipam`: cannot be combined with \"addresses\"; remove one of the two"}},
                   true);
 }
 
-TEST(HookConfigNetworks, Warnings) {
+TEST(HookConfigNetworks, WarnsAboutProbableMistakes) {
   expect_problems(
       {{R"("ipam_dir":"/usr/lib/cni")",
-        "ipam_dir`: serves only leases that are left without \"ipam\"; remove it when they are returned"},
+        "ipam_dir`: has no effect without \"ipam\" except for recorded leases; remove it when all leases are "
+        "released"},
        {R"("routing":{"first_table":250})",
-        "routing.first_table`: leaves tables for 3 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+        "routing.first_table`: leaves tables for only 3 rails: 253 to 255 are reserved by the kernel; "
+        "begin at 237 or below"},
        {R"("routing":{"first_table":238})",
-        "routing.first_table`: leaves tables for 15 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+        "routing.first_table`: leaves tables for only 15 rails: 253 to 255 are reserved by the kernel; "
+        "begin at 237 or below"},
        {R"("routing":{"first_table":4294967295})",
-        "routing.first_table`: leaves tables for 1 rails; begin at a lower one, e.g. 100"}},
+        "routing.first_table`: leaves tables for only 1 rails; begin at a lower table, e.g. 100"}},
       false);
   EXPECT_EQ(network(R"("routing":{"first_table":237})").first_table, 237U);
   EXPECT_EQ(network(R"("routing":{"first_table":4294967280})").first_table, 4294967280U);
 }
 
-// They name directories.
-TEST(HookConfigNetworks, NamesThatArePaths) {
+// Names of networks become names of directories.
+TEST(HookConfigNetworks, RefusesNamesThatArePaths) {
   for (const char* name : {".", ".."}) {
     const auto parsed = parse_config({{"c", fmt::format(R"({{"networks":{{"{}":{{}}}}}})", name)}});
-    EXPECT_EQ(said(parsed), fmt::format("c:1: error: `networks.{0}`: `{0}` is no name; 1 to 63 of the characters A-Z "
-                                        "a-z 0-9 _ . -\n",
+    EXPECT_EQ(said(parsed), fmt::format("c:1: error: `networks.{0}`: `{0}` is not a valid name; write 1 to 63 of the "
+                                        "characters A-Z a-z 0-9 _ . -\n",
                                         name));
   }
 }

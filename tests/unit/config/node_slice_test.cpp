@@ -1,4 +1,4 @@
-// A node's slice of a subnet, and how it knows which.
+// A node's slice of a subnet, and the sources of its number.
 #include "hook/config/node_slice.hpp"
 
 #include <gtest/gtest.h>
@@ -31,14 +31,14 @@ Config config_with(const std::string& index) {
   return parsed.config;
 }
 
-// "10.100.7.0-10.100.7.255", or the error.
+// Returns "10.100.7.0-10.100.7.255", or the error.
 std::string slice_here(const Config& config, const std::vector<Address>& own = {}) {
   const auto ranges = node_ranges(config, config.networks.at("n"), 0, [&] { return own; });
   if (!ranges) return ranges.error().message;
   return to_string(ranges->at(0).from) + "-" + to_string(ranges->at(0).to);
 }
 
-TEST(NodeSlice, EachWayToTellIt) {
+TEST(NodeSlice, ReadsNumberFromEachSource) {
   EXPECT_EQ(slice_here(config_with("7")), "10.100.7.0-10.100.7.255");
   EXPECT_EQ(slice_here(config_with("0")), "10.100.0.2-10.100.0.255");  // behind network and gateway
   EXPECT_EQ(slice_here(config_with("255")), "10.100.255.0-10.100.255.254");
@@ -56,7 +56,7 @@ TEST(NodeSlice, EachWayToTellIt) {
   EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("the variable is not set"), std::string::npos);
 }
 
-TEST(NodeSlice, AFileThatHasIt) {
+TEST(NodeSlice, ReadsNumberFromFile) {
   const test_support::TempDir temp;
   const std::string file = temp / "index";
   const Config config = config_with("\"" + file + "\"");
@@ -75,7 +75,7 @@ TEST(NodeSlice, AFileThatHasIt) {
   }
 }
 
-TEST(NodeSlice, WhatTheNodeHasItselfIsNotGiven) {
+TEST(NodeSlice, ExcludesAddressesOfTheNode) {
   const test_support::TempDir temp;
   const Config config = config_with("\"address\"");
   const auto ranges = node_ranges(config, config.networks.at("n"), 0, [] {
@@ -93,8 +93,8 @@ TEST(NodeSlice, WhatTheNodeHasItselfIsNotGiven) {
   EXPECT_EQ(given, "10.100.9.1/16 10.100.9.3/16 ");
 }
 
-// Slices lie in the subnet, apart from each other, without its edges; the address of one tells its number.
-TEST(NodeSlice, SlicesAreApart) {
+// Slices are in the subnet, do not overlap and lack its edge addresses. An address identifies its slice.
+TEST(NodeSlice, SlicesDoNotOverlap) {
   std::mt19937_64 random(1);
   const auto below = [&](std::uint64_t most) {
     return std::uniform_int_distribution<std::uint64_t>(0, most - 1)(random);
@@ -131,32 +131,33 @@ TEST(NodeSlice, SlicesAreApart) {
   }
 }
 
-TEST(NodeSlice, AListOfNodes) {
+TEST(NodeSlice, ChecksListOfNodes) {
   const Config config = config_with("\"NODE_NAME\"");
   EXPECT_EQ(check_nodes("# nodes\ngpu-1\ngpu-2 2\n\nother\t255 # the last\n", config.networks),
             std::vector<std::string>());
-  EXPECT_EQ(check_nodes("gpu-1\ngpu-2 1\ngpu\na b c\nx 300\n", config.networks),
-            (std::vector<std::string>{
-                "line 2: `gpu-1` and `gpu-2` both have the index 1: they would give the same addresses",
-                "line 3: `gpu` has no index: write a name and a number from 0",
-                "line 4: `a` has no index: write a name and a number from 0",
-                "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, and none with the index 300"}));
+  EXPECT_EQ(
+      check_nodes("gpu-1\ngpu-2 1\ngpu\na b c\nx 300\n", config.networks),
+      (std::vector<std::string>{"line 2: `gpu-1` and `gpu-2` both have index 1: they would allocate the same addresses",
+                                "line 3: `gpu` has no index: expected a name and a number from 0",
+                                "line 4: `a` has no index: expected a name and a number from 0",
+                                "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, none with index 300"}));
 }
 
-TEST(NodeSlice, WhatIsRefused) {
+TEST(NodeSlice, RefusesWrongMembers) {
   const auto problem = [](const std::string& index, const std::string& range) {
     const auto parsed = parse_config(
         {{"c", "{" + index + R"("networks": {"n": {"addresses": [{"subnet": "10.1.0.0/16", )" + range + "}]}}}"}});
     return parsed.ok() ? std::string() : parsed.problems.front().message;
   };
-  EXPECT_NE(problem("", R"("per_node": 24)").find("which slice is this node's is not said"), std::string::npos);
+  EXPECT_NE(problem("", R"("per_node": 24)").find("\"node_index\" is missing"), std::string::npos);
   const std::string index = R"("node_index": 1, )";
   EXPECT_EQ(problem(index, R"("per_node": 24)"), "");
-  EXPECT_NE(problem(index, R"("per_node": 16)").find("is no part of 10.1.0.0/16"), std::string::npos);
-  EXPECT_NE(problem(index, R"("per_node": 31)").find("is no part of 10.1.0.0/16"), std::string::npos);
-  EXPECT_NE(problem(index, R"("per_node": 24, "from": "10.1.0.9")").find("has no `from` of its own"),
+  EXPECT_NE(problem(index, R"("per_node": 16)").find("is not a part of 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 31)").find("is not a part of 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 24, "from": "10.1.0.9")").find("`from` cannot be combined with `per_node`"),
             std::string::npos);
-  EXPECT_NE(problem(R"("node_index": "seven", )", R"("per_node": 24)").find("tells no number"), std::string::npos);
+  EXPECT_NE(problem(R"("node_index": "seven", )", R"("per_node": 24)").find("is not a source of the node's number"),
+            std::string::npos);
   EXPECT_NE(problem(R"("node_index": -1, )", R"("per_node": 24)"), "");
 }
 

@@ -65,7 +65,7 @@ TEST(DevicePlugin, AnnouncesOneDevicePerUnit) {
 TEST(DevicePlugin, BoundsChildrenByGidTable) {
   // The node uses four GIDs, a child takes four.
   EXPECT_EQ(counted(test_support::rails(1, 16), config_of(Mode::kShared, 100, true)),
-            "mlx5_0#1 mlx5_0#2 mlx5_0#3 mlx5_0#4(mlx5_0 has 12 of 16 GID slots free, a child netdev takes 4)");
+            "mlx5_0#1 mlx5_0#2 mlx5_0#3 mlx5_0#4(mlx5_0 has 12 of 16 GID slots free, a child netdev needs 4)");
   // Units that are held have their GIDs in the table.
   fabric::Inventory node = test_support::rails(1, 16);
   for (unsigned index = 4; index < 12; ++index)
@@ -74,7 +74,7 @@ TEST(DevicePlugin, BoundsChildrenByGidTable) {
   held.units = 2;
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true), {{"mlx5_0", held}}), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
   // GIDs without a grant take slots too.
-  const std::string full = "(mlx5_0 has 4 of 16 GID slots free, a child netdev takes 4)";
+  const std::string full = "(mlx5_0 has 4 of 16 GID slots free, a child netdev needs 4)";
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true)), "mlx5_0#1 mlx5_0#2" + full + " mlx5_0#3" + full);
 }
 
@@ -114,7 +114,7 @@ TEST(DevicePlugin, ExcludesUnitsOfForeignOwners) {
   EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container web-1", 1, true)}}),
             "mlx5_0(mlx5_0 is held by container web-1)");
   EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("", 2)}}),
-            "mlx5_0(mlx5_0 is shared by 2 others)");
+            "mlx5_0(mlx5_0 is shared with 2 other users)");
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 2), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
             "mlx5_0#1(mlx5_0 is held by container w) mlx5_0#2(mlx5_0 is held by container w)");
   EXPECT_EQ(counted(node, config_of(Mode::kShared, 3), {{"mlx5_0", foreign_hold("", 1)}}),
@@ -188,7 +188,7 @@ TEST(DevicePlugin, ReportsHcaWithUnknownPool) {
   node.hcas[0].vendor.reset();
   node.unread.push_back({fabric::Unread::Part::kPool, "/sys/v", EIO, "mlx5_0"});
   EXPECT_EQ(counted(node, config, {}, before),
-            "mlx5_0(mlx5_0 its pool is not known: cannot read `/sys/v`: Input/output error)");
+            "mlx5_0(mlx5_0 its pool is unknown: cannot read `/sys/v`: Input/output error)");
   EXPECT_EQ(counted(node, config), "");
 }
 

@@ -1,4 +1,4 @@
-// What `rdma-hook doctor` makes of texts and values. The whole of it: tests/node/test_doctor.py.
+// The parsers and pure checks of `rdma-hook doctor`. The whole command: tests/node/test_doctor.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-TEST(Doctor, ReadsActiveMtusOfIbvDevinfoAndTellsThatOfRoce) {
+TEST(Doctor, ParsesActiveMtusAndComputesRoceMtu) {
   // ibv_devinfo of rdma-core 44, of two HCAs.
   const auto mtus = parse_ibv_devinfo(
       "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand "
@@ -31,13 +31,13 @@ TEST(Doctor, ReadsActiveMtusOfIbvDevinfoAndTellsThatOfRoce) {
   EXPECT_EQ(roce_mtu(300), 0U);
 }
 
-TEST(Doctor, ReadsPfcOfDcbAndNotesWhereThereIsNone) {
+TEST(Doctor, ParsesPfcOfDcbAndNotesRailsWithout) {
   EXPECT_EQ(
       parse_dcb_pfc("pfc-cap 8 macsec-bypass off delay 0 \nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:on 6:off 7:off \n"),
       (std::vector<unsigned>{3, 5}));
   EXPECT_EQ(parse_dcb_pfc("prio-pfc 0:off 1:off"), std::vector<unsigned>());
   EXPECT_EQ(parse_dcb_pfc("Attribute read: Operation not supported\n"), std::nullopt);
-  // None is a note.
+  // A rail without PFC is a note.
   const Check without = check_qos({{"rail0", std::vector<unsigned>(), false}, {"rail1", std::vector<unsigned>{3}, {}}});
   ASSERT_EQ(without.findings.size(), 1U);
   EXPECT_EQ(without.findings[0].object, "rail0");
@@ -53,7 +53,7 @@ TEST(Doctor, JsonHasNoBidirectionalControls) {
   EXPECT_TRUE(std::all_of(json.begin(), json.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
 }
 
-TEST(Doctor, FindsTheLimitOfAUnitAndOurProgramsInATextOfAnEngine) {
+TEST(Doctor, FindsMemlockOfUnitAndProgramsInEngineFile) {
   EXPECT_EQ(unit_memlock("[Service]\nLimitMEMLOCK=64K\n"), 65536U);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=64K\n  LimitMEMLOCK=8M:infinity\n"), UINT64_MAX);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=1G:2G"), 2ULL << 30);
@@ -65,7 +65,7 @@ TEST(Doctor, FindsTheLimitOfAUnitAndOurProgramsInATextOfAnEngine) {
             (Strings{"/usr/local/bin/rdma-runtime", "/a/rdma-hook"}));
 }
 
-TEST(Doctor, AcsOfConfigurationSpace) {
+TEST(Doctor, ReadsAcsFromConfigurationSpace) {
   std::string space(4096, '\0');
   EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
   const auto put = [&](std::size_t at, std::initializer_list<int> bytes) {
@@ -83,7 +83,7 @@ TEST(Doctor, AcsOfConfigurationSpace) {
   EXPECT_EQ(acs_control(space.substr(0, 64)), fabric::Attr<unsigned>(fabric::Unreadable{EMSGSIZE}));
 }
 
-TEST(Doctor, BridgesBetweenGpuAndHca) {
+TEST(Doctor, FindsBridgesBetweenGpuAndHca) {
   fabric::Inventory inventory;
   inventory.gpus = {{"0000:20:00.0", 0, Strings{"root", "switch", "down0"}},
                     {"0000:30:00.0", 1, Strings{"other", "down9"}}};
@@ -95,7 +95,7 @@ TEST(Doctor, BridgesBetweenGpuAndHca) {
 
 class DoctorLedger : public test_support::LedgerScene {};
 
-TEST_F(DoctorLedger, AGrantWhoseContainerIsGone) {
+TEST_F(DoctorLedger, WarnsAboutStaleGrant) {
   const test_support::Child alive;
   GrantUser user{"web", "web", alive.identity()};
   ASSERT_EQ(give(web_, {test_support::kAlone}, user), "");
@@ -112,7 +112,7 @@ TEST_F(DoctorLedger, AGrantWhoseContainerIsGone) {
   EXPECT_EQ(worst({check}), Grade::kWarning);
 }
 
-TEST(Doctor, GidsThatMoved) {
+TEST(Doctor, FindsMovedGids) {
   fabric::Inventory node = test_support::rails(1);  // 10.1.0.1 is at 2 (v1) and 3
   const auto moved = [&](const char* address, unsigned index) {
     const auto found = moved_gids({{"container web", "mlx5_0", {test_support::address(address)}, index}}, node);
@@ -120,16 +120,16 @@ TEST(Doctor, GidsThatMoved) {
     return found.front().index ? fmt::format("to {}", *found.front().index) : std::string("gone");
   };
   EXPECT_EQ(moved("10.1.0.1", 3), "no");
-  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "of either type";
+  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "the GID of either type counts";
   EXPECT_EQ(moved("10.1.0.1", 7), "to 3");
   EXPECT_EQ(moved("10.9.9.9", 3), "gone");
   node.hcas[0].ports[0].gids_complete = false;
-  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "what was not read is not gone";
+  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "an incomplete table proves nothing";
   node.hcas.clear();
   EXPECT_EQ(moved("10.1.0.1", 7), "no");
 }
 
-// The whole way, from the record of a container's rails and the GID tables below a root.
+// From the record of a container's rails and the GID tables below a root to the finding.
 class DoctorMovedGid : public DoctorLedger {
  protected:
   // A container with one rail, 10.1.0.1 at index 3 when it started.
@@ -144,7 +144,7 @@ class DoctorMovedGid : public DoctorLedger {
     ASSERT_TRUE(records && records->write({web_.key, {}, 1, {rail}}));
   }
 
-  // What is said of it on a node that has the GID at this index; nullopt: nowhere.
+  // Returns the finding of the container on a node with the GID at this index; nullopt: in no slot.
   std::string said(std::optional<unsigned> index) {
     fabric::Inventory inventory = test_support::rails(2, 16);
     auto& gids = inventory.hcas[0].ports[0].gids;
@@ -165,15 +165,15 @@ class DoctorMovedGid : public DoctorLedger {
   unsigned nodes_ = 0;
 };
 
-TEST_F(DoctorMovedGid, NamesTheHolder) {
+TEST_F(DoctorMovedGid, NamesTheOwner) {
   give_rail();
   EXPECT_EQ(said(3), "");
   EXPECT_EQ(said(5), "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is at index 5 now");
   EXPECT_EQ(said(std::nullopt),
-            "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is nowhere now");
+            "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is in no slot now");
 }
 
-TEST_F(DoctorLedger, ADiskThatIsFull) {
+TEST_F(DoctorLedger, ReportsFullOrReadOnlyFileSystem) {
   LedgerFacts facts;
   facts.free_bytes = 4096;
   EXPECT_EQ(worst({check_ledger(facts)}), Grade::kWarning);
@@ -195,7 +195,7 @@ TEST(Doctor, ReportsPrivilegedQkeys) {
   const Check on = check_of(true);
   ASSERT_EQ(on.findings.size(), 1U);
   EXPECT_EQ(on.findings[0].grade, Grade::kWarning);
-  EXPECT_EQ(on.findings[0].remedy, "rdma system set privileged-qkey off");
+  EXPECT_EQ(on.findings[0].remedy, "run `rdma system set privileged-qkey off`");
   EXPECT_TRUE(check_of(false).findings.empty());
   EXPECT_TRUE(check_of(false).looked);
   EXPECT_FALSE(check_of(std::nullopt).looked);
@@ -212,13 +212,13 @@ TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   facts.grants = {grant, grant};
   facts.names = {{"0000.10.00.0", {"mlx5_0"}}, {"guid.5054.00ff.fe12.0001", {"mine"}}, {"0000.13.00.0", {"mlx5_9"}}};
   const Check check = check_ledger(facts);
-  ASSERT_EQ(check.findings.size(), 1U) << "mlx5_2 is in a container's namespace, mlx5_3 went by its name";
+  ASSERT_EQ(check.findings.size(), 1U) << "mlx5_2 is in a container's namespace, mlx5_3 has no identity";
   EXPECT_EQ(check.findings[0].object, "rxe1");
   EXPECT_NE(check.findings[0].message.find("is named `mine` now"), std::string::npos) << check.findings[0].message;
   EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
 }
 
-TEST(Doctor, AlikeFindingsAreOneLine) {
+TEST(Doctor, MergesEqualFindings) {
   Check check{"ports", {}, {}};
   for (int i = 0; i < 20; ++i)
     check.findings.push_back({Grade::kWarning, fmt::format("a{}", i), "down", "up"});

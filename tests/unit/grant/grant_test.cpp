@@ -257,7 +257,7 @@ TEST_F(GrantTest, HoldsVirtualFunctionThatComesLaterForTheHolderOfItsPhysicalOne
   const std::string held = "`mlx5_1` is a VF of mlx5_0, which is held by container web-1";
   for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca})
     EXPECT_EQ(refusal("mlx5_1", mode), "annotation rdma-init.io/devices: " + held);
-  EXPECT_EQ(error_message(give("web-2", with_node)), held + ", and the container has its node already");
+  EXPECT_EQ(error_message(give("web-2", with_node)), held + ", but the container already has its device node");
   EXPECT_FALSE(grant_of("web-2"));
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca, "web-1"), "") << "its own";
   // With the RDMA subsystem exclusive it is where its netdev is.
@@ -265,7 +265,7 @@ TEST_F(GrantTest, HoldsVirtualFunctionThatComesLaterForTheHolderOfItsPhysicalOne
   ASSERT_TRUE(leave("web-1"));
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca), "annotation rdma-init.io/devices: `mlx5_1` is a VF of " +
                                                physical.filename().string() +
-                                               ", whose HCA is in another network namespace");
+                                               ", which is in another network namespace");
   fs::rename(physical / "away", physical / "infiniband/mlx5_0");
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca), "");
 }
@@ -420,7 +420,7 @@ TEST_F(SoftwareHcaTest, HcaWithUnreadableGuidIsNotAllocated) {
 TEST_F(GrantTest, HcaThatWasRenamedIsStillShared) {
   ASSERT_EQ(refusal("mlx5_1", Mode::kShared, "web-1"), "");
   rename_hca(sys_, "mlx5_1", "mlx5_9");
-  EXPECT_TRUE(has_text(refusal("mlx5_9"), "`mlx5_9` is shared by 1 others"));
+  EXPECT_TRUE(has_text(refusal("mlx5_9"), "`mlx5_9` is shared with 1 other user"));
   EXPECT_EQ(refusal("mlx5_9", Mode::kShared), "");
 }
 

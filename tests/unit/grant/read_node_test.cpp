@@ -302,11 +302,11 @@ TEST(ReadNodeFor, WhatPoolsSelectByIsNotAbsentEither) {
     const std::string path = node.settings.root + file;
     make_unreadable(path);
     const std::string unknown =
-        fmt::format("its pool is not known: cannot read `{}`: Too many levels of symbolic links", path);
+        fmt::format("its pool is unknown: cannot read `{}`: Too many levels of symbolic links", path);
     EXPECT_EQ(answer_for(node, naming("mlx5_1"), config), "a test: `mlx5_1`: " + unknown);
-    const std::string left_out = "`mlx5_1` is left out: " + unknown;
+    const std::string left_out = "`mlx5_1` is skipped: " + unknown;
     EXPECT_TRUE(answer_for(node, naming("all"), config).starts_with("given; " + left_out));
-    EXPECT_EQ(answer_for(node, naming("3"), config).find("asks for 3 HCAs, 2 are free"), 8U);
+    EXPECT_EQ(answer_for(node, naming("3"), config).find("requests 3 HCAs, 2 are free"), 8U);
     Config first = config;
     std::swap(first.pools[0], first.pools[1]);
     EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; ")) << "whatever it is, this pool has it";
@@ -334,8 +334,8 @@ TEST(ReadNodeFor, ARailCountsFromPoolsThatAreKnown) {
   EXPECT_EQ(answer(), "rail 2");
   const std::string path = node.settings.root + "/sys/class/infiniband/mlx5_1/device/vendor";
   make_unreadable(path);
-  EXPECT_EQ(answer(), fmt::format("the rail of `mlx5_2` is counted from `mlx5_1`: its pool is not known: cannot read "
-                                  "`{}`: Too many levels of symbolic links",
+  EXPECT_EQ(answer(), fmt::format("the rail of `mlx5_2` depends on `mlx5_1`: its pool is unknown: cannot read `{}`: "
+                                  "Too many levels of symbolic links",
                                   path));
   config.rails = {"mlx5_0", "mlx5_7", "mlx5_1", "mlx5_2"};
   EXPECT_EQ(answer(), "rail 2") << "config.json says";

@@ -21,9 +21,9 @@ namespace {
 
 using test_support::must;
 
-// What `rdma-hook install` reads of an engine, and writes for it.
+// The settings that `rdma-hook install` reads from an engine, and the files that it writes.
 
-// Parts of what `containerd config dump` prints, of 1.7.24 and 2.1.9.
+// Parts of the output of `containerd config dump` of 1.7.24 and 2.1.9.
 constexpr const char* kOne = R"(version = 2
 [plugins]
   [plugins."io.containerd.grpc.v1.cri".containerd]
@@ -65,30 +65,30 @@ fabric::Result<std::optional<std::string>> nothing(const std::string&) {
   return std::optional<std::string>();
 }
 
-// With the files as `read` has them.
+// Makes the plan with the files in `read`.
 fabric::Result<InstallPlan> plan_of(EngineFacts facts, const auto& read) {
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read(path));
   return plan_install(facts);
 }
 
-TEST(EngineSettings, TablesKeysAndQuotes) {
+TEST(EngineSettings, ParsesTablesKeysAndQuotes) {
   const EngineSettings settings = parse_engine_settings(kOne);
   EXPECT_EQ(setting_text(settings, "plugins.'io.containerd.grpc.v1.cri'.containerd", "default_runtime_name"), "nvidia");
   EXPECT_EQ(setting_text(settings, "", "version"), "");
   EXPECT_EQ(settings.at({"plugins.'io.containerd.nri.v1.nri'", "disable"}), "true");
 }
 
-// JSON, as the record and 90-engine.json are, has no other text.
-TEST(PlanInstall, ASettingThatIsNoUtf8IsRefused) {
+// The record and 90-engine.json are JSON, which must be UTF-8.
+TEST(InstallPlan, RefusesSettingThatIsNotUtf8) {
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kRuntime);
   facts.settings[{"plugins.x", "BinaryName"}] = "'/usr/bin/nvidia-container-runtime\xf8'";
   EXPECT_EQ(plan_of(facts, nothing).error().message,
-            "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
+            "`/usr/bin/containerd` prints a setting that is not UTF-8: [plugins.x]: BinaryName");
 }
 
-// As CRI-O 1.37 prints it: https://github.com/cri-o/cri-o, pkg/config/template.go.
-TEST(EngineSettings, CommentsOfCrio) {
+// Output of CRI-O 1.37 (https://github.com/cri-o/cri-o, pkg/config/template.go).
+TEST(EngineSettings, ReadsCommentedDefaultsOfCrio) {
   const EngineSettings settings = parse_engine_settings(R"([crio.runtime]
 # enable_x = false
 # Restoring needs more privileges, which is set in the
@@ -118,14 +118,14 @@ unfinished = [
   EXPECT_EQ(settings, wanted);
 }
 
-TEST(ExecStart, LastAssignment) {
+TEST(ExecStart, ReturnsLastAssignment) {
   EXPECT_EQ(exec_start("[Service]\nExecStart=/a/containerd --x\n"), "/a/containerd");
   EXPECT_EQ(exec_start("ExecStart=/a\nExecStart=\n ExecStart = -@\"/b c/d\" x"), "/b c/d");
   EXPECT_EQ(exec_start("ExecStart=/a\nExecStart="), std::nullopt);
   EXPECT_EQ(exec_start("ExecStart=containerd\nExecStartPre=/x"), std::nullopt);
 }
 
-TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
+TEST(EngineSettings, FindsLostAndMissingSettings) {
   const EngineSettings before{
       {{"t", "kept"}, "'a'"}, {{"t", "none"}, "[]"}, {{"", "version"}, "2"}, {{"t", "set"}, "1"}};
   const EngineSettings meant{{{"t", "set"}, "2"}};
@@ -136,14 +136,15 @@ TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
   EXPECT_EQ(missing_setting(before, meant), "[t]: set");
 }
 
-// Its own handler is written whole, because a first table of handlers replaces it; annotations are added to its own.
-TEST(InstallPlan, ABlockForContainerd1) {
+// The default handler is written completely, because a first table of handlers replaces it. Annotations are added to
+// its present ones.
+TEST(InstallPlan, AddsBlockForContainerd1) {
   const auto plan = must(plan_of(facts_of(1, kOne, InstallWay::kNri), nothing));
   ASSERT_EQ(plan.edits.size(), 2U);
   EXPECT_EQ(plan.edits[0].path, "/etc/containerd/rdma-verify.json");
   EXPECT_EQ(plan.edits[1].after, R"(version = 2
 
-# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
 
@@ -167,8 +168,8 @@ TEST(InstallPlan, ABlockForContainerd1) {
 )");
 }
 
-// However its header and members are written. A value that is there already is no change.
-TEST(InstallPlan, LinesInTheTablesOfContainerd1) {
+// The header and members can be written in several forms. A present equal value is no change.
+TEST(InstallPlan, EditsExistingTablesOfContainerd1) {
   const auto read = [](const std::string& path) -> fabric::Result<std::optional<std::string>> {
     if (path != kContainerdConfig) return std::optional<std::string>();
     return std::optional<std::string>(R"(version = 2
@@ -196,7 +197,7 @@ BinaryName = "/usr/bin/nvidia-container-runtime"
 disable = false  # rdma-hook install
 [debug]
 
-# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]
   runtime_type = "io.containerd.runc.v2"
   base_runtime_spec = "/etc/containerd/rdma-verify.json"
@@ -208,11 +209,12 @@ disable = false  # rdma-hook install
 )");
 }
 
-TEST(InstallPlan, ADropInWhereContainerd2ReadsThem) {
+TEST(InstallPlan, WritesDropInToImportedDirectoryOfContainerd2) {
   const auto plan = must(plan_of(facts_of(2, kTwo, InstallWay::kRuntime), nothing));
   ASSERT_EQ(plan.edits.size(), 1U);
   EXPECT_EQ(plan.edits[0].path, "/etc/containerd/conf.d/rdma-init.toml");
-  EXPECT_EQ(plan.edits[0].after, R"(# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+  EXPECT_EQ(plan.edits[0].after,
+            R"(# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.
 version = 3
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma]
@@ -225,8 +227,8 @@ version = 3
 )");
 }
 
-// Programs that were put on a node are there for the end of who has HCAs; who cannot be counted may have some.
-TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
+// Copied programs stay while a container has HCAs, or if the grants cannot be counted.
+TEST(Uninstall, KeepsProgramsWhileGrantsNeedThem) {
   const test_support::TempDir directory;
   InstallOptions options;
   options.root = directory.path();
@@ -244,11 +246,12 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   const fabric::Error refused = uninstall(options).error();
   EXPECT_EQ(refused.code, EBUSY);
   EXPECT_NE(refused.message.find("2 containers or pods have RDMA devices"), std::string::npos);
-  EXPECT_EQ(refused.message.find("have ended"), std::string::npos);
+  EXPECT_EQ(refused.message.find("that ended"), std::string::npos);
   needed = HeldGrants{1, "rail1 is away"};
   const fabric::Error stale = uninstall(options).error();
-  EXPECT_NE(stale.message.find("some have ended, and their HCAs cannot be released: rail1 is away"), std::string::npos);
-  EXPECT_TRUE(stale.hint.starts_with("`rdma-hook recover` says what to do for those that have ended"));
+  EXPECT_NE(stale.message.find("the HCAs of containers that ended cannot be released: rail1 is away"),
+            std::string::npos);
+  EXPECT_TRUE(stale.hint.starts_with("run `rdma-hook recover` and follow its remedy"));
   EXPECT_TRUE(std::filesystem::exists(program));
   EXPECT_TRUE(std::filesystem::exists(cluster));
   needed = fabric::make_error("cannot look");
@@ -261,8 +264,9 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   EXPECT_FALSE(std::filesystem::exists(options.root + "/etc/rdma-init"));
 }
 
-// Of the RuntimeClass `rdma`: as the default handler, its base specification too, and never in place of somebody's.
-TEST(InstallPlan, TheDefaultHandlerAsRdma) {
+// The handler of RuntimeClass `rdma` is a copy of the default handler with its base specification. An existing handler
+// `rdma` stays.
+TEST(InstallPlan, CopiesDefaultHandlerAsRdma) {
   const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
   facts.settings[{runtimes + "runc", "base_runtime_spec"}] = "'/etc/own.json'";
@@ -274,8 +278,8 @@ TEST(InstallPlan, TheDefaultHandlerAsRdma) {
   EXPECT_FALSE(plan.meant.contains({runtimes + "rdma", "base_runtime_spec"}));
 }
 
-// A pod names NVIDIA's handler, and is not to start while rdma-nri is away either.
-TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
+// A pod with NVIDIA's handler must not start either while rdma-nri is down.
+TEST(InstallPlan, AddsVerifyToEveryHandlerOfRunc) {
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
   const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
   facts.settings[{runtimes + "nvidia", "runtime_type"}] = "'io.containerd.runc.v2'";
@@ -288,10 +292,10 @@ TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
   for (const char* handler : {"kata", "own"})
     EXPECT_FALSE(plan.meant.contains({runtimes + handler, "base_runtime_spec"}));
   ASSERT_FALSE(plan.said.empty());
-  EXPECT_NE(plan.said.back().find("handler `own` has `/etc/own.json`"), std::string::npos);
+  EXPECT_NE(plan.said.back().find("handler `own` uses `/etc/own.json`"), std::string::npos);
 }
 
-TEST(InstallPlan, TheVersionThatConfigTomlHas) {
+TEST(InstallPlan, UsesVersionOfConfigToml) {
   const auto version_of = [](std::string_view config) {
     EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
     guess_form(facts, config);
@@ -302,7 +306,7 @@ TEST(InstallPlan, TheVersionThatConfigTomlHas) {
   EXPECT_EQ(version_of(""), 3U);
 }
 
-// Programs that are executed as root: which ones, and how much they may print.
+// Programs that are executed as root: which are accepted, and the limit of their output.
 
 class AskProgram : public testing::Test {
  protected:
@@ -324,7 +328,7 @@ TEST_F(AskProgram, ReadsOutputAndMessages) {
   EXPECT_TRUE(must(ask_program("", {std::filesystem::canonical("/bin/true").string()})).done);
 }
 
-TEST_F(AskProgram, RefusesProgramThatOthersCanChange) {
+TEST_F(AskProgram, RefusesProgramThatAnotherUserCanChange) {
   const std::string program = script("dir/program", "touch " + temp_ / "executed");
   const auto refused_for = [&](const std::string& changeable, mode_t mode) {
     EXPECT_EQ(::chmod(changeable.c_str(), mode), 0);
@@ -342,7 +346,7 @@ TEST_F(AskProgram, RefusesProgramThatOthersCanChange) {
   EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
 }
 
-TEST_F(AskProgram, RefusesScriptWhoseInterpreterOthersCanChange) {
+TEST_F(AskProgram, RefusesScriptWithInterpreterThatAnotherUserCanChange) {
   const std::string interpreter = temp_ / "shell";
   std::filesystem::copy("/bin/sh", interpreter);
   const std::string program = temp_ / "program";
@@ -358,7 +362,7 @@ TEST_F(AskProgram, RefusesScriptWhoseInterpreterOthersCanChange) {
   EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
 }
 
-TEST_F(AskProgram, KillsProgramThatWritesWithoutEnd) {
+TEST_F(AskProgram, KillsProgramThatWritesTooMuch) {
   for (const char* to : {"", " >&2"}) {
     const std::string text = fmt::format("while :; do echo {}{}; done", std::string(60'000, 'x'), to);
     EXPECT_EQ(ask_program("", {script("endless", text)}).error().message,
@@ -366,15 +370,15 @@ TEST_F(AskProgram, KillsProgramThatWritesWithoutEnd) {
   }
 }
 
-TEST_F(AskProgram, KillsProgramThatDoesNotEndAndLeavesOneBehindAlone) {
+TEST_F(AskProgram, KillsProgramAfterTimeoutButNotItsChild) {
   EXPECT_EQ(ask_program("", {script("late", "exec sleep 60")}, {}, 200).error().message,
-            fmt::format("`{}` gives no answer", temp_ / "late"));
+            fmt::format("`{}` does not exit within 200 ms", temp_ / "late"));
   EXPECT_EQ(must(ask_program("", {script("leaves", "sleep 20 & echo done")}, {}, 10'000)).text, "done\n");
   EXPECT_EQ(ask_program("", {temp_ / "missing"}).error().message,
             fmt::format("cannot execute `{0}`: open `{0}`: No such file or directory", temp_ / "missing"));
 }
 
-// As chroot(2) resolves a path: links and ".." do not leave the root.
+// Paths resolve as after chroot(2): links and ".." do not leave the root.
 TEST_F(AskProgram, StaysBelowRoot) {
   const std::string root = temp_ / "root";
   test_support::write_file(root + "/usr/bin/engine", "inside");
@@ -391,7 +395,7 @@ TEST_F(AskProgram, StaysBelowRoot) {
   EXPECT_EQ(open_program("/bin/engine", root).error().message, "others than root may change `/`");
 }
 
-TEST(InstallRecord, RefusesATextWithAnotherHash) {
+TEST(InstallRecord, RefusesTextWithWrongHash) {
   InstallRecord record{"docker", "runtime", "/usr/bin", "0.1.0", {{"/etc/a", "old", "new"}, {"/etc/b", {}, "b"}},
                        {},       {}};
   record.state = InstallState::kRestored;
@@ -404,11 +408,11 @@ TEST(InstallRecord, RefusesATextWithAnotherHash) {
   }
 }
 
-TEST(InstallPlan, RefusesAFileOfAnother) {
+TEST(InstallPlan, RefusesToReplaceForeignFile) {
   EngineFacts facts;
   facts.files.insert_or_assign("/etc/a", std::optional<std::string>("theirs"));
   InstallPlan plan;
-  EXPECT_EQ(add_own_file(plan, facts, "/etc/a", "ours").error().message, "`/etc/a` is there already");
+  EXPECT_EQ(add_own_file(plan, facts, "/etc/a", "ours").error().message, "`/etc/a` exists with another content");
   EXPECT_TRUE(add_own_file(plan, facts, "/etc/a", "theirs"));
   EXPECT_TRUE(plan.edits.empty());
 }

@@ -407,7 +407,7 @@ TEST(MetricsCommand, DoesNotChangeLedger) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run_command(options), 0);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rdma-hook: there is no ledger `" + options.node.ledger + "`: nothing was given here yet\n");
+            "rdma-hook: ledger `" + options.node.ledger + "` does not exist: no grant was made on this node yet\n");
   EXPECT_FALSE(std::filesystem::exists(options.node.ledger));
   std::filesystem::create_directory(options.node.ledger);
   std::filesystem::permissions(options.node.ledger, std::filesystem::perms::owner_all);

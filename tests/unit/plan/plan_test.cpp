@@ -1,4 +1,4 @@
-// Which HCAs a container gets, what follows from that, what is refused, and uverbs nodes that got another number.
+// The HCAs of a container, the plan that follows, refusals, and renumbered uverbs nodes.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using namespace test_support;
 using Strings = std::vector<std::string>;
 
-// A decision to be made: rails(4), no configuration, nobody holds anything.
+// The input of a decision: rails(4), no configuration, no grants.
 struct PlanScene {
   fabric::Inventory inventory = rails(4);
   Request request;
@@ -55,7 +55,7 @@ fabric::Result<Plan> decide(const PlanScene& scene) {
   return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables});
 }
 
-// "mlx5_0 mlx5_1*2", or the error.
+// Returns "mlx5_0 mlx5_1*2", or the error.
 std::string hcas(const PlanScene& scene) {
   const auto plan = decide(scene);
   if (!plan) return plan.error().message;
@@ -65,7 +65,7 @@ std::string hcas(const PlanScene& scene) {
   return fabric::join(names, " ");
 }
 
-// Of another wish, of source "x", or in another mode; which stays.
+// Return the result with another request, of source "x", or another mode, which stays set in the scene.
 std::string hcas(PlanScene& scene, std::string_view wish) {
   scene.request.wish = *parse_wish(wish, "x");
   return hcas(scene);
@@ -100,7 +100,7 @@ std::string netdevs(PlanScene& scene, Mode mode) {
   return netdevs(scene);
 }
 
-// The HCAs that are locked for the decision.
+// Returns the HCAs that are locked for the decision.
 std::string locked(const PlanScene& scene) {
   return fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
 }
@@ -119,7 +119,7 @@ Config with_network(Mode mode, std::string child = "macvlan") {
   return config;
 }
 
-// Two GPUs a switch, two switches a socket; mlx5_I shares its switch with GPUs 2I and 2I+1.
+// Two GPUs per switch, two switches per socket; mlx5_I shares its switch with GPUs 2I and 2I+1.
 void add_gpus(fabric::Inventory& inventory) {
   std::vector<fabric::Gpu> gpus;
   for (unsigned i = 0; i < 8; ++i) {
@@ -135,7 +135,7 @@ void add_gpus(fabric::Inventory& inventory) {
   }
 }
 
-TEST(Plan, wishes) {
+TEST(Plan, MatchesRequests) {
   const std::pair<const char*, const char*> rows[] = {
       {"all", "mlx5_0 mlx5_1 mlx5_2 mlx5_3"},
       {"2", "mlx5_0 mlx5_1"},
@@ -150,28 +150,28 @@ TEST(Plan, wishes) {
       {"guid:a088:c203:0010:0003", "mlx5_3"},
       {"index:1,rail:0", "mlx5_1 mlx5_0"},
       {"none", ""},
-      {"5", "annotation rdma-init.io/devices: asks for 5 HCAs, 4 are free"},
-      {"mlx5_9", "annotation rdma-init.io/devices: no HCA is `mlx5_9`"},
-      {"mlx5_1:2", "annotation rdma-init.io/devices: no HCA is `mlx5_1:2`"},
-      {"netdev:eth7", "annotation rdma-init.io/devices: no HCA is `netdev:eth7`"},
-      {"rail:4", "annotation rdma-init.io/devices: no HCA is `rail:4`"},
-      {"index:9", "annotation rdma-init.io/devices: no HCA is `index:9`"},
-      {"^mlx5_*", "annotation rdma-init.io/devices: the node has no HCA that containers may have"},
+      {"5", "annotation rdma-init.io/devices: requests 5 HCAs, 4 are free"},
+      {"mlx5_9", "annotation rdma-init.io/devices: no HCA matches `mlx5_9`"},
+      {"mlx5_1:2", "annotation rdma-init.io/devices: no HCA matches `mlx5_1:2`"},
+      {"netdev:eth7", "annotation rdma-init.io/devices: no HCA matches `netdev:eth7`"},
+      {"rail:4", "annotation rdma-init.io/devices: no HCA matches `rail:4`"},
+      {"index:9", "annotation rdma-init.io/devices: no HCA matches `index:9`"},
+      {"^mlx5_*", "annotation rdma-init.io/devices: the node has no HCA for containers"},
       {"gpu", "annotation rdma-init.io/devices: no GPU of the container is known"}};
   for (const auto& [wish, expected] : rows)
     EXPECT_EQ(hcas(asking(wish)), expected) << wish;
-  EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
-  EXPECT_EQ(decide(asking("5")).error().hint, "containers may have 4: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+  EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+  EXPECT_EQ(decide(asking("5")).error().hint, "request at most 4 of mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   PlanScene other = asking("mlx5_99");
   other.inventory = rails(12);
   EXPECT_EQ(decide(other).error().hint,
-            "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7 and 4 more");
+            "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7 and 4 more");
   other.inventory = {};
-  EXPECT_EQ(hcas(other, "all"), "x: the node has no HCA that containers may have");
-  EXPECT_EQ(decide(other).error().hint, "load the RDMA driver of its HCAs");
+  EXPECT_EQ(hcas(other, "all"), "x: the node has no HCA for containers");
+  EXPECT_EQ(decide(other).error().hint, "load the node's RDMA driver");
 }
 
-TEST(Plan, whatFollows) {
+TEST(Plan, FillsAllParts) {
   PlanScene scene = asking("mlx5_2");
   scene.host_network = true;
   scene.variables = true;
@@ -200,7 +200,7 @@ TEST(Plan, whatFollows) {
             "/run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband_verbs\n");
 }
 
-TEST(Plan, nodes) {
+TEST(Plan, PlansDeviceNodes) {
   PlanScene scene = asking("mlx5_0");
   fabric::Hca& hca = scene.inventory.hcas[0];
   hca.mad_nodes = {{"umad0", "231:0", 1, "../u"}, {"issm0", "231:64", 1, "../i"}};
@@ -225,7 +225,7 @@ TEST(Plan, nodes) {
   scene.config.nodes.issm = true;
   scene.config.nodes.rdma_cm = false;
   EXPECT_EQ(paths(), "uverbs40 511:8 666 0:0, issm0 231:64 666 0:0");
-  // Beyond the fixed range and unknown: null, never a guess.
+  // A number beyond the fixed range is unknown: null, never a guess.
   hca.uverbs_dev.reset();
   EXPECT_EQ(decide(scene)->nodes[0].major, std::nullopt);
   scene.config.nodes.rdma_cm = true;
@@ -233,7 +233,7 @@ TEST(Plan, nodes) {
   EXPECT_EQ(decide(scene)->nodes.size(), 2U);
 }
 
-TEST(Plan, withoutNodeOrLink) {
+TEST(Plan, SkipsHcasWithoutNodeOrLink) {
   PlanScene scene = asking("all");
   scene.inventory.hcas[1].uverbs.reset();
   scene.inventory.hcas[2].ports[0].state = "1: DOWN";
@@ -241,11 +241,11 @@ TEST(Plan, withoutNodeOrLink) {
   scene.variables = true;
   const auto plan = must(decide(scene));
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_2 mlx5_3");
-  EXPECT_EQ(plan.warnings, (Strings{"`mlx5_1` is left out: it has no uverbs node", "`mlx5_2` has no ACTIVE port"}));
+  EXPECT_EQ(plan.warnings, (Strings{"`mlx5_1` is skipped: it has no uverbs node", "`mlx5_2` has no ACTIVE port"}));
   EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), "2");
   EXPECT_EQ(hcas(scene, "2"), "mlx5_0 mlx5_3");  // an ACTIVE port is better than a lower number
   EXPECT_EQ(hcas(scene, "mlx5_1"), "x: `mlx5_1` has no uverbs node");
-  EXPECT_EQ(decide(scene).error().hint, "load ib_uverbs: modprobe ib_uverbs");
+  EXPECT_EQ(decide(scene).error().hint, "run `modprobe ib_uverbs`");
   scene.request.wish = *parse_wish("mlx5_2", "x");
   EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_REQUIRE"));
 }
@@ -256,20 +256,21 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   scene.request.order = {"0000:13:00.0", "0000:10:00.0"};
   EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_1");  // names and orders, never adds
   EXPECT_EQ(narrowed(scene, "mlx5_1,mlx5_0"), "mlx5_1");
-  EXPECT_EQ(narrowed(scene, "mlx5_0"), "annotation a: leaves none of the HCAs that the container may have");
+  EXPECT_EQ(narrowed(scene, "mlx5_0"), "annotation a: selects none of the container's HCAs");
   EXPECT_EQ(narrowed(scene, "1"), "mlx5_3");
   EXPECT_EQ(narrowed(scene, "3"), "mlx5_3 mlx5_1");
-  EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a asks for 3 HCAs, but may only narrow the 2 of "
-                                             "/dev/infiniband/uverbs* of the container"});
+  EXPECT_EQ(
+      decide(scene)->warnings,
+      Strings{"annotation a requests 3 HCAs, but can only narrow the 2 of /dev/infiniband/uverbs* of the container"});
   const PlanScene unknown = given({7});
   EXPECT_EQ(hcas(unknown), "");
   ASSERT_EQ(decide(unknown)->warnings.size(), 1U);
   EXPECT_TRUE(decide(unknown)->warnings[0].starts_with(
-      "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node and is left as it is"));
-  EXPECT_EQ(hcas(given({7, 3})), "mlx5_3") << "says nothing of the others";
+      "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node and is not changed"));
+  EXPECT_EQ(hcas(given({7, 3})), "mlx5_3") << "the other node still counts";
   PlanScene other = given({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
-  EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, on this node it is 231:193");
+  EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, but on this node it is 231:193");
   PlanScene any = given({});
   const auto with = [&](std::vector<SpecDevice> devices) {
     any.request.given = std::move(devices);
@@ -281,15 +282,15 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "");
   EXPECT_TRUE(decide(any)->warnings[0].starts_with("`/dev/?` in linux.devices belongs to no HCA of this node"));
   EXPECT_EQ(with({{"/dev/infiniband/uverbs0", 'c', 231, 193}}),
-            "`/dev/infiniband/uverbs0` in linux.devices is 231:193, on this node it is 231:192");
+            "`/dev/infiniband/uverbs0` in linux.devices is 231:193, but on this node it is 231:192");
   any.inventory.hcas[2].uverbs = 40;
-  EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2") << "the snapshot does not say its number";
+  EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2") << "the snapshot does not have its number";
   any.inventory.hcas[2].uverbs_dev = "511:8";
   EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2");
 }
 
-// One that is stale, or under another's name, says nothing of the others.
-TEST(Plan, HoldsGivenNodesWhateverTheirNames) {
+// A stale node, or one with another HCA's name, does not affect the other nodes.
+TEST(Plan, BooksGivenNodesByNumber) {
   PlanScene scene = asking("mlx5_3");
   scene.request.given = {{"/dev/x", 'c', 231, 192},
                          {"/dev/infiniband/uverbs0", 'c', 231, 193},
@@ -303,27 +304,27 @@ TEST(Plan, HoldsGivenNodesWhateverTheirNames) {
   EXPECT_EQ(locked(scene), "mlx5_3 mlx5_0 mlx5_1 mlx5_2");
 }
 
-TEST(Plan, variablesNarrowACount) {
+TEST(Plan, VariableNarrowsCount) {
   PlanScene scene = asking("2");
   EXPECT_EQ(narrowed(scene, "index:3,index:9", "variable RDMA_VISIBLE_DEVICES"), "mlx5_3");
   EXPECT_EQ(hcas(scene, "mlx5_0,mlx5_3"), "mlx5_3");
   scene.request.wish = *parse_wish("9", "x");
   EXPECT_EQ(narrowed(scene, "index:0,index:1,index:2,index:3", "y"),
-            "x: asks for 9 HCAs, 4 are free");  // nothing was narrowed
+            "x: requests 9 HCAs, 4 are free");  // nothing was narrowed
 }
 
-TEST(Plan, holders) {
+TEST(Plan, RefusesHcasOfOtherOwners) {
   PlanScene scene = asking("3");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_0"] = held_by("container web-1");
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_2 mlx5_3");
   scene.holdings["mlx5_2"].others = 2;
   EXPECT_EQ(hcas(scene),
-            "annotation rdma-init.io/devices: asks for 3 HCAs, 2 are free: mlx5_0 is held by container "
-            "web-1, mlx5_2 is shared by 2 others");
+            "annotation rdma-init.io/devices: requests 3 HCAs, 2 are free: mlx5_0 is held by container "
+            "web-1, mlx5_2 is shared with 2 other users");
   EXPECT_EQ(hcas(scene, "mlx5_0"), "x: `mlx5_0` is held by container web-1");
   EXPECT_EQ(hcas(scene, "all"), "x: `mlx5_0` is held by container web-1");
-  // Nor may anybody share what one has alone.
+  // An HCA of an exclusive owner cannot be shared either.
   for (const Mode mode : {Mode::kShared, Mode::kSharedMulti, Mode::kHca}) {
     scene.request.mode = mode;
     EXPECT_EQ(hcas(scene), "x: `mlx5_0` is held by container web-1") << to_string(mode);
@@ -332,7 +333,7 @@ TEST(Plan, holders) {
   EXPECT_EQ(hcas(scene, "mlx5_2"), "mlx5_2");
 }
 
-TEST(Plan, KeepsItsOwnAndTheLimitsOfPools) {
+TEST(Plan, KeepsOwnHcasAndLimitsOfPools) {
   PlanScene scene = asking("2");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_3"] = own();
@@ -346,15 +347,16 @@ TEST(Plan, KeepsItsOwnAndTheLimitsOfPools) {
   EXPECT_EQ(hcas(limited), "mlx5_1");
   EXPECT_EQ(decide(limited)->hcas[0], (PlannedHca{"mlx5_1", Mode::kShared, 1, 2}));
   limited.holdings["mlx5_1"].others = 2;
-  EXPECT_EQ(hcas(limited), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared");
+  EXPECT_EQ(hcas(limited), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in shared");
   limited.holdings["mlx5_1"].doubtful = "the grant `x`";
   EXPECT_EQ(hcas(limited),
-            "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared, one by the grant `x`");
+            "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in shared, one of unknown state: the "
+            "grant `x`");
   limited.holdings["mlx5_1"].doubtful.clear();
   EXPECT_EQ(hcas(limited, Mode::kHca), "mlx5_1");
   EXPECT_EQ(hcas(limited, Mode::kExclusive),
             "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow exclusive");
-  EXPECT_EQ(decide(limited).error().hint, "it allows shared, hca");
+  EXPECT_EQ(decide(limited).error().hint, "request one of its modes: shared, hca");
 }
 
 TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
@@ -369,11 +371,11 @@ TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
   EXPECT_EQ(plan_json(plan)["rdma_limits"].dump(), R"([{"hca":"mlx5_1","hca_handles":null,"hca_objects":4096}])");
   EXPECT_TRUE(has_text(plan_text(plan), "rdma limit  mlx5_1  objects 4096, handles no limit\n"));
   scene.request.mode = Mode::kExclusive;
-  EXPECT_TRUE(decide(scene)->rdma_limits.empty()) << "nobody shares it";
+  EXPECT_TRUE(decide(scene)->rdma_limits.empty()) << "no other container uses it";
   EXPECT_FALSE(plan_json(*decide(scene)).contains("rdma_limits"));
 }
 
-TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
+TEST(Plan, OmitsRdmaLimitsWithoutController) {
   const TempDir node;
   const auto limited = [&]() {
     Plan plan;
@@ -408,7 +410,7 @@ TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
   }
 }
 
-TEST(Plan, sharedMultiCountsUnits) {
+TEST(Plan, CountsUnitsOfSharedMulti) {
   PlanScene scene = asking("6");
   EXPECT_EQ(hcas(scene, Mode::kSharedMulti), "mlx5_0*2 mlx5_1*2 mlx5_2 mlx5_3");
   scene.config = with_network(Mode::kSharedMulti);
@@ -417,14 +419,14 @@ TEST(Plan, sharedMultiCountsUnits) {
             "net1=shared-multi:rail0@0 net2=shared-multi:rail1@1 net3=shared-multi:rail2@2 "
             "net4=shared-multi:rail3@3 net5=shared-multi:rail0@0 net6=shared-multi:rail1@1");
   EXPECT_EQ(hcas(scene, "mlx5_1,mlx5_1,mlx5_0"), "mlx5_1*2 mlx5_0");
-  // 8 slots, 4 of them used, 4 a child because the port has RoCE v1 as well: one child more.
+  // 8 slots, 4 used, 4 per child because the port also has RoCE v1: one more child fits.
   scene.inventory = rails(2, 8);
   EXPECT_EQ(
       hcas(scene),
-      "x: asks for 2 netdevs of `mlx5_1`, which has room for 1: it has 4 of 8 GID slots free, a child netdev takes 4");
+      "x: requests 2 netdevs of `mlx5_1`, which has room for 1: it has 4 of 8 GID slots free, a child netdev needs 4");
   EXPECT_EQ(hcas(scene, "3"),
-            "x: asks for 3 HCAs, 2 are free: mlx5_0 has 4 of 8 GID slots free, a child netdev takes 4, "
-            "mlx5_1 has 4 of 8 GID slots free, a child netdev takes 4");
+            "x: requests 3 HCAs, 2 are free: mlx5_0 has 4 of 8 GID slots free, a child netdev needs 4, "
+            "mlx5_1 has 4 of 8 GID slots free, a child netdev needs 4");
   std::erase_if(scene.inventory.hcas[0].ports[0].gids, [](const auto& gid) { return !gid.is_v2(); });
   EXPECT_EQ(hcas(scene), "mlx5_0*2 mlx5_1");  // v2 only: two a child
   scene.inventory.hcas[1].ports[0].gids_complete = false;
@@ -435,7 +437,7 @@ TEST(Plan, sharedMultiCountsUnits) {
   EXPECT_EQ(hcas(scene, "mlx5_0,mlx5_0,mlx5_0"), "mlx5_0*3");  // a restart: its children are in the table already
 }
 
-TEST(Plan, pools) {
+TEST(Plan, RestrictsHcasToPools) {
   PlanScene scene = asking("all");
   scene.inventory.hcas[0].vendor = "0x15B3";
   scene.inventory.hcas[1].vendor = "0x8086";
@@ -446,37 +448,39 @@ TEST(Plan, pools) {
   EXPECT_EQ(decide(scene)->hcas[1].mode, Mode::kHca);
   EXPECT_EQ(hcas(scene, "mlx5_3"), "x: `mlx5_3` is in no pool");
   scene.request.wish = *parse_wish("3", "x");
-  EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: asks for 3 HCAs, 2 are free");  // of the pool that allows it
+  EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: requests 3 HCAs, 2 are free");  // of the pool that allows it
   PlanScene nodes = given({3});
   nodes.config = scene.config;
   nodes.inventory = scene.inventory;
   EXPECT_EQ(hcas(nodes), "");
   EXPECT_EQ(decide(nodes)->nodes.size(), 0U);
-  EXPECT_EQ(decide(nodes)->warnings, (Strings{"`mlx5_3` is in no pool: its node is left as it is"}));
+  EXPECT_EQ(decide(nodes)->warnings, (Strings{"`mlx5_3` is in no pool: its device node is not changed"}));
 }
 
-// Narrowing takes no node away that linux.devices has: what a container can open, nobody else may have alone.
-TEST(Plan, givenNodesAreHeldThoughNarrowedAway) {
+// Narrowing removes no node of linux.devices: no other container may get an HCA exclusively that this one can open.
+TEST(Plan, BooksGivenNodesThatAreNarrowedAway) {
   PlanScene scene = given({1, 2});
   scene.request.narrowed_by.push_back(*parse_wish("mlx5_2", "x"));
   EXPECT_EQ(hcas(scene), "mlx5_2");
   EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt, true}}));
   scene.holdings["mlx5_1"].exclusive_holder = "container web";
-  EXPECT_EQ(hcas(scene), "`mlx5_1` is held by container web alone, and the container has its node already");
+  EXPECT_EQ(hcas(scene),
+            "`mlx5_1` is held exclusively by container web, but the container already has its device node");
   scene.request.wish.kind = Wish::Kind::kNone;
-  EXPECT_EQ(hcas(scene), "`mlx5_1` is held by container web alone, and the container has its node already");
+  EXPECT_EQ(hcas(scene),
+            "`mlx5_1` is held exclusively by container web, but the container already has its device node");
   scene.holdings.clear();
   EXPECT_EQ(hcas(scene), "");
   EXPECT_EQ(decide(scene)->also_open.size(), 2U);
   EXPECT_TRUE(decide(scene)->nodes.empty());
 }
 
-// Who has a physical function alone has its virtual ones too, whatever the mode in which others want or hold these.
-TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
+// An exclusive owner of a physical function also has its VFs, whatever the mode of other requests or grants.
+TEST(Plan, BooksVfsWithExclusivePhysicalFunction) {
   for (const bool is_live : {false, true}) {
     PlanScene scene = asking("mlx5_0");
     if (is_live) {
-      scene.inventory.hcas[0].vfs = {"mlx5_2"};  // itself not looked at
+      scene.inventory.hcas[0].vfs = {"mlx5_2"};  // itself not checked
       scene.inventory.hcas.resize(2);
     } else {
       scene.inventory.hcas[2].physfn = scene.inventory.hcas[0].pci;
@@ -487,7 +491,8 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     EXPECT_EQ(locked(scene), "mlx5_0");
     scene.request.mode = Mode::kExclusive;
     EXPECT_EQ(locked(scene), "mlx5_0 mlx5_2");
-    EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is shared by 1 others");
+    EXPECT_EQ(hcas(scene),
+              "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is shared with 1 other user");
     scene.holdings["mlx5_2"] = held_by("container web");
     EXPECT_EQ(hcas(scene),
               "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is held by container web");
@@ -503,7 +508,7 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     scene.request.wish = *parse_wish("mlx5_2,mlx5_0", "x");
     EXPECT_EQ(hcas(scene), "mlx5_2 mlx5_0");
     EXPECT_EQ(decide(scene)->also_open.size(), 0U);
-    // Also where its own pool says shared.
+    // Also if its own pool has mode shared.
     PlanScene mixed = scene;
     mixed.request.mode.reset();
     mixed.holdings.clear();
@@ -518,20 +523,21 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     later.request.mode = Mode::kExclusive;
     later.holdings["mlx5_2"] = own(0);
     later.holdings["mlx5_0"] = own();
-    EXPECT_EQ(hcas(later), "mlx5_0") << "not what is only held with it";
+    EXPECT_EQ(hcas(later), "mlx5_0") << "VFs that are only booked with it are not picked";
     later.inventory.hcas[2].pfs = {"mlx5_0"};
     later.holdings["mlx5_0"] = held_by("container web");
     later.holdings.erase("mlx5_2");
     later.request.mode = Mode::kShared;
-    EXPECT_EQ(hcas(later, "mlx5_2"), "x: `mlx5_2` is a VF of mlx5_0, which is held by container web") << "made later";
+    EXPECT_EQ(hcas(later, "mlx5_2"), "x: `mlx5_2` is a VF of mlx5_0, which is held by container web")
+        << "a VF that was made later";
     later.holdings["mlx5_0"] = own();
     EXPECT_EQ(hcas(later), "mlx5_2");
     later.inventory.hcas[2].pfs.clear();
     later.inventory.hcas[2].is_pf_hidden = true;
-    EXPECT_EQ(hcas(later), "mlx5_2") << "it is with the container's netdev";
+    EXPECT_EQ(hcas(later), "mlx5_2") << "the PF is in the container's namespace";
     later.holdings.erase("mlx5_0");
-    EXPECT_TRUE(has_text(hcas(later), "whose HCA is in another network namespace"));
-    // A VF is a function of its own, beside a PF that others share.
+    EXPECT_TRUE(has_text(hcas(later), "which is in another network namespace"));
+    // A VF can be allocated while other containers share its PF.
     scene.request.wish = *parse_wish("mlx5_2", "x");
     scene.holdings.clear();
     scene.holdings["mlx5_0"].others = 1;
@@ -540,7 +546,7 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
   }
 }
 
-TEST(Plan, railOrder) {
+TEST(Plan, OrdersRails) {
   Config config;
   fabric::Inventory inventory = rails(4);
   const auto order = [&] {
@@ -556,14 +562,14 @@ TEST(Plan, railOrder) {
   inventory.hcas[2].pci.reset();
   config.rails = {"mlx5_3", "gone"};
   EXPECT_EQ(order(), "mlx5_3 mlx5_1 mlx5_0 mlx5_2");
-  // What no pool has comes last, whatever its address.
+  // HCAs without a pool come last, whatever their addresses.
   inventory = rails(4);
   config.rails.clear();
   config.pools = {{"p", {{}, {}, {}, {"rail1", "rail3"}, {}}, {}, {}, std::nullopt}};
   EXPECT_EQ(order(), "mlx5_1 mlx5_3 mlx5_0 mlx5_2");
 }
 
-TEST(Plan, networks) {
+TEST(Plan, PlansNetdevsOfNetworks) {
   PlanScene scene = asking("mlx5_3,mlx5_1");
   scene.request.network = "fabric";
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: config.json has no network `fabric`");
@@ -576,11 +582,11 @@ TEST(Plan, networks) {
   scene.host_network = true;
   EXPECT_EQ(netdevs(scene), "");
   EXPECT_EQ(decide(scene)->warnings,
-            Strings{"network `fabric`: the container is in the node's network namespace, it gets device nodes only"});
+            Strings{"network `fabric`: the container is in the node's network namespace and gets only device nodes"});
   scene.host_network = false;
   scene.config.networks["fabric"].pool = "p";
   scene.config.pools = {{"p", {{}, {}, {}, {"rail1"}, {}}, {}, {}, std::nullopt}, {"q", {}, {}, {}, "fabric"}};
-  EXPECT_EQ(netdevs(scene), "annotation rdma-init.io/devices: `mlx5_3` is in pool `q`, the network takes pool `p`");
+  EXPECT_EQ(netdevs(scene), "annotation rdma-init.io/devices: `mlx5_3` is in pool `q`, but the network uses pool `p`");
   scene.request.network.reset();  // the pool's own network
   EXPECT_EQ(netdevs(scene), "rdma1=shared:rail3@3");
   scene.request.network_of_pool = "annotation a";
@@ -593,8 +599,8 @@ TEST(Plan, networks) {
   EXPECT_EQ(decide(scene)->warnings, Strings{});
 }
 
-// rdma-init needs a GID, and the kernel makes those of RoCE of addresses.
-TEST(Plan, aRailWithoutAddressIsNotCounted) {
+// rdma-init needs a GID, and the kernel makes RoCE GIDs from addresses.
+TEST(Plan, DoesNotRequireRailWithoutAddress) {
   PlanScene scene = asking("all");
   scene.variables = true;
   scene.request.network = "fabric";
@@ -607,9 +613,9 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
     return fabric::join(plan->warnings, "; ");
   };
   const std::string none =
-      "RDMA_INIT_REQUIRE is not set: no rail of a RoCE port has an address: none of its network in config.json, nor of "
-      "a netdev that moves";
-  EXPECT_EQ(required(), "4") << "the netdevs bring theirs";
+      "RDMA_INIT_REQUIRE is not set: no rail of a RoCE port has an address, neither from its network in config.json "
+      "nor from a moved netdev";
+  EXPECT_EQ(required(), "4") << "moved netdevs keep their addresses";
   scene.inventory.netdevs[2].addresses = test_support::netdev("", {"fe80::1"}).addresses;
   EXPECT_EQ(required(), "3");
   for (fabric::Netdev& netdev : scene.inventory.netdevs)
@@ -620,7 +626,7 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
   network.ranges[1].rail = 7;
   EXPECT_EQ(required(), "1");
   scene.inventory.netdevs[2].addresses = test_support::netdev("", {"10.9.0.1"}).addresses;
-  EXPECT_EQ(required(), "2") << "of a rail that no range is for, the netdev brings its own";
+  EXPECT_EQ(required(), "2") << "a rail without a range keeps the netdev's address";
   network.mode = Mode::kShared;
   network.ranges[1].rail.reset();
   EXPECT_EQ(required(), "4");
@@ -635,7 +641,7 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
   EXPECT_EQ(required(), "4") << "InfiniBand needs none";
 }
 
-TEST(Plan, netdevOfAnHca) {
+TEST(Plan, FindsNetdevOfHca) {
   PlanScene scene = asking("mlx5_0");
   scene.config = with_network(Mode::kShared);
   scene.request.network = "fabric";
@@ -643,7 +649,7 @@ TEST(Plan, netdevOfAnHca) {
   netdev.master = "bond0";
   scene.inventory.netdevs.push_back(test_support::netdev("bond0", {}));
   EXPECT_EQ(netdevs(scene), "net1=shared:bond0@0");
-  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "`mlx5_0`: `bond0` has enslaved its netdev, which cannot move");
+  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "`mlx5_0`: its netdev is a port of `bond0` and cannot move");
   netdev.master.reset();
   netdev.pci.reset();
   EXPECT_EQ(netdevs(scene), "`mlx5_0`: its netdev is not in the node's network namespace");
@@ -656,20 +662,20 @@ TEST(Plan, netdevOfAnHca) {
   EXPECT_EQ(netdevs(scene), "net1=exclusive:rail1@0");
 }
 
-TEST(Plan, childrenOfInfiniBand) {
+TEST(Plan, PlansIpoibChildren) {
   PlanScene scene = asking("mlx5_0");
   scene.request.network = "fabric";
   scene.inventory.hcas[0].ports = {infiniband_port()};
   scene.config = with_network(Mode::kShared);
-  EXPECT_EQ(netdevs(scene), "`mlx5_0`: its link layer is InfiniBand, which takes no macvlan");
-  EXPECT_EQ(decide(scene).error().hint, "\"child\": \"ipoib\" in network `fabric`");
+  EXPECT_EQ(netdevs(scene), "`mlx5_0`: its link layer is InfiniBand, which does not support macvlan");
+  EXPECT_EQ(decide(scene).error().hint, "write \"child\": \"ipoib\" in network `fabric`");
   scene.config = with_network(Mode::kShared, "ipoib");
   EXPECT_EQ(netdevs(scene), "net1=shared:rail0@0");
   scene.request.wish = *parse_wish("mlx5_1", "x");
-  EXPECT_EQ(netdevs(scene), "`mlx5_1`: its link layer is Ethernet, ipoib needs InfiniBand");
+  EXPECT_EQ(netdevs(scene), "`mlx5_1`: its link layer is Ethernet, but ipoib requires InfiniBand");
 }
 
-TEST(Plan, gpus) {
+TEST(Plan, FindsGpusOfContainer) {
   PlanScene scene = asking("gpu");
   add_gpus(scene.inventory);
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia5"}), "mlx5_2");
@@ -677,7 +683,7 @@ TEST(Plan, gpus) {
   EXPECT_EQ(near_gpus(scene, {"/dev/dri/card0", "/dev/dri/renderD134"}), "mlx5_3");
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}),
             "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
-  // A live node says which nodes a GPU has: the driver's numbers need not follow PCI addresses.
+  // A live node reports the nodes of a GPU: the driver's numbers need not follow PCI addresses.
   (*scene.inventory.gpus)[0].nodes = {"nvidia8", "dri/card1"};
   EXPECT_EQ(hcas(scene), "mlx5_0");
   scene.request.gpu_hint = "2,3";
@@ -686,7 +692,7 @@ TEST(Plan, gpus) {
     scene.request.gpu_hint = hint;
     EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: no GPU of the container is known") << hint;
   }
-  // Without paths: the socket's, and of these the free ones.
+  // Without PCI paths: HCAs of the same socket, and of these the free ones.
   for (fabric::Hca& hca : scene.inventory.hcas)
     hca.pci_path.reset();
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}), "mlx5_0 mlx5_1");
@@ -700,8 +706,8 @@ std::string uuid_of_gpu(std::size_t number) {
   return fmt::format("GPU-00000000-0000-0000-0000-{:012x}", number);
 }
 
-// An image can set the variable, and must not have more by it than its device nodes give.
-TEST(Plan, uuidsOfGpusNarrow) {
+// An image can set the variable. It must not get more by it than by its device nodes.
+TEST(Plan, UuidsNarrowGpus) {
   PlanScene scene = asking("gpu");
   add_gpus(scene.inventory);
   for (std::size_t i = 0; i < scene.inventory.gpus->size(); ++i)
@@ -709,11 +715,11 @@ TEST(Plan, uuidsOfGpusNarrow) {
   scene.request.gpu_uuids = {uuid_of_gpu(7), uuid_of_gpu(0), uuid_of_gpu(99)};
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "no nodes, as with NVIDIA's runtime";
   scene.request.gpu_hint = "2,3";
-  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "the rest of that list does not count";
+  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "indices do not count beside UUIDs";
   scene.request.gpu_hint.reset();
-  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia0", "/dev/nvidia2"}), "mlx5_0") << "of the nodes those that it names";
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia0", "/dev/nvidia2"}), "mlx5_0") << "UUIDs narrow the device nodes";
   scene.request.gpu_uuids = {uuid_of_gpu(7)};
-  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1") << "none of the nodes': it says nothing";
+  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1") << "UUIDs of other GPUs do not narrow";
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}),
             "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
   scene.request.gpu_uuids = {uuid_of_gpu(99)};
@@ -724,7 +730,7 @@ TEST(Plan, uuidsOfGpusNarrow) {
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3") << "a count";
 }
 
-TEST(Plan, aCountIsNearTheGpus) {
+TEST(Plan, CountPrefersHcasNearGpus) {
   PlanScene scene = asking("2");
   add_gpus(scene.inventory);
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia2", "/dev/nvidia6"}), "mlx5_1 mlx5_3");
@@ -754,7 +760,7 @@ TEST(Plan, MountsViewThatHidesOtherHcas) {
                                                {"infiniband_verbs", "uverbs0", *hca.verbs_link},
                                                {"infiniband_mad", "", ""},
                                                {"infiniband_mad", "abi_version", "", "5\n"}}));
-  // What is in it decides what it is called, whatever their order.
+  // The entries decide the name of the view, in any order.
   EXPECT_EQ(view_name(plan.view), "set-3304032ca10b18d1b35d2e9e94f12d74");
   EXPECT_EQ(view_name({plan.view.rbegin(), plan.view.rend()}), view_name(plan.view));
   PlannedMount mount{"/sys/class/infiniband_verbs",
@@ -774,14 +780,14 @@ TEST(Plan, MountsViewThatHidesOtherHcas) {
   scene.inventory.netns_mode = fabric::NetnsMode::kShared;
   scene.config.sysfs_view = false;
   EXPECT_EQ(decide(scene)->mounts.size() + decide(scene)->view.size(), 0U);
-  // What was read for its names alone says nothing about what else there is.
+  // An inventory with only names does not prove that there are no other HCAs.
   PlanScene named = asking("mlx5_0");
   named.inventory = rails(1);
   EXPECT_EQ(decide(named)->mounts.size(), 2U);
 }
 
-// For rdma-init, which may take GIDs of these alone.
-TEST(Plan, TellsAddressesOfTheNodeWhereThereIsNoRail) {
+// rdma-init may use only GIDs of these addresses.
+TEST(Plan, ExportsAddressesOfNodeWithoutRail) {
   PlanScene scene = asking("mlx5_0,mlx5_1");
   fabric::Inventory& inventory = scene.inventory;
   scene.variables = true;
@@ -819,7 +825,7 @@ PlannedNode node(const std::string& path, unsigned minor, unsigned major = 231) 
   return {.path = "/dev/infiniband/" + path, .major = major, .minor = minor};
 }
 
-TEST(Renumber, FollowsNodesOfTheDevicesThatHaveOthers) {
+TEST(Renumber, UpdatesNodesOfMovedDevices) {
   // mlx5_0 and mlx5_1 with uverbs0 and uverbs1; rxe0 with uverbs10.
   fabric::Inventory inventory = rails(2);
   inventory.hcas.push_back(test_support::hca("rxe0", 10, {}));
@@ -862,7 +868,7 @@ class FindUverbs : public testing::Test {
     write_file(temp_ / ("class/infiniband_verbs/" + name + "/ibdev"), std::string(hca) + "\n");
     if (dev) write_file(temp_ / ("class/infiniband_verbs/" + name + "/dev"), std::string(dev) + "\n");
   }
-  // "uverbsN MAJ:MIN".
+  // Returns "uverbsN MAJ:MIN".
   std::string found(const std::string& hca) {
     const fabric::UniqueFd sys(::open(temp_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const auto node = find_uverbs(sys.get(), hca);
@@ -873,7 +879,7 @@ class FindUverbs : public testing::Test {
   TempDir temp_;
 };
 
-TEST_F(FindUverbs, ByTheNameOfItsDevice) {
+TEST_F(FindUverbs, FindsNodeByNameOfDevice) {
   EXPECT_EQ(found("mlx5_0"), "none") << "no RDMA at all";
   device("uverbs0", "mlx5_1", "231:192");
   device("uverbs12", "mlx5_0", "231:204");
@@ -889,7 +895,7 @@ TEST_F(FindUverbs, ByTheNameOfItsDevice) {
     EXPECT_EQ(found(hca), "none") << hca;
 }
 
-TEST_F(FindUverbs, WithoutSysfs) {
+TEST_F(FindUverbs, ReturnsNothingWithoutSysfs) {
   EXPECT_EQ(find_uverbs(-1, "mlx5_0").has_value(), false);
 }
 

@@ -14,7 +14,7 @@
 namespace hook {
 namespace {
 
-// What `rdma-hook devices` prints, and that it does not grow with the holders for people.
+// The output of `rdma-hook devices`; its text does not grow with the number of owners.
 
 Grant grant_of(unsigned number, const std::vector<std::string>& hcas) {
   Grant grant;
@@ -56,21 +56,24 @@ std::string json_of(const DeviceHolders& holders, unsigned hcas) {
   return all;
 }
 
-TEST(Devices, ThePiecesAreOneDocument) {
+TEST(Devices, WritesOneJsonDocumentInPieces) {
   for (const unsigned grants : {0U, 1U, 12U}) {
     for (const unsigned hcas : {0U, 2U}) {
       const std::string text = json_of(holders_of(grants, true), hcas);
       const Json document = Json::parse(text);
       EXPECT_EQ(document.dump(2) + "\n", text);
       EXPECT_EQ(document["grants"], grants);
-      EXPECT_EQ(document["hcas"].size(), hcas + (grants == 0 ? 0 : hcas == 0 ? 2 : 1)) << "with what is away";
+      EXPECT_EQ(document["hcas"].size(), hcas + (grants == 0 ? 0
+                                                 : hcas == 0 ? 2
+                                                             : 1))
+          << "with HCAs in containers' namespaces";
       for (const Json& hca : document["hcas"])
         EXPECT_EQ(hca["holders"].size(), hca["name"] == "mlx5_1" ? 0 : grants);
     }
   }
 }
 
-TEST(Devices, AHolderIsDescribed) {
+TEST(Devices, DescribesOwner) {
   const Json document = Json::parse(json_of(holders_of(1, true), 1));
   EXPECT_EQ(document["hcas"][0]["holders"][0], Json::parse(R"({
     "grant": "key-0", "holder": "container c0", "mode": "shared-multi", "units": 2, "containers": ["c0"],
@@ -94,22 +97,22 @@ TEST(Devices, MasksTheTokenOfAGrant) {
   }
 }
 
-TEST(Devices, ManyHoldersAreSums) {
+TEST(Devices, SumsUpManyOwnersInText) {
   const std::string few = text_of(holders_of(8, false));
-  EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it is gone: `rdma-hook "
-                     "recover` returns it\n    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
+  EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it has ended: `rdma-hook "
+                     "recover` releases it\n    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
             std::string::npos)
       << few;
   EXPECT_EQ(few.find("more"), std::string::npos);
   const std::string many = text_of(holders_of(1000, false));
   const std::string more =
-      "  held by 992 more, shared-multi x1984; 496 are gone: `rdma-hook recover` returns them; --json lists them\n";
+      "  held by 992 more, shared-multi x1984; 496 have ended: `rdma-hook recover` releases them; --json lists them\n";
   EXPECT_NE(many.find(more + "mlx5_1 "), std::string::npos) << many;
   EXPECT_LE(many.size(), few.size() + 2 * more.size());
-  EXPECT_TRUE(many.ends_with(more)) << "and of what is away";
+  EXPECT_TRUE(many.ends_with(more)) << "also for HCAs in containers' namespaces";
 }
 
-TEST(Devices, OnlyWhatIsShownIsKept) {
+TEST(Devices, KeepsOnlyPrintedOwners) {
   EXPECT_EQ(holders_of(1000, false).holders().size(), 8U);
   EXPECT_EQ(holders_of(1000, true).holders().size(), 1000U);
   const DeviceHolders holders = holders_of(100, false);
@@ -117,7 +120,7 @@ TEST(Devices, OnlyWhatIsShownIsKept) {
   EXPECT_TRUE(holders.shows(grant_of(0, {"mlx5_0", "mlx5_1"})));
 }
 
-// `rdma-hook plan` of a snapshot, as it is called: what it says is what is there after a start.
+// `rdma-hook plan` of a snapshot: its output equals the state after a start.
 
 struct PlanCommand {
   fabric::Inventory node = test_support::rails(2);
@@ -145,11 +148,11 @@ struct PlanCommand {
   Json json(int expected_code = 0) { return Json::parse(run(expected_code, {"--json"})); }
 };
 
-TEST(PlanCommand, ARefusalComesWithTheWarnings) {
+TEST(PlanCommand, PrintsWarningsWithRefusal) {
   PlanCommand command;
   command.container["annotations"]["rdma-init.io/devices"] = "gpu";
   command.container["process"]["env"] = {"NVIDIA_VISIBLE_DEVICES=" + std::string(131072, 'x')};
-  const std::string warning = "variable NVIDIA_VISIBLE_DEVICES: 131072 bytes, at most 65536 are read, and is not heard";
+  const std::string warning = "variable NVIDIA_VISIBLE_DEVICES: 131072 bytes; the maximum is 65536, and is not heard";
   const Json refused = command.json(1);
   EXPECT_EQ(refused["error"], "annotation rdma-init.io/devices: no GPU of the container is known");
   EXPECT_NE(refused["hint"].get<std::string>().find("\"env_may_request\""), std::string::npos);
@@ -159,7 +162,7 @@ TEST(PlanCommand, ARefusalComesWithTheWarnings) {
   EXPECT_LT(command.said.find("warning: " + warning), command.said.find("error: ")) << command.said;
 }
 
-TEST(PlanCommand, ASnapshotWithoutNetdevsIsNotChecked) {
+TEST(PlanCommand, DoesNotCheckRailsOfSnapshotWithoutNetdevs) {
   PlanCommand command;
   command.node.netdevs.clear();
   command.config = {{"networks", {{"a", {{"mode", "shared"}, {"addresses", {{{"subnet", "10.9.0.0/16"}}}}}}}},
@@ -174,7 +177,7 @@ TEST(PlanCommand, ASnapshotWithoutNetdevsIsNotChecked) {
   EXPECT_NE(command.run(0).find("netdev      net1  exclusive of ? (mlx5_0, rail 0)\n"), std::string::npos);
 }
 
-TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
+TEST(PlanCommand, PrintsFinalMemlock) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const struct {
     const char* name;
@@ -198,12 +201,12 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
     EXPECT_EQ(plan["warnings"].size(), row.warns ? 1U : 0U) << plan["warnings"];
   }
   EXPECT_EQ(command.json()["warnings"][0],
-            "with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is unlimited; else: cannot set RLIMIT_MEMLOCK to "
-            "unlimited at createRuntime: the runtime sets the 65536 bytes of config.json after this hook; take the "
-            "limit out of the engine's options, raise it there (process.rlimits of config.json), or use rdma-runtime");
+            "RLIMIT_MEMLOCK is unlimited with crun, rdma-runtime or rdma-nri; otherwise: cannot set RLIMIT_MEMLOCK to "
+            "unlimited at createRuntime: the runtime sets 65536 bytes from config.json after this hook; remove the "
+            "limit from the engine's options, raise it (process.rlimits of config.json), or use rdma-runtime");
 }
 
-TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
+TEST(PlanCommand, KeepsRequireOfContainer) {
   PlanCommand command;
   command.container["annotations"]["rdma-init.io/devices"] = "all";
   const auto warnings_of = [&](const std::string& own) {
@@ -216,19 +219,19 @@ TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
     SCOPED_TRACE(host_network);
     if (host_network) command.container["linux"]["namespaces"] = Json::array();
     for (const char* own : {"2", "0", "02", ""})
-      EXPECT_EQ(warnings_of(own), Json::array()) << own << ": nobody has to set it";
+      EXPECT_EQ(warnings_of(own), Json::array()) << own << ": the variable is optional";
     const char* const no_number =
-        "the container's own RDMA_INIT_REQUIRE `{}` is no number of HCAs, and rdma-init will not start the trainer: "
-        "make it one in the pod, or take it out";
+        "the container's RDMA_INIT_REQUIRE `{}` is not a number, so rdma-init will not start the trainer: correct it "
+        "in the pod or remove it";
     for (const char* own : {"abc", "8 ", "-1", "99999999999"})
       EXPECT_EQ(warnings_of(own), Json::array({fmt::format(fmt::runtime(no_number), own)}));
   }
-  const std::string start = "the container's own RDMA_INIT_REQUIRE 3 is above the ";
+  const std::string start = "the container's RDMA_INIT_REQUIRE 3 is above the ";
   const std::string rest =
-      " that it can use, and rdma-init will not start the trainer: lower it in the pod, or ask for more HCAs";
+      " that it can use, so rdma-init will not start the trainer: lower it in the pod or request more HCAs";
   EXPECT_EQ(warnings_of("3"), Json::array({start + "2 HCAs" + rest}));
   command.node.hcas[0].ports[0].state = "1: DOWN";
-  EXPECT_EQ(warnings_of("3").back(), start + "1 HCA" + rest + " (of others no port is ACTIVE)");
+  EXPECT_EQ(warnings_of("3").back(), start + "1 HCA" + rest + " (for the other HCAs: no port is ACTIVE)");
 }
 
 }  // namespace

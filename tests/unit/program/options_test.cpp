@@ -18,7 +18,7 @@ fabric::Result<Options> parse(const char* line) {
   return hook::parse_options(test_support::pointers_to(words));
 }
 
-TEST(HookOptions, CommandsAndTheirOlderNames) {
+TEST(HookOptions, ParsesCommandsAndOlderNames) {
   for (const auto& [text, command] :
        std::vector<std::pair<const char*, Command>>{{"createRuntime", Command::kCreateRuntime},
                                                     {"prestart", Command::kCreateRuntime},
@@ -33,7 +33,7 @@ TEST(HookOptions, CommandsAndTheirOlderNames) {
     EXPECT_EQ(must(parse(text)).command, command) << text;
 }
 
-TEST(HookOptions, ConfigApplyNeedsADirectory) {
+TEST(HookOptions, ConfigApplyRequiresDirectory) {
   const auto node = must(parse("config apply /config --watch"));
   EXPECT_EQ(node.command, Command::kConfigApply);
   EXPECT_EQ(node.source, "/config");
@@ -48,7 +48,7 @@ TEST(HookOptions, ConfigApplyNeedsADirectory) {
     EXPECT_EQ(parse(wrong).error().code, EINVAL) << wrong;
 }
 
-TEST(HookOptions, ValuesBothWays) {
+TEST(HookOptions, ParsesValuesInBothForms) {
   const auto options =
       must(parse("plan --bundle=/b --engine crio --config /c.json --snapshot=s.json --root /r --ledger=/l --json"));
   EXPECT_EQ(options.bundle, "/b");
@@ -66,10 +66,9 @@ TEST(HookOptions, ValuesBothWays) {
   EXPECT_EQ(base_spec.hook, "/usr/local/bin/rdma-hook");
 }
 
-TEST(HookOptions, Defaults) {
+TEST(HookOptions, HasDefaults) {
   const auto options = must(parse("createRuntime"));
-  EXPECT_EQ(options.node.engine, hook::Engine::kPodman)
-      << "annotations only narrow unless the entry says whose they are";
+  EXPECT_EQ(options.node.engine, hook::Engine::kPodman) << "annotations only narrow without --engine";
   EXPECT_EQ(parse("plan --bundle b")->node.engine, hook::Engine::kRunc);
   EXPECT_FALSE(options.node.engine_is_named);
   EXPECT_EQ(options.node.config.file, "/etc/rdma-init/config.json");
@@ -77,7 +76,7 @@ TEST(HookOptions, Defaults) {
   EXPECT_FALSE(options.node.snapshot);
 }
 
-TEST(HookOptions, CdiGenerate) {
+TEST(HookOptions, ParsesCdiGenerate) {
   const auto options = must(parse("cdi generate --out=/etc/cdi/x.json --kind a/b --hook=/opt/rdma-hook"));
   EXPECT_EQ(options.command, Command::kCdiGenerate);
   EXPECT_EQ(options.node.engine, hook::Engine::kPodman);
@@ -88,7 +87,7 @@ TEST(HookOptions, CdiGenerate) {
   EXPECT_EQ(parse("cdi --help")->command, Command::kHelp);
 }
 
-TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
+TEST(HookOptions, PrintsHelpOfOneCommand) {
   const auto options = must(parse("install --help"));
   EXPECT_EQ(options.command, Command::kHelp);
   EXPECT_EQ(options.topic, "install");
@@ -98,16 +97,16 @@ TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
   for (const char* part : {"rdma-hook plan", "--bundle", "doctor"})
     EXPECT_EQ(help.find(part), std::string::npos) << part;
   EXPECT_EQ(parse("--help")->topic, "");
-  EXPECT_EQ(parse("plan -h")->topic, "plan") << "what is missing is no error";
+  EXPECT_EQ(parse("plan -h")->topic, "plan") << "missing options are no error with -h";
 }
 
-TEST(HookOptions, ErrorsNameWhatIsWrong) {
+TEST(HookOptions, ErrorsNameTheArgument) {
   const std::tuple<const char*, int, const char*> rows[] = {
       {"", EINVAL, "no command"},
       {"create", EINVAL, "unknown command `create`"},
-      {"plan", EINVAL, "plan needs --bundle DIR"},
-      {"cdi", EINVAL, "`cdi` needs what to do: `cdi generate`"},
-      {"cdi validate", EINVAL, "`cdi` needs what to do: `cdi generate`"},
+      {"plan", EINVAL, "plan requires --bundle DIR"},
+      {"cdi", EINVAL, "`cdi` requires a second word: `cdi generate`"},
+      {"cdi validate", EINVAL, "`cdi` requires a second word: `cdi generate`"},
       {"devices --bundle", EINVAL, "`--bundle` needs a value: DIR"},
       {"devices x", EINVAL, "unexpected argument `x`"},
       {"devices --what=1", EINVAL, "unknown option `--what`"},
@@ -115,10 +114,10 @@ TEST(HookOptions, ErrorsNameWhatIsWrong) {
       {"devices --json=1", EINVAL, "`--json` takes no value"},
       {"devices --engine lxc", EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
       {"createContainer", ENOTSUP,
-       "`createContainer` is too late, or inside the container: devices cannot be given there"},
+       "`createContainer` runs in the container or after its start: HCAs cannot be granted there"},
       {"startContainer", ENOTSUP,
-       "`startContainer` is too late, or inside the container: devices cannot be given there"},
-      {"poststart", ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"}};
+       "`startContainer` runs in the container or after its start: HCAs cannot be granted there"},
+      {"poststart", ENOTSUP, "`poststart` runs in the container or after its start: HCAs cannot be granted there"}};
   for (const auto& [line, code, message] : rows) {
     const fabric::Error error = parse(line).error();
     EXPECT_EQ(error.message, message);

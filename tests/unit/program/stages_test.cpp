@@ -1,4 +1,4 @@
-// The stages from a state on stdin to their answer. What createRuntime does to a live container: tests/node.
+// The stages, from a state on stdin to their result. The changes of createRuntime to a live container: tests/node.
 #include "hook/program/stages.hpp"
 
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ class StagesTest : public testing::Test {
   int stdin_;
 };
 
-TEST_F(StagesTest, StatesAndBundlesThatAreNoneAreAboutTheState) {
+TEST_F(StagesTest, InvalidStateOrBundleCountsAsStateError) {
   const auto create = [](Call& call) { return create_runtime(call, Config()); };
   for (const std::string& text : {std::string("{"), std::string(R"({"id": "web-1", "pid": 1})"),
                                   std::string(R"({"id": "web-1", "pid": 4711, "bundle": "/nowhere"})")}) {
@@ -78,7 +78,7 @@ TEST_F(StagesTest, StatesAndBundlesThatAreNoneAreAboutTheState) {
   }
 }
 
-TEST_F(StagesTest, AConfigurationThatCannotBeReadStopsWhoAsksOnly) {
+TEST_F(StagesTest, UnreadableConfigurationRefusesOnlyRequests) {
   const Result<Config> broken = fabric::make_error("config.json:3: error");
   const auto create = [&](Call& call) { return create_runtime(call, broken); };
   EXPECT_EQ(failure_reason(run(create, state(4711)).error()), FailureReason::kConfig);
@@ -88,11 +88,11 @@ TEST_F(StagesTest, AConfigurationThatCannotBeReadStopsWhoAsksOnly) {
   EXPECT_NE(::access(node_.ledger.c_str(), F_OK), 0) << "no ledger is made for it";
 }
 
-TEST_F(StagesTest, VerifyRefusesWhoAskedAndHasNothing) {
+TEST_F(StagesTest, VerifyRefusesRequestWithoutGrant) {
   EXPECT_EQ(failure_reason(verify_it().error()), FailureReason::kRefused);
   give(own(), own().key);
   EXPECT_TRUE(verify_it());
-  // By its token.
+  // The grant is found by its token.
   write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0",
     "rdma-init.io/grant": ")" +
                test_support::kToken + R"("}})");
@@ -103,7 +103,7 @@ TEST_F(StagesTest, VerifyRefusesWhoAskedAndHasNothing) {
   EXPECT_TRUE(verify_it());
 }
 
-TEST_F(StagesTest, VerifyRefusesTheNodeOfAnotherHca) {
+TEST_F(StagesTest, VerifyRefusesNodeOfAnotherHca) {
   node_.root = directory_ / "node";
   test_support::lay_out(test_support::rails(2), node_.root);
   const auto read = fabric::read_hcas_elsewhere(node_.root, node_.root + "/sys", {"mlx5_0"});
@@ -121,7 +121,7 @@ TEST_F(StagesTest, VerifyRefusesTheNodeOfAnotherHca) {
     return done ? std::string("accepted") : done.error().message;
   };
   EXPECT_EQ(with("/dev/infiniband/uverbs0", 192), "accepted");
-  EXPECT_EQ(with("/dev/other", 192), "accepted") << "a device plugin's path";
+  EXPECT_EQ(with("/dev/other", 192), "accepted") << "a path of a device plugin";
   EXPECT_EQ(
       with("/dev/infiniband/uverbs0", 193),
       "the container's `/dev/infiniband/uverbs0` is c 231:193, a node of `mlx5_1`; granted is `mlx5_0`, c 231:192");
@@ -129,8 +129,8 @@ TEST_F(StagesTest, VerifyRefusesTheNodeOfAnotherHca) {
             "the container's `/dev/infiniband/uverbs1` is c 231:193, a node of `mlx5_1`; granted is mlx5_0");
 }
 
-// rdma-nri leaves it alone, so that nothing is granted.
-TEST_F(StagesTest, VerifyAcceptsANodeOfNoHcaWithoutAGrant) {
+// rdma-nri ignores such a container, so it has no grant.
+TEST_F(StagesTest, VerifyAcceptsNodeWithoutHcaAndGrant) {
   node_.root = directory_ / "node";
   test_support::lay_out(test_support::rails(2), node_.root);
   const auto with = [&](std::initializer_list<unsigned> numbers) {
@@ -146,10 +146,10 @@ TEST_F(StagesTest, VerifyAcceptsANodeOfNoHcaWithoutAGrant) {
   };
   EXPECT_TRUE(with({9}));
   EXPECT_FALSE(with({0}));
-  EXPECT_FALSE(with({9, 0})) << "one of them is the node's";
+  EXPECT_FALSE(with({9, 0})) << "one of them belongs to another HCA";
 }
 
-TEST_F(StagesTest, PoststopReturnsAlsoWhenTheBundleIsGone) {
+TEST_F(StagesTest, PoststopReleasesAfterBundleIsGone) {
   give(own(), own().key);
   const std::string gone = state(0);
   std::filesystem::remove_all(directory_ / "bundle");
@@ -157,12 +157,12 @@ TEST_F(StagesTest, PoststopReturnsAlsoWhenTheBundleIsGone) {
   EXPECT_TRUE(done) << done.error().message;
   EXPECT_EQ(outcome_.returned, std::vector<ReturnReason>{ReturnReason::kPoststop});
   EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
-  EXPECT_TRUE(run(poststop, gone)) << "and once more";
+  EXPECT_TRUE(run(poststop, gone)) << "a second call is no error";
   EXPECT_TRUE(outcome_.returned.empty());
 }
 
-// Who booked may have been told a link to the bundle; runtimes name the directory.
-TEST_F(StagesTest, TheSameContainerByAnotherPath) {
+// The program that booked can have received a link to the bundle; runtimes pass the directory.
+TEST_F(StagesTest, FindsContainerByAnotherPathOfItsBundle) {
   std::filesystem::create_directory_symlink(directory_ / "bundle", directory_ / "link");
   std::filesystem::create_directory(directory_ / "other");
   const Owner linked = container_owner("web-1", directory_ / "link");
@@ -177,7 +177,7 @@ TEST_F(StagesTest, TheSameContainerByAnotherPath) {
     give_in(owner, "other");
     EXPECT_FALSE(verify_it());
     EXPECT_TRUE(run(poststop, state(0)));
-    EXPECT_EQ(ledger->find(owner.key).value()->users.size(), 1U) << "another's of the same id";
+    EXPECT_EQ(ledger->find(owner.key).value()->users.size(), 1U) << "another container of the same id stays";
     ASSERT_TRUE(ledger->give_back(owner.key));
     give_in(owner, "link");
     EXPECT_TRUE(verify_it());
@@ -188,8 +188,8 @@ TEST_F(StagesTest, TheSameContainerByAnotherPath) {
   }
 }
 
-// Without a descriptor to open, the stage cannot even close off what it inherited.
-TEST_F(StagesTest, OnlyPoststopEndsWellWhateverFails) {
+// Without a free descriptor the stage cannot even close inherited ones.
+TEST_F(StagesTest, OnlyPoststopSucceedsAfterErrors) {
   if (kIsSanitized) GTEST_SKIP() << "the sanitizers' run-time library takes descriptors of its own";
   for (const auto& [command, expected] : {std::pair(Command::kPoststop, 0), std::pair(Command::kCreateRuntime, 1)}) {
     Options options;

@@ -250,21 +250,23 @@ TEST(VfRanges, ReportsInvalidRanges) {
   const std::pair<const char*, const char*> rows[] = {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", ""},
       {R"("guids": {"from": "00:00:00:00:00:00:00:01", "to": "ff:ff:ff:ff:ff:ff:ff:ff"}, "trust": true)", ""},
-      {R"("macs": {"from": "03:00:00:00:00:00", "to": "03:00:00:00:00:ff"})", "are of no netdev alone"},
-      {R"("macs": {"from": "02:00:00:00:00:00", "to": "04:00:00:00:00:00"})", "are of no netdev alone"},
-      {R"("macs": {"from": "00:00:00:00:00:00", "to": "00:00:00:00:00:ff"})", "is no MAC address of one netdev"},
-      {R"("guids": {"from": "00:00:00:00:00:00:00:00", "to": "00:00:00:00:00:00:00:ff"})", "is no GUID"},
-      {R"("guids": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", "is no GUID"},
-      {R"("macs": {"from": "02:00:00:00:00:02", "to": "02:00:00:00:00:01"})", "nothing to give"},
+      {R"("macs": {"from": "03:00:00:00:00:00", "to": "03:00:00:00:00:ff"})", "contains group addresses"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "04:00:00:00:00:00"})", "contains group addresses"},
+      {R"("macs": {"from": "00:00:00:00:00:00", "to": "00:00:00:00:00:ff"})", "is not the MAC address of a netdev"},
+      {R"("guids": {"from": "00:00:00:00:00:00:00:00", "to": "00:00:00:00:00:00:00:ff"})", "is not a GUID"},
+      {R"("guids": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", "is not a GUID"},
+      {R"("macs": {"from": "02:00:00:00:00:02", "to": "02:00:00:00:00:01"})", "is empty"},
       {R"("macs": {"from": "02:00:00:00:00:02"})", "has no `to`"},
       {R"("macs": {"to": "02:00:00:00:00:02"})", "has no `from`"},
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01"}, "mac": "02:00:00:00:00:09")",
-       "its own already"},
+       "cannot be combined with"},
       {R"("guids": {"from": "02:00:00:00:00:00:00:00", "to": "02:00:00:00:00:00:00:01"}, "port_guid": "02:00:00:00:00:00:00:09")",
-       "its own already"},
-      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 3})", "has no slice of 3"},
+       "cannot be combined with"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 3})",
+       "is smaller than one slice of 3"},
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 0})", "0"},
-      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})", "is not said"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})",
+       "\"node_index\" is missing"},
       {R"("macs": 7)", "object"}};
   for (const auto& [vf, said] : rows) {
     const std::string problem = vf_problem(vf);
@@ -272,13 +274,13 @@ TEST(VfRanges, ReportsInvalidRanges) {
     EXPECT_TRUE(has_text(problem, said)) << vf << ": " << problem;
   }
   const char* sliced = R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})";
-  EXPECT_EQ(vf_problem(sliced, R"(}, "node_index": 1)").find("is not said"), std::string::npos);
+  EXPECT_EQ(vf_problem(sliced, R"(}, "node_index": 1)").find("\"node_index\" is missing"), std::string::npos);
   EXPECT_TRUE(has_text(
       vf_problem(
           sliced,
           R"(, "m": {"vf": {"macs": {"from": "02:00:00:00:00:01", "to": "02:00:00:00:00:02"}}}}, "node_index": 1)"),
-      "shares values with"));
-  EXPECT_TRUE(has_text(vf_problem(sliced, R"(}, "node_index": "address")"), "does not tell"));
+      "overlaps"));
+  EXPECT_TRUE(has_text(vf_problem(sliced, R"(}, "node_index": "address")"), "does not identify a slice"));
 }
 
 TEST(VfRanges, CutsSlicesAndChecksListsOfNodes) {
@@ -298,12 +300,13 @@ TEST(VfRanges, CutsSlicesAndChecksListsOfNodes) {
   EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks), Strings());
   EXPECT_EQ(check_nodes("a 0\nb 2\n", parsed.config.networks),
             Strings{"line 2: `b`: network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has 2 slices of 2, "
-                    "and none with the index 2"});
+                    "none with index 2"});
   EXPECT_EQ(check_nodes("a 1\nb 1\n", parsed.config.networks).size(), 1U) << "one slice for two";
   parsed = parse_vf(R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03"})", "}");
   EXPECT_EQ(check_nodes("a 0\n", parsed.config.networks), Strings());
   EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks),
-            Strings{"network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has no `per_node`: each node gives all of it"});
+            Strings{"network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has no `per_node`: each node would allocate the "
+                    "same values"});
 }
 
 // Two networks with the same ranges, and grants with functions of each.

@@ -280,17 +280,17 @@ TEST(Request, refusals) {
   for (std::size_t i = 0; i < kMaxListEntries; ++i)
     long_list += ",a";
   check({{"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is no mode"},
-         {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: it is empty"},
+         {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: the value is empty"},
          {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
          {"too many", Engine::kRunc, devices("1025"),
           "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
          {"selector", Engine::kPodman, devices("rail:x"),
           "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
          {"long value", Engine::kPodman, devices(long_value),
-          "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
+          "annotation rdma-init.io/devices: 65537 bytes; the maximum is 65536"},
          {"long list", Engine::kPodman, devices(long_list),
-          "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
-         {"long PCIDEVICE", Engine::kPodman, Annotations(), "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read",
+          "annotation rdma-init.io/devices: a list of 4097 entries; the maximum is 4096"},
+         {"long PCIDEVICE", Engine::kPodman, Annotations(), "variable PCIDEVICE_X: 65537 bytes; the maximum is 65536",
           1, Strings{"PCIDEVICE_X=" + long_value}}});
 }
 
