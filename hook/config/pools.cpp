@@ -25,6 +25,7 @@ void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<s
   });
 }
 
+// Reads "selectors". The keys are those of k8s-rdma-shared-dev-plugin.
 void read_selectors(ConfigReader& reader, const ConfigValue& value, PoolSelectors& selectors) {
   const auto ids = [&](std::vector<std::string>& target) {
     return reader.texts_into(target, pci_id, "is not a PCI id",
@@ -51,6 +52,7 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
   }
 }
 
+// Reads a limit of RDMA objects or handles. Mode exclusive has none: no other container uses the HCA.
 void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool& pool,
                      std::optional<std::uint32_t>& target) {
   if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
@@ -79,6 +81,7 @@ void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
                          {"exclusive", refused, false}});
 }
 
+// Reads "modes" without duplicates. An empty list would allow no container, so it is an error.
 void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode>& target) {
   std::vector<Mode> modes;
   const auto elements = reader.elements(value);
@@ -93,15 +96,15 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
   if (!modes.empty()) target = modes;
 }
 
-// Reads a pool. Limits are read last, because they depend on the modes, whatever their order in the file.
+// Reads a pool. Without "modes" all are allowed, and the default changes no netdev. A wrong name becomes "?", so that
+// it is not reported as missing too. Limits are read last, because they depend on the modes, whatever their order in
+// the file.
 Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
   Pool pool;
-  // Without "modes" all are allowed, and the default changes no netdev.
   pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
   std::vector<std::function<void()>> limits;
   std::optional<ConfigValue> plugin_limit;
   const auto name = [&](const ConfigValue& v) {
-    // "?" is not a valid name: it only prevents the second message about a missing one.
     pool.name = reader.parsed(v, if_is(is_config_name), kNoName, kNameRemedy).value_or("?");
   };
   // Read only to report the right place.

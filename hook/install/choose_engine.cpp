@@ -21,6 +21,7 @@ bool is_link(const std::string& root, const char* path) {
   return ::lstat((root + path).c_str(), &seen) == 0 && S_ISLNK(seen.st_mode);
 }
 
+// Returns the engines with their versions. Engines that do not answer are listed too, so that the choice is explained.
 std::string names_of(const std::vector<FoundEngine>& engines) {
   std::string names;
   for (const FoundEngine& one : engines)
@@ -60,7 +61,6 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
 }  // namespace
 
 Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine, std::optional<InstallWay> way) {
-  // Engines that do not answer are listed too, so that the choice is explained.
   const auto found = TRY(find_engines(root));
   Choice choice{TRY(pick(root, found, engine)), InstallWay::kRuntime, {}};
   if (!choice.engine.trouble.empty())
@@ -78,7 +78,6 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   if (way) {
     choice.way = *way;
   } else if (has_nri) {
-    // NRI reaches all pods without a RuntimeClass, so it is preferred.
     choice.way = InstallWay::kNri;
     why = "pods need no RuntimeClass, and `verify` refuses containers that rdma-nri did not check";
   } else if (one.engine == Engine::kContainerd) {

@@ -214,6 +214,7 @@ InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts,
   return record;
 }
 
+// Returns whether both records write the same texts to the same paths, whatever the earlier texts.
 bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
   return std::equal(
       one.edits.begin(), one.edits.end(), other.edits.begin(), other.edits.end(),

@@ -77,7 +77,7 @@ void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciSt
     said = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr fails beyond it: {}", why, limit_text(limit), remedy);
   } else if (!spec.has_ipc_lock) {
     said =
-        "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is sufficient for "
+        "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for "
         "ibv_reg_mr";
   }
   if (step) {

@@ -445,7 +445,7 @@ TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
 constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
 const char* const kNoCapability =
-    "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is sufficient for ibv_reg_mr";
+    "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
 const char* const kNotInExec =
     "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime or raise the limit "
     "(--ulimit memlock=-1:-1)";
