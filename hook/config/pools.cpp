@@ -107,7 +107,6 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
   const auto name = [&](const ConfigValue& v) {
     pool.name = reader.parsed(v, if_is(is_config_name), kNoName, kNameRemedy).value_or("?");
   };
-  // Read only to report the right place.
   const auto misplaced = [&](const ConfigValue& v) {
     reader.error(v, "belongs in \"selectors\"", "move it to \"selectors\": { ... }");
   };
