@@ -17,25 +17,27 @@ namespace hook {
 namespace {
 
 Error held_alone(const std::string& hca, const std::string& label) {
-  return Error{.message = fmt::format("cannot give `{}`: {} holds it alone", hca, label),
-               .hint = "wait until it is returned, or ask for another HCA; `rdma-hook recover` says what keeps it",
+  return Error{.message = fmt::format("cannot allocate `{}`: {} holds it exclusively", hca, label),
+               .hint = "wait for its release or request another HCA; `rdma-hook recover` reports why it is held",
                .reason = FailureReason::kBusy};
 }
 
-// Who holds an HCA, by the error of the look at the grant of this key.
+// Returns the text for the owner in a grant that could not be checked. If its record cannot be read, the text names
+// that file for repair; else the release failed.
 std::string doubtful_holder(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
+  // All errors of the record begin with this text.
   if (!error.message.starts_with(unread)) {
-    return fmt::format("a grant that cannot be returned: {}{}", error.message,
+    return fmt::format("a grant that cannot be released: {}{}", error.message,
                        error.hint.empty() ? "" : fmt::format(" ({})", error.hint));
   }
   return fmt::format("the grant `{}`, which cannot be read{} ({})", path, error.message.substr(unread.size()),
                      error.hint);
 }
 
-// The exclusive grant that another key has of this HCA, if it still lives. looked_at: the key of the last look, also
-// where that fails.
+// Returns the grant by which another key holds this HCA exclusively, if it is not stale. looked_at: the key that was
+// checked last, also on error.
 Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const std::string& key, std::string& looked_at) {
   const auto holder = TRY(exclusive_key(files, hca));
@@ -43,7 +45,8 @@ Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, co
   looked_at = *holder;
   auto grant = TRY(check_exclusive(files, hca, *holder));
   if (grant) return grant;
-  // It named nobody: left behind by a process that was killed, or damaged. Then an entry knows better.
+  // The link names no living grant: a killed process left it, or it is damaged. The entries then show the grant that
+  // holds the HCA.
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     if (entry.key == key) continue;
     looked_at = entry.key;
@@ -55,7 +58,8 @@ Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, co
   return grant;
 }
 
-// Those that cannot be looked at hold what their entries say; `doubt` gets the first of them.
+// Returns the units that other keys hold. A grant that cannot be checked holds the units of its entry; `doubt` gets the
+// first of these.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
                               std::string& doubt) {
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
@@ -66,7 +70,8 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
   });
 }
 
-// Others' share of one HCA. A grant that cannot be looked at keeps this one from others and no more.
+// Returns the share of other owners in one HCA. A grant that cannot be checked blocks this HCA only, so that one
+// damaged record does not stop every start on the node.
 Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
   Holding holding;
   std::string looked_at;
@@ -92,7 +97,8 @@ Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, c
   return before ? remove_ids(files, *before, grant) : Result<void>();
 }
 
-// As it was before; what fails here too is repaired when this process is gone.
+// Restores the record and the index of before. If this fails too, the marker stays, and the next call repairs the grant
+// once this process is gone.
 Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                           const StepWorker& worker) {
   if (before) {
@@ -115,7 +121,8 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   if (!is_file_name(asking.key, kLongestKey)) return make_error("cannot use grant key `{}`", asking.key);
   std::vector<PlannedHca> own;
   {
-    // A namespace's number is used again as soon as it is free: what was noted under it may be another pod's.
+    // refresh() first: the kernel reuses the inode number of a namespace at once, so the grant of this key may be of a
+    // pod that is gone.
     const KeyLock lock = TRY(KeyLock::take(*files_, {asking.key}));
     if (const auto grant = TRY(refresh(*files_, asking.key))) own = held_hcas(*grant);
   }
@@ -146,9 +153,9 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;
     if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
-      return Error{.message = fmt::format("cannot give `{}` to one alone: {}", hca.name,
-                                          doubt.empty() ? "others hold it" : "it is held by " + doubt),
-                   .hint = "wait until they are gone, or ask for another HCA",
+      return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
+                                          doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
+                   .hint = "wait until they end, or request another HCA",
                    .reason = FailureReason::kBusy};
     }
   }
@@ -158,20 +165,20 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
 Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
   if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
   if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
-  // Before this owner's lock: it looks at the grants of others.
+  // Before this owner's lock: check_free() locks the keys of other grants, one at a time.
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
-  // The noted path may be gone while the namespace lives on; this call's leads there.
+  // The recorded path may be gone while the namespace lives on. The path of this call leads to it.
   const bool moved = is_namespace_gone(grant.owner);
   if (moved) grant.owner = owner;
-  // Of a pod: those whose container is gone without having left.
+  // A pod's grant outlives its containers, so drop the users that ended without a poststop.
   const bool dropped = owner.kind == Owner::Kind::kNetns &&
                        std::erase_if(grant.users, [](const StoredUser& one) { return is_user_gone(one); }) > 0;
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
-    if (!moved && !dropped) return {};  // as when bind() has brought all of it
+    if (!moved && !dropped) return {};  // bind() has already added all of it
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }

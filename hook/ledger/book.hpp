@@ -1,4 +1,4 @@
-// Booking HCAs, under their locks.
+// Allocates HCAs to owners (in code: books them) under their locks.
 #pragma once
 
 #include <map>
@@ -16,32 +16,33 @@ namespace hook {
 
 class LedgerFiles;
 
-// By the HCA's name what its device is booked as, a file's name, which stays when the HCA is renamed. HCAs of one
-// device are held as one. Of a name that is not there: the name.
+// The device of each HCA, by the HCA's name: the key under which the ledger books it. The key is a file name and stays
+// when the HCA is renamed. HCAs of one device are held as one. An HCA without an entry is booked under its name.
 using HcaDevices = std::map<std::string, std::string>;
 
-// HCAs that are locked as long as this lives.
+// HCAs that stay locked as long as this object lives.
 class LockedHcas {
  public:
-  // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
-  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
+  // Returns the grants' share of each locked HCA, for make_plan(). Releases stale grants where they matter: an
+  // exclusive owner, or a limit that is reached. limits: for each HCA, the largest number of units that matters;
+  // counting stops there. Errors: the grant of `asking` cannot be locked or read.
   Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
-  // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
-  // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
-  // is only what must never be: an HCA that is not locked, and an exclusive one that another owner holds.
+  // Allocates the HCAs to the owner and adds the user, pending until settle(). Joins the HCAs that the owner holds: of
+  // an HCA held twice, the stronger mode and the larger number of units count. The plan checks limits. Errors: an HCA
+  // that is not locked, an exclusive HCA of another owner, a user with another process (add_steps()), the ledger's.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
   friend class Ledger;
-  // One descriptor, because a node may have many HCAs, and the engine's limit of descriptors be low. The directory is
-  // opened again where it is read.
+  // Keeps one descriptor for each HCA, because a node may have many HCAs and the engine a low limit of descriptors.
+  // Readers open the directory again.
   struct Locked {
     std::string name;
-    std::string key;  // what it is booked as
+    std::string key;  // the device, or the name of an HCA without one
     fabric::UniqueFd lock;
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
-  // Notes of each what it is booked as.
+  // Returns an error if another owner's grant forbids the mode of an HCA. Sets `device` of each HCA.
   Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;

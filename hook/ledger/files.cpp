@@ -19,7 +19,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
-constexpr int kDeepest = 32;  // levels of directories: each is a call and a descriptor
+constexpr int kDeepest = 32;  // levels of directories: each takes a call frame and a descriptor
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error path_error(int code, const char* verb, const std::string& path) {
@@ -46,7 +46,7 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   const std::string path = directory.path + "/" + name;
   const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
   if (!inner.fd.ok()) return errno == ENOENT ? Result<void>() : path_error(errno, "open", path);
-  (void)::fchmod(inner.fd.get(), 0700);  // a view is closed to writing: without root that keeps its owner out, too
+  (void)::fchmod(inner.fd.get(), 0700);  // views have mode 0555, which stops an owner that is not root
   for (const std::string& entry : TRY(list_names(inner)))
     TRY_VOID(remove_below(inner, entry, levels - 1));
   if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
@@ -55,14 +55,14 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   return {};
 }
 
-// The namespaces in which a process has this number and this start time: "pid-4026531836.time-4026531834".
+// Returns the namespaces to which pids and start times belong: "pid-4026531836.time-4026531834".
 Result<std::string> own_place() {
   std::string place;
   for (const char* name : {"pid", "time"}) {
     struct stat info {};
     const std::string path = fmt::format("/proc/self/ns/{}", name);
     // Linux before 5.6 has no time namespaces.
-    if (::stat(path.c_str(), &info) != 0 && errno != ENOENT) return sys_error(errno, "cannot look at `{}`", path);
+    if (::stat(path.c_str(), &info) != 0 && errno != ENOENT) return sys_error(errno, "cannot read `{}`", path);
     place += fmt::format("{}{}-{}", place.empty() ? "" : ".", name, info.st_ino);
   }
   return place;
@@ -76,7 +76,8 @@ bool is_place(std::string_view text) {
   return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
 }
 
-// Returns nullopt if none is noted, and what is_place() refuses for a damaged link, such as "" for a file.
+// Returns the recorded namespaces; nullopt: none. A damaged link gives a text that is_place() refuses, such as "" for a
+// file.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   char buffer[256];
   const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
@@ -86,7 +87,8 @@ Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   return std::optional(std::string(buffer, static_cast<std::size_t>(length)));
 }
 
-// A ledger without a grant and without anything under way has no facts: it may move to another place.
+// Returns true if a record depends on DIR/place. A ledger without grants and without pending changes may move to other
+// namespaces.
 Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
     if (!directory->fd.ok()) continue;  // open_to_list()
@@ -104,7 +106,8 @@ bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
 }
 
-// FNV-1a. Each step is one to one, so that two texts of one length that differ in one byte never have the same.
+// FNV-1a. Each step is a bijection of the hash, so two texts of one length that differ in one byte never have the same
+// checksum.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) {
@@ -129,7 +132,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
                    .code = EBADMSG,
                    .hint = "remove it, then run `rdma-hook recover` where containers are started"};
     }
-    return Error{.message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
+    return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
                                         files.root.path, fabric::printable(*noted), own),
                  .code = EXDEV,
                  .hint = fmt::format("run it where containers are started: `hostPID: true` in Kubernetes, `--pid "
@@ -140,7 +143,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have been faster, from the same place or from another.
+  // Another process may have made the link first, in these namespaces or in other ones.
   if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
   return ledger_error(errno, "write", files.root, kPlace);
 }
@@ -156,7 +159,7 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return path_error(errno, "open", path);
   if (!is_ours(info)) return untrusted(path, "its owner is not root");
   if ((info.st_mode & 077) != 0) {
-    Error error = untrusted(path, "others may read or change it");
+    Error error = untrusted(path, "other users can read or change it");
     error.hint = fmt::format("chmod 0700 {}", path);
     return error;
   }
@@ -233,10 +236,10 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return ledger_error(errno, "read", directory, name);
   const std::string path = directory.path + "/" + name;
   if (!S_ISREG(info.st_mode)) return untrusted(path, "it is not a file");
-  if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "it is not root's alone");
+  if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "users other than root can change it");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size > kLargestLedgerFile) return path_error(EFBIG, "read", path);
-  // As long as it was a moment ago: files here are replaced, not written again.
+  // fstat() gives the size to read: files of the ledger are replaced, never written in place.
   std::string text(size, '\0');
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::read(fd.get(), text.data() + done, text.size() - done);

@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process first: what it wrote is there before it ends.
+// The process first: the runtime's state file is complete before the process ends.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
@@ -76,12 +76,12 @@ bool is_vanished(const StoredGrant& grant, std::string_view binding, const Witne
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
-  // A namespace may outlive tokens that no container will bind. Any other user may have come and missed its poststop,
-  // and the pod's containers may be between two starts: then the grant stays as long as the namespace.
+  // A namespace may outlive tokens that no container will bind. Another user may have missed its poststop, and between
+  // two starts a pod has no container: then the grant stays as long as the namespace.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
   if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
   if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;
-  // The path is gone; the namespace may live on in the processes of its containers. A user without a process proves
+  // The path is gone, but the namespace may live on in the processes of its containers. A user without a process proves
   // nothing here.
   return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
     return (user.worker || user.user.process) && !is_user_gone(user, witness);
@@ -102,15 +102,16 @@ Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witn
 }
 
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness) {
+  // This process rolls back its own start, or an earlier call has noted the end.
   if (user.ended || (user.worker && user.worker->process == self)) return false;
-  if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
+  if (user.worker && !user.worker_gone) return true;  // its createRuntime is running
   return user.user.process && !has_ended(user.user, witness) && !witness.is_above_me(*user.user.process);
 }
 
 Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process) return {};
   const auto busy = [&](const std::string& cause, std::string hint) {
-    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
+    return Error{.message = fmt::format("cannot allocate for container `{}`: {}", fabric::printable(user.id), cause),
                  .code = EBUSY,
                  .hint = std::move(hint),
                  .reason = FailureReason::kBusy};
@@ -121,6 +122,7 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
     return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
                 "wait until it has ended, or take another id");
   }
+  // Without a runtime state, the end of the process is the end of the user.
   const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kGone;
   if (!container) return busy(container.error().message, container.error().hint);
   if (*container == Presence::kGone) return {};
@@ -131,11 +133,12 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness) {
   if (!user.cgroup) return {};
   const auto seen = witness.cgroup(*user.cgroup);
+  // A failed lookup must not fail the poststop: is_user_gone() keeps the grant as long as the cgroup is unknown.
   if (!seen || *seen == Presence::kGone) return {};
-  return Error{.message = fmt::format("cannot return the grant of {}: processes of its cgroup `{}{}` still run",
+  return Error{.message = fmt::format("cannot release the grant of {}: processes of its cgroup `{}{}` still run",
                                       owner.label, user.cgroup->root, fabric::printable(user.cgroup->path)),
                .code = EBUSY,
-               .hint = "it is returned when they have ended"};
+               .hint = "end these processes, then run `rdma-hook recover`"};
 }
 
 Result<void> check_seen(const StoredUser& user, const Witness& witness) {

@@ -1,5 +1,5 @@
-// Decides whether the users and the owner of a grant are gone. Pure: the witness looks. Absence is proven; what cannot
-// be looked at is held.
+// Decides whether the users and the owner of a grant are gone. Pure: a Witness does the lookups. A lookup that fails
+// proves nothing, so the grant stays held.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace hook {
 
-// Looks whether what a grant names is there. Errors: it cannot be looked at, which proves nothing.
+// Looks up the processes, containers, cgroups and namespaces that a grant names. Errors: a lookup failed, which proves
+// nothing.
 class Witness {
  public:
   Witness() = default;
@@ -22,7 +23,7 @@ class Witness {
   Witness& operator=(const Witness&) = delete;
   virtual ~Witness() = default;
   virtual Result<Presence> process(const ProcessIdentity& process) const = 0;
-  // Of this process, or of one above it.
+  // Returns true for this process and its ancestors.
   virtual bool is_above_me(const ProcessIdentity& process) const = 0;
   virtual Result<Presence> container(const RuntimeState& state, const std::string& id,
                                      const std::string& bundle) const = 0;
@@ -30,40 +31,44 @@ class Witness {
   virtual Result<Presence> netns(const NetnsIdentity& netns) const = 0;
 };
 
-// Looks at the node itself.
+// Returns the witness of this node.
 const Witness& node_witness();
 
-// The process that works on the steps has ended.
+// Returns true if the process that works on the steps is proven gone.
 bool is_worker_gone(const StepWorker& worker, const Witness& witness = node_witness());
-// The process and the container of its runtime's state are gone. Without a process nothing is proven.
+// Returns true if the user's process is proven gone, and so is its container if the record names a runtime's state.
+// Returns false if no process is recorded.
 bool has_ended(const GrantUser& user, const Witness& witness = node_witness());
-// The user has ended, no process works on its steps, and its cgroup is empty or gone.
+// Returns true if the user has ended, no living process works on its steps, and its cgroup is empty or gone.
 bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness());
-// The pod's network namespace is gone from its path. It may live on in processes.
+// Returns true if the path of the pod's network namespace is proven to lead elsewhere. The namespace may live on in
+// processes.
 bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
-// No user is left. Of a pod's grant: its network namespace is gone, or only tokens use it and their requesters are
-// gone. Of a container's or token's: every user is gone. binding: a token that counts though its requester is gone.
+// Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
+// stale if its network namespace is gone, or if tokens are its only users and their requesters are gone. binding: a
+// token that counts as alive although its requester is gone.
 bool is_vanished(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
-// recorded_grant() with `vanished`.
+// Returns recorded_grant() with `vanished` set by is_vanished().
 Grant to_grant(const StoredGrant& grant);
 
-// Drops the steps whose worker is gone, and a pod's tokens whose requester is. What those brought stays: once settled,
-// the record does not say which user brought it. kNothing: the grant has vanished, or nothing is left of it. binding: a
-// token that stays, because its container has come.
+// Drops the steps of dead workers, and a pod's tokens with dead requesters. The HCAs of such a token stay: after
+// settle, the record does not list HCAs by user. Returns kNothing if the grant is stale or nothing is left of it.
+// binding: a token that stays, because its container has come.
 enum class Left { kAll, kSome, kNothing };
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
-// Whether a poststop of this user's names is of another container: one before it, or one below another root, because a
-// poststop names id and bundle only. A runtime whose `run` or failed `create` calls poststop is above the caller.
-// self: the calling process.
+// Returns true if a poststop with this user's id and bundle is that of another container: an earlier one, or one below
+// another runtime root. A poststop names only id and bundle. If a runtime calls poststop in `run` or after a failed
+// `create`, it is an ancestor of the caller, and then the poststop is the user's. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
-// Errors (EBUSY): the user has a process or a container that is not proven to have ended; the message names it.
+// Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
+// it.
 Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Errors (EBUSY): a process is in the user's cgroup. The runtime's word that a container has ended does not end those
-// processes.
+// Checks that the user's cgroup is empty. Errors (EBUSY): a process is in it. A runtime that reports the end of a
+// container need not have ended the other processes of the cgroup.
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
-// Errors: the user's process has ended, and whether its container lives cannot be seen: as long as its runtime's root
-// is another one than was noted, for example since /run was emptied, it never will be.
+// Checks that the user can be proven gone at all. Errors: its process is gone, but its container cannot be looked up.
+// If the runtime's root is not the recorded directory, for example because /run was emptied, that never changes.
 Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
 
 }  // namespace hook

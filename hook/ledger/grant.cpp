@@ -14,9 +14,9 @@ namespace hook {
 namespace {
 
 constexpr std::size_t kShownId = 64;
-constexpr std::string_view kTokenPrefix = "token-";  // of a container it is "container-"
+constexpr std::string_view kTokenPrefix = "token-";  // a container's key begins with "container-"
 
-// Of a mode: how much it keeps from others.
+// Orders the modes by how much use of the HCA they exclude.
 int strength(Mode mode) {
   switch (mode) {
     case Mode::kHca:
@@ -44,7 +44,7 @@ Owner container_owner(std::string_view id, std::string_view place) {
   std::string shown(id.substr(0, kShownId));
   for (char& c : shown)
     c = c == '.' || is_file_name(std::string_view(&c, 1), 1) ? c : '_';
-  // No id and no path has a NUL, so these names can be told from any others.
+  // The digest needs an unambiguous pair, and neither an id nor a path can have a NUL.
   const std::string names = std::string(id) + '\0' + std::string(place);
   return Owner{.kind = Owner::Kind::kContainer,
                .key = fmt::format("container-{}-{}", shown, text_digest(names)),
@@ -77,7 +77,7 @@ std::string shown_key(const std::string& key) {
 
 Result<std::string> new_token() {
   std::array<std::uint8_t, 16> bytes{};
-  // Up to 256 bytes come whole once the kernel's generator is seeded (getrandom(2)).
+  // getrandom(2) returns up to 256 bytes at once, after the kernel's generator is seeded.
   ssize_t count = 0;
   do {
     count = ::getrandom(bytes.data(), bytes.size(), 0);

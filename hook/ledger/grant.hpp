@@ -1,5 +1,4 @@
-// A grant, its owner and its users: what all of the ledger is about. Keys are names of files, hence short and of few
-// characters, whatever a container is called.
+// A grant, its owner and its users. Keys are file names: short and of few characters, whatever the name of a container.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace hook {
 
 inline constexpr std::size_t kLongestKey = 128;
 
-// The owner of a grant: the network namespace, if the container joins one by path (a pod's); else the container, or a
+// The owner of a grant: the network namespace if the container joins one by path (a pod), else the container, or a
 // token before the container exists.
 struct Owner {
   enum class Kind { kNetns, kContainer, kToken };
@@ -30,50 +29,52 @@ struct Owner {
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
-// place: tells containers of one id apart: the bundle's path, or root_name(), which is the same for any path to the
-// root.
+// Returns the owner for a container. place distinguishes containers of one id: the bundle's path, or root_name().
 Owner container_owner(std::string_view id, std::string_view place);
+// Returns a name of the runtime's root that is the same for every path to it.
 std::string root_name(const RuntimeState& state);
 Owner token_owner(std::string_view token);
-// The key is that of a token: as a grant's user, of one that no container is bound to yet.
+// Returns true for the key of a token. A user with such a key has no container yet.
 bool is_token_key(std::string_view key);
-// 128 random bits as hex digits.
+// Returns a new token: 128 random bits as 32 hex digits.
 Result<std::string> new_token();
-// Returns the key as logs, metrics and commands print it: for a token's "token-" and a digest, because whoever knows a
-// token can claim its grant; any other key as it is. One key always gives the same text, so that a log line, a series
-// and `rdma-hook devices` can be joined.
+// Returns the key as logs, metrics and commands print it. For a token this is "token-" and a digest, because a process
+// that knows a token can claim its grant. One key always gives the same text, so that log lines, time series and
+// `rdma-hook devices` can be joined.
 std::string shown_key(const std::string& key);
 
 // A container that uses a grant.
 struct GrantUser {
   std::string key;                         // that of container_owner(), or the token
   std::string id;                          // the container's id
-  std::optional<ProcessIdentity> process;  // its init; before it has one, the process that asks for it
-  std::string bundle = {};                 // absolute; empty: who booked does not know it
-  // The container's own, where the kernel does not end all its processes with init: who is in it uses the grant too.
+  std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
+  std::string bundle = {};                 // absolute; empty: not known at booking
+  // The container's own cgroup, if the kernel does not end all its processes with the init: each process in it uses the
+  // grant too.
   std::optional<CgroupIdentity> cgroup = {};
-  std::string pod = {};  // the id of its pod's sandbox; empty: none, or not told
-  // Where its runtime says that it lives, once `process` has ended, which became that runtime: no hook tells its init.
+  std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
+  // The state of its runtime, which proves its end once `process` is gone. Set if `process` became that runtime,
+  // because no hook reports its init then.
   std::optional<RuntimeState> state = {};
-  std::string view = {};  // view_name() of what its mounts show; empty: none that the ledger keeps
-  std::string name = {};  // the container's name in its pod; empty: not told
+  std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
+  std::string name = {};  // the container's name in its pod; empty: not known
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
-// The user is this container, or of the pod with this id.
+// Returns true if the user is this container or belongs to this pod.
 bool has_id(const GrantUser& user, std::string_view id);
 
-// A grant as the ledger shows it.
+// A grant as readers of the ledger get it.
 struct Grant {
   Owner owner;
   std::vector<PlannedHca> hcas;
   std::vector<GrantUser> users;
   std::int64_t since = 0;  // seconds since the epoch
   bool pending = false;
-  bool vanished = false;  // is_vanished()
+  bool vanished = false;  // stale: is_vanished()
 };
 
-// The process that works on a user's steps, and in which of its changes: the name of a marker in pending/. The steps
-// run as long as the marker is there.
+// The process that works on a user's steps, and the number of its change: together the name of a marker in pending/.
+// The steps run as long as the marker exists.
 struct StepWorker {
   ProcessIdentity process;
   std::uint64_t change = 0;
@@ -82,14 +83,14 @@ struct StepWorker {
 
 struct StoredUser {
   GrantUser user;
-  // While its steps run: the process that works on them, and what they are to add to the grant. Both go when the steps
-  // are done.
+  // While its steps run: the process that works on them, and the HCAs that they add to the grant. Both are cleared when
+  // the steps are done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
-  bool worker_gone = false;  // proven, while its marker was there: read_grant() has looked, and looks once
-  // It used the grant before these steps: when they are undone, it still does.
+  bool worker_gone = false;  // proven while the marker existed; set once, by read_grant()
+  // It used the grant before these steps, and still does when they are rolled back.
   bool settled = false;
-  // It left, but what it had could not be undone yet.
+  // It has left, but its effects could not be undone yet.
   bool ended = false;
   friend bool operator==(const StoredUser&, const StoredUser&) = default;
 };
@@ -97,48 +98,48 @@ struct StoredUser {
 // A grant as its record keeps it.
 struct StoredGrant {
   Owner owner;
-  std::vector<PlannedHca> hcas;  // what settled users brought
+  std::vector<PlannedHca> hcas;  // HCAs of settled users
   std::vector<StoredUser> users;
   std::int64_t since = 0;
 };
 
-// What is held: grant.hcas and what the users' unfinished steps add; one entry an HCA.
+// Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// The same with every entry that an HCA has: each may have left a trace in the index.
+// Same, with every entry of an HCA: each may have left an entry in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
-// nullptr: none is booked as this.
+// Returns the HCA that is booked under this name; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
-// One HCA held twice by the same owner is held once: the stronger mode, the larger number.
+// Adds `more` to `into`. An HCA that the owner holds twice is held once, with the stronger mode and the larger number.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
-// The user's steps are done: what they brought is the grant's.
+// Marks the user's steps as done: their HCAs become the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
-// As its record says; `vanished` is false.
+// Returns the grant of the record only; `vanished` is false.
 Grant recorded_grant(const StoredGrant& grant);
 
-// What a grant has beyond the ledger's own files. The ledger undoes that first when it returns a grant, or drops what a
-// dead process had booked. While it cannot be undone, the grant is held, so that no other container gets an HCA whose
-// netdev is still away.
+// Effects of a grant beyond the ledger's own files. The ledger undoes them first when it releases a grant or drops the
+// steps of a dead process. Until they are undone, the grant is held, so that no other container gets an HCA with a
+// netdev that is still away.
 class GrantEffects {
  public:
   GrantEffects() = default;
   GrantEffects(const GrantEffects&) = delete;
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
-  // Undoes what this grant has beyond these HCAs. Where there is nothing it succeeds, and must cost nothing. It is
-  // called with the key's lock held, and must not ask for a lock of the ledger. grant: as it was until now; nullptr:
-  // there is none of this key.
+  // Undoes the effects of this grant on all HCAs except these. Without effects it succeeds, and must cost nothing.
+  // grant: as it was until now; nullptr: none of this key exists.
+  // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
   virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const = 0;
-  // From here on undo_beyond() waits for hardware, locks and other programs until then, if it would wait longer.
+  // Limits the time that later calls of undo_beyond() wait for hardware, locks and other programs.
   virtual void wait_until(Deadline) const {}
 };
 
-// A grant that the ledger has returned, or that a container of a pod has left.
+// A grant that the ledger has released, or that a container of a pod has left.
 struct Released {
   Grant grant;                // as it was
-  bool was_given = false;     // false: its start was killed half-way
+  bool was_given = false;     // false: its start never finished
   bool stays = false;         // a container has left; the pod's grant stays
-  std::uint64_t undo_us = 0;  // how long GrantEffects::undo_beyond() took
+  std::uint64_t undo_us = 0;  // duration of GrantEffects::undo_beyond()
 };
 
 }  // namespace hook

@@ -30,11 +30,11 @@ std::string directory_of(const std::string& path) {
 }
 
 Error cannot_look(int code, const std::string& path) {
-  return sys_error(code, "cannot look at the network namespace `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the network namespace `{}`", fabric::printable(path));
 }
 
-// The directory where the namespace was seen. The ledger is used in one PID namespace only (LedgerFiles::open()): there
-// any procfs has its processes.
+// Opens the directory of the recorded path. For a path in procfs any procfs will do: the ledger is used in one PID
+// namespace only (LedgerFiles::open()).
 Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   const bool in_proc = netns.path.starts_with(kProc);
   const std::string directory = in_proc ? std::string(kProc) : directory_of(netns.path);
@@ -49,25 +49,25 @@ Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   const bool noted = netns.directory_dev != 0 || netns.directory_ino != 0;
   if (!noted || (status.st_dev == netns.directory_dev && status.st_ino == netns.directory_ino)) return fd;
   Error error = cannot_look(ESTALE, netns.path);
-  error.message += ": its directory is another one here";
+  error.message += ": its directory is not the recorded one";
   error.hint = "run it in the node's mount namespace, or with the node's directory mounted";
   return error;
 }
 
-// The container may make groups below its own, but nobody needs as many.
+// A container may create any number of groups below its own. This limit bounds the time of a lookup.
 constexpr unsigned kMostGroups = 10000;
 
-// ENODEV: kernfs, of a file whose group was removed.
+// ENODEV: kernfs returns it for an open file of a group that was removed.
 bool is_removed(int code) {
   return code == ENOENT || code == ENODEV;
 }
 
 Error cannot_look_at_cgroup(int code, const std::string& path) {
-  return sys_error(code, "cannot look at the cgroup `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the cgroup `{}`", fabric::printable(path));
 }
 
-// v2 says it of a whole subtree: "populated 0" in cgroup.events (Documentation/admin-guide/cgroup-v2.rst). nullopt: it
-// has no such file, as in v1.
+// In cgroup v2, "populated 0" in cgroup.events covers the whole subtree (Documentation/admin-guide/cgroup-v2.rst).
+// Returns nullopt if there is no such file, as in v1.
 Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::string& path) {
   const auto events = group.read("cgroup.events");
   if (const auto* failed = std::get_if<fabric::Unreadable>(&events)) {
@@ -80,7 +80,8 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
   return std::optional(true);
 }
 
-// v1 lists the threads of each group by itself. Threads, since a process whose first thread ended still runs.
+// In cgroup v1, each group lists its own members only. `tasks` lists threads: a process with a dead first thread still
+// runs.
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
   if (left-- == 0) return cannot_look_at_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");
@@ -118,7 +119,8 @@ Result<Presence> look_at(const NetnsIdentity& netns) {
   struct stat status {};
   const auto is_it = [&] { return status.st_dev == netns.dev && status.st_ino == netns.ino; };
   if (::stat(netns.path.c_str(), &status) == 0 && is_it()) return Presence::kPresent;
-  // Below one descriptor: a directory that comes back between two looks has it.
+  // The check of the directory and the lookup below it use one descriptor, so that a mount in between cannot make the
+  // path seem missing.
   const UniqueFd directory = TRY(open_noted_directory(netns));
   const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_of(netns.path).size();
   if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {
@@ -141,7 +143,7 @@ Result<Presence> look_at(const CgroupIdentity& cgroup) {
   if (!root || ::fstat(root->fd(), &status) != 0) return cannot_look_at_cgroup(errno, cgroup.root);
   if (status.st_dev != cgroup.root_dev || status.st_ino != cgroup.root_ino) {
     Error error = cannot_look_at_cgroup(ESTALE, cgroup.root);
-    error.message += ": it is another hierarchy here";
+    error.message += ": it is not the recorded hierarchy";
     error.hint = "run it in the node's mount namespace and cgroup namespace";
     return error;
   }

@@ -1,5 +1,5 @@
-// Identities of what ends with a container, safe against the reuse of a number or a name: its network namespace and its
-// own cgroup, in which every process is that outlives the container's init.
+// Identities of a container's network namespace and of its own cgroup, safe against the reuse of a number or name.
+// Every process of the container that outlives its init is in that cgroup.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,22 @@ namespace hook {
 struct NetnsIdentity {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net": there with the same identity means present
-  // Of the directory that the path was seen in: elsewhere, as in a mount namespace without the node's /var/run/netns, a
-  // missing path proves nothing. 0: not noted, as of one in procfs.
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; present means: this path has this identity
+  // The directory of the path, because a missing path proves nothing elsewhere, for example in a mount namespace
+  // without the node's /var/run/netns. 0: not recorded, as for a path in procfs.
   std::uint64_t directory_dev = 0;
   std::uint64_t directory_ino = 0;
   friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
 };
 
-// Errors: ENOENT or ENOTDIR, nothing is there; others: it cannot be looked at.
+// Reads the identity of the namespace at a path. Errors: ENOENT or ENOTDIR, the path does not exist; any other errno:
+// it cannot be read.
 Result<NetnsIdentity> identify_netns(const std::string& path);
-// Gone: the path has another namespace or none, in the directory that was noted. The namespace may live on in its
-// processes. Errors: it cannot be looked at, or the directory is another one.
+// Looks up a namespace. Returns kGone if the path in the recorded directory leads to another namespace or none; the
+// namespace may live on in its processes. Errors: it cannot be read, or the directory is not the recorded one.
 Result<Presence> look_at(const NetnsIdentity& netns);
 
-// As grants and records of rails keep it.
+// The members in records of grants and of rails.
 template <typename Members>
 void describe(Members& members, NetnsIdentity& netns) {
   members("dev", netns.dev);
@@ -40,7 +41,7 @@ void describe(Members& members, NetnsIdentity& netns) {
 }
 
 struct CgroupIdentity {
-  std::string root;  // where the hierarchy is mounted
+  std::string root;  // mount point of the hierarchy
   std::uint64_t root_dev = 0;
   std::uint64_t root_ino = 0;
   std::string path;  // below it: "/docker/4f2c"
@@ -49,13 +50,14 @@ struct CgroupIdentity {
   friend bool operator==(const CgroupIdentity&, const CgroupIdentity&) = default;
 };
 
-// Errors: one of the two directories cannot be looked at.
+// Reads the identity of a cgroup. Errors: one of the two directories cannot be read.
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
-// Present: a process is in it, or in a group below it. Gone: none is, or another group or none has the name in the root
-// that was noted. Errors: the root is another one, or something cannot be read.
+// Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if none is, or if the
+// recorded root has another group or none of this name. Errors: the root is not the recorded one, or a file cannot be
+// read.
 Result<Presence> look_at(const CgroupIdentity& cgroup);
 
-// As grants keep it.
+// The members in records of grants.
 template <typename Members>
 void describe(Members& members, CgroupIdentity& cgroup) {
   members.group("root", [&](auto& root) {

@@ -46,7 +46,7 @@ Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
-    // Another key's last entry of this id has gone, and its directory with it.
+    // Another process removed its last entry of this id, and the directory with it, between the two calls.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);
@@ -56,13 +56,13 @@ Result<void> remove_id(const LedgerFiles& files, const std::string& path, const 
   const int root = files.root.fd.get();
   const std::string entry = path + "/" + key;
   if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return ids_error(files, "remove", entry);
-  // Stays while other keys are there.
+  // rmdir fails while other keys have this id.
   if (::unlinkat(root, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
     return {};
   return ids_error(files, "remove", path);
 }
 
-// None without such a directory.
+// Returns no names if there is no such directory.
 Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
   using Names = std::vector<std::string>;
   LedgerDirectory directory{
@@ -74,7 +74,7 @@ Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::s
   return names;
 }
 
-// The entry of this id is there if, and only if, the grant has the id.
+// Makes the entry of this id if the grant has the id, else removes it.
 Result<void> recover_entry(const LedgerFiles& files, const std::string& digest, const std::string& key,
                            int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
@@ -98,7 +98,7 @@ Error index_error(const LedgerFiles& files, const char* verb, const std::string&
   return sys_error(errno, "cannot {} `{}/{}`", verb, files.hca.path, path);
 }
 
-// False: there is no such directory.
+// Makes the file of an entry. Returns false if its directory is missing.
 Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int how = 0) {
   const UniqueFd fd(
       ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | how, 0600));
@@ -108,7 +108,7 @@ Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int ho
 
 Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
   const std::string path = entry_path(hca, key, units);
-  // The directories are mostly there: then this is one system call.
+  // The directories usually exist: then this is one system call.
   if (TRY(try_entry(files, path))) return {};
   const auto directory = TRY(files.open_hca(hca, true));
   TRY(files.open_holders(directory));
@@ -119,7 +119,7 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
   const std::string path = exclusive_path(hca);
-  // symlink(2) never replaces: of two processes one makes the link.
+  // symlink(2) never replaces a file: of two processes, one makes the link.
   const auto make = [&] { return ::symlinkat(key.c_str(), files.hca.fd.get(), path.c_str()) == 0; };
   if (make()) return {};
   if (errno == ENOENT) {
@@ -130,13 +130,13 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
   const auto holder = TRY(exclusive_key(files, hca));
   if (holder == key) return {};
   if (holder && *holder == replaces) return replace_exclusive(files, hca, key);
-  return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA alone", files.hca.path, path,
-                                      holder.value_or("?")),
+  return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA exclusively", files.hca.path,
+                                      path, holder.value_or("?")),
                .code = EBUSY,
                .hint = "run `rdma-hook recover`, then try again"};
 }
 
-// New entries first: in between an owner counts twice, never not at all.
+// New entries first: in between, an owner counts twice rather than not at all.
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
@@ -148,7 +148,7 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
   return {};
 }
 
-// Calls use(entry) with each holder until it returns false; never for an HCA that was not held yet.
+// Calls use(entry) for each entry of an HCA until it returns false. An HCA that was never held has none.
 template <typename Use>
 Result<void> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
   const std::string path = holders_path(hca);
@@ -215,7 +215,8 @@ Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, cons
       if (expected.erase(key) > 0 || unread.contains(key)) continue;
       keep_first(first, recover_entry(files, digest, key, timeout_ms));
     }
-    // Of a process that was killed before it made the entry. Others' are not empty, or made again.
+    // A process was killed before it made the entry. A directory that another process uses is not empty, or is made
+    // again.
     if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
         errno != ENOTEMPTY && errno != EEXIST) {
       return ids_error(files, "remove", path);
@@ -257,6 +258,7 @@ Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std:
 
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units) {
+  // The right entry first, for the reason in add_entries(). O_EXCL detects whether it existed.
   auto made = try_entry(files, entry_path(hca, key, units), O_EXCL);
   if (!made.has_value() && made.error().code == EEXIST) made = false;
   if (made.has_value()) TRY_VOID(remove_entry(files, hca, key, wrong));
@@ -268,7 +270,8 @@ Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const
   char buffer[kLongestKey + 1];
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return std::optional<std::string>();
-  if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: no link
+  if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: not a link
+  // A key that is longer than the buffer is cut to kLongestKey + 1, which is_file_name() refuses.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
   return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
@@ -279,7 +282,7 @@ Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const
 Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key) {
   const auto holder = exclusive_key(files, hca);
   if (!holder)
-    return holder.error().code == EBADMSG ? Result<void>() : holder.error();  // recover() removes a damaged one
+    return holder.error().code == EBADMSG ? Result<void>() : holder.error();  // recover() repairs a damaged link
   return *holder == key ? remove_path(files, exclusive_path(hca)) : Result<void>();
 }
 
@@ -321,7 +324,7 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
   };
   TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
     if (entry.key == key) return true;
-    unsure += std::max(entry.units, 1U);  // a name that says none was damaged
+    unsure += std::max(entry.units, 1U);  // 0 units is a damaged name; count it as 1
     unread.push_back(std::move(entry));
     if (sure + unsure >= most) look();
     return sure < most;

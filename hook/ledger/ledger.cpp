@@ -1,38 +1,39 @@
-// Why no crash and no race gives one exclusive HCA to two, or loses a grant.
+// Why neither a crash nor a race lets two owners hold one exclusive HCA, or loses a grant.
 //
-// 1. The truth is DIR/grants/KEY.json: who is not there holds nothing. The index (holders/, exclusive) only says where
-//    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
-//    So does the index of ids for steps that are done: its entries are made with the steps and removed after the grant.
-// 2. Whatever carries a key (its grant, index entries, markers) changes only under that key's lock. So between reading
-//    that an exclusive link names KEY and removing it, no process can put another in its place. One change needs no
-//    lock: whoever made a marker removes it when its steps are done, once and for all.
-// 3. What takes an HCA (an index entry where its owner had none) needs that HCA's lock as well; what frees one does
-//    not. A grant that vanished can therefore be returned by a process that holds the lock of any one of its HCAs.
-// 4. Locks are taken in this order: HCAs by device, then keys and names of views (all that are needed at once). Who
-// holds
-//    a key's lock asks for no other.
-// 5. A grant that cannot be read, or whose marker cannot be looked at, holds whatever the index says that it does.
+// 1. DIR/grants/KEY.json is the truth: an owner without this file holds nothing. The index (holders/, exclusive) names
+//    the grants to read. It may name too many (an entry without a grant is stale, and is removed when it matters),
+//    never too few. The same holds for the index of ids once steps are done: its entries are made with the steps and
+//    removed after the grant.
+// 2. The files of a key (its grant, index entries and markers) change only under the lock of that key. So no process
+//    can replace an exclusive link that names KEY between the read and the removal of that link. One change needs no
+//    lock: the process that made a marker removes it, once, when its steps are done.
+// 3. A change that takes an HCA (an index entry where its owner had none) also needs the lock of that HCA. A change
+//    that frees an HCA does not. A process that holds the lock of one HCA can therefore release all of a stale grant.
+// 4. Locks are taken in this order: HCAs by device, then keys and names of views, all that are needed in one call. A
+//    process that holds the lock of a key takes no further lock.
+// 5. A grant that cannot be read, or with a marker that cannot be read, holds each HCA that the index lists for it.
 //
-// One change is one write of the grant. Its steps run as long as their marker is there; read_grant() makes what is done
-// the grant's, and the next change writes it so.
+// One change is one write of the grant. The steps of a user run as long as their marker exists. Without the marker,
+// read_grant() counts the HCAs of these steps as the grant's, and the next change writes them so.
 //
-// The order of writes, so that each prefix of it can be read:
-//   book    marker, grant with the new user's steps, index. Killed: repair drops the steps of a worker that is dead,
-//           first from the index, then from the grant, then the marker. Under the HCA's lock no process saw the gap
-//           between grant and index, and afterwards the dead worker's steps do not count: see refresh(). The marker of
-//           steps that a grant lists is removed by nobody else: they would count as done.
-//   settle  the marker goes. Killed before: as above; after: the steps are done.
-//   return  the grant moves to pending/ in one rename: from here on it is not held, and what is to be cleaned is
-//           written down; then index, that file. Removing index entries first would, when killed half-way, leave an
-//           owner that believes to hold an HCA that the index gives to the next.
-//   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
-//           the grant is held.
-//   leave   grant without the user (or the return above).
-//   bind    marker of the new owner, return of the token's grant up to the rename, the new owner's grant with the
-//           steps, index (an exclusive link is replaced by rename), rest of the return. Killed: neither holds.
+// The order of writes. A reader can use every prefix of it:
+//   book    Marker, grant with the steps of the new user, index. Killed: repair drops the steps of the dead worker,
+//           first from the index, then from the grant, then it removes the marker. No process saw the gap between grant
+//           and index, because the HCA was locked. Afterwards the steps of the dead worker do not count: see refresh().
+//           No other process removes the marker of steps that a grant lists, because these steps would then count as
+//           done.
+//   settle  The marker is removed. Killed before: as for book. Killed after: the steps are done.
+//   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
+//           entries to remove. Then the index, then that file. If the index were first, a process killed half-way would
+//           leave an owner with a grant of an HCA that the index shows as free.
+//   leave   Grant without the user, or the release above. Both first undo the effects of the grant beyond the ledger
+//           (GrantEffects): until these are undone, the grant is held.
+//   bind    Marker of the new owner, release of the token's grant up to the rename, grant of the new owner with the
+//           steps, index (a rename replaces an exclusive link), rest of the release. Killed before the rename of the
+//           token's grant: the token holds the HCAs. Killed after it: neither does.
 //
-// Who has CAP_NET_ADMIN may rename an HCA at any time. So locks, grants and index know it by its device (HcaDevices),
-// and names are for people.
+// A process with CAP_NET_ADMIN may rename an HCA at any time. Locks, grants and index therefore identify an HCA by its
+// device (HcaDevices). Names are for people.
 #include "hook/ledger/ledger.hpp"
 
 #include <algorithm>
@@ -64,7 +65,8 @@ bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::strin
   });
 }
 
-// Whoever can read a container's mounts knows its token, and may have written it into another's annotation.
+// A process that can read a container's mounts knows its token, and may have written it into the annotation of another
+// container.
 Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding) {
   const bool knows_bundles = !booked.bundle.empty() && !binding.bundle.empty();
   const auto same = knows_bundles ? is_same_directory(booked.bundle, binding.bundle) : Result<bool>(true);
@@ -84,8 +86,8 @@ bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
 }
 
-// With what the token's record knows: the view that config.json mounts, and the pod and the container's name, which an
-// engine's config.json need not have; rdma-nri, whose token it is, was told.
+// Adds the view that config.json mounts, and the pod and the container's name. The engine's config.json need not have
+// these two; rdma-nri, which booked for the token, received them from the engine.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
   user.name = token.name;
@@ -93,7 +95,7 @@ GrantUser after_token(GrantUser user, const GrantUser& token) {
   return user;
 }
 
-// The token is a user of the grant that the container will use: the HCAs stay where they are.
+// Binds a token that is a user of the pod's grant: the container replaces it as user, and the HCAs stay where they are.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
                                        const GrantUser& user) {
   const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
@@ -113,7 +115,7 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   return std::optional(to_grant(*grant));
 }
 
-// The grant that the token has for itself goes over. Under the locks of its HCAs and of both keys.
+// Moves the token's own grant to the container. The caller holds the locks of its HCAs and of both keys.
 Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, const Owner& owner,
                          const GrantUser& user) {
   const auto before = TRY(refresh(files, owner.key));
@@ -129,8 +131,8 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   return to_grant(grant);
 }
 
-// A pod's end may be told by its id alone: containerd 1.7 names no namespace in StopPodSandbox, because the task that
-// knew it has ended. So where the last container of a pod leaves, the pod stays as the user.
+// StopPodSandbox may name a pod by its id only: containerd 1.7 sends no namespace, because the task that knew it has
+// ended. So when the last container of a pod leaves, the pod itself stays as user, and its id still leads to the grant.
 void keep_pod(StoredGrant& grant, const GrantUser& left) {
   const auto is_known = [&](const StoredUser& user) { return has_id(user.user, left.pod); };
   if (left.pod.empty() || left.id == left.pod || std::any_of(grant.users.begin(), grant.users.end(), is_known)) return;
@@ -141,7 +143,8 @@ void keep_pod(StoredGrant& grant, const GrantUser& left) {
   grant.users.push_back(std::move(pod));
 }
 
-// Of a grant that is being returned already there is nothing to note. That this fails too changes nothing.
+// Best effort: without this note, the grant is held until the user's process is proven gone. A grant that is already in
+// pending/ needs no note.
 void note_end(const LedgerFiles& files, const std::string& key, std::string_view user_key) {
   auto grant = read_grant(files, key);
   if (!grant || !*grant) return;
@@ -150,7 +153,7 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
   (void)write_grant(files, **grant).has_value();
 }
 
-// By key. One that is returned meanwhile is left out.
+// Calls use(grant) for each key, in order. Skips a grant that is released meanwhile.
 template <typename Find, typename Use>
 Result<void> each_grant(const Find& find, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
   std::sort(keys.begin(), keys.end());
@@ -186,7 +189,7 @@ Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const Grant
 }
 
 Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeout_ms, const HcaDevices& devices) const {
-  std::set<std::pair<std::string, std::string>> names;  // by what each is booked as
+  std::set<std::pair<std::string, std::string>> names;  // (device, name): the device gives the order
   for (const std::string& name : hcas) {
     TRY_VOID(check_hca_name(name));
     const auto device = devices.find(name);
@@ -194,7 +197,8 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
   }
   std::vector<LockedHcas::Locked> locked;
   for (const auto& [key, name] : names) {
-    // Two may be of one device: before Linux 5.11 rxe is of the function of its netdev.
+    // Two HCAs may have one device: before Linux 5.11 an rxe HCA has the PCI function of its netdev as device. A second
+    // flock of that file would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
     auto lock = is_locked ? fabric::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
     locked.push_back({name, key, std::move(lock)});
@@ -236,6 +240,7 @@ Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::fu
 Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {
   auto keys = TRY(keys_of_id(*files_, id));
   auto grants = TRY(find_all(*this, std::move(keys), unread));
+  // An index entry may outlive the id in the grant (see index.hpp), so the grant decides.
   std::erase_if(grants, [&](const Grant& grant) {
     return std::none_of(grant.users.begin(), grant.users.end(),
                         [&](const GrantUser& user) { return has_id(user, id); });
@@ -269,7 +274,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
     return {};
   }
   auto grant = before;
-  // A start that is undone leaves behind whom the runtime is about to end.
+  // While a start is rolled back, processes of the container still run: the runtime ends them afterwards.
   if (!user->worker) TRY_VOID(check_empty(owner, user->user));
   std::erase_if(grant->users, leaves);
   if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);
@@ -280,7 +285,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
 }
 
 Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const {
-  Unread unread;  // recover() names them
+  Unread unread;  // recover() reports them
   for (const Grant& seen : TRY(find_by_id(id, &unread))) {
     const KeyLock lock = TRY(KeyLock::take(*files_, {seen.owner.key}));
     const auto before = TRY(read_grant(*files_, seen.owner.key));
@@ -290,6 +295,7 @@ Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const
       if (user.user.id == id && user.user.pod.empty()) user.user.pod = pod;
     }
     if (grant->users == before->users) continue;
+    // No steps cover this change, so the index comes first: it may name too many grants, never too few.
     TRY_VOID(add_ids(*files_, *grant, before));
     TRY_VOID(write_grant(*files_, *grant));
   }
@@ -302,6 +308,8 @@ Result<void> Ledger::give_back(std::string_view key) const {
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
   const auto grant = TRY(read_grant(*files_, name));
   if (!grant) return settle(key);
+  // The release comes before the markers: a marker without its grant is only a leftover, but steps without their marker
+  // count as done.
   TRY_VOID(return_grant(*files_, *grant));
   for (const StoredUser& user : grant->users) {
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
@@ -315,7 +323,7 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
   if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
   const std::string key = token_owner(token).key;
   if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
-  // Which HCAs to lock stands in the grant, which may change until they are.
+  // The grant lists the HCAs to lock, and may change before they are locked: then read it again.
   for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
     const auto seen = TRY(read_grant(*files_, key));
     if (!seen) return bind_user(*files_, key, owner, user);
@@ -323,7 +331,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     for (const PlannedHca& hca : held_hcas(*seen))
       names.push_back(booked_as(hca));
     const LockedHcas locked = TRY(lock(names));
-    // No record names the view between the return of the token's grant and the new owner's.
+    // Between the release of the token's grant and the write of the new owner's, no record names the view. Its lock
+    // keeps recover() from removing it.
     std::vector<std::string> together = {key, owner.key};
     for (const StoredUser& booked : seen->users)
       if (!booked.user.view.empty()) together.push_back(booked.user.view);

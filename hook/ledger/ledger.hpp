@@ -1,21 +1,22 @@
-// Who holds what: one directory of small files, so that one more container costs the same whether there are none or
-// a thousand. Crash-safe: a file is written beside and renamed; what a killed process left is found by the next call.
+// The record of grants: one directory of small files, so that the next container costs the same on a node with none and
+// with a thousand. A crash leaves no half-written file: each is written beside and renamed. The next call repairs the
+// leftovers of a killed process.
 //
-//   DIR/lock                          one byte per grant key is locked while that grant changes
-//   DIR/place -> PLACE                the namespaces in which processes are known by what is noted here
-//   DIR/hca/DEVICE/lock               flock: held while that HCA is decided about, never longer
-//   DIR/hca/DEVICE/holders/KEY@UNITS  one holder; empty
-//   DIR/hca/DEVICE/exclusive -> KEY   the one holder, if exclusive
-//   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
-//   DIR/pending/                      what is under way, with pid and start time of who works on it: steps.hpp
-//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: index.hpp
-//   DIR/views/SET/                    what containers with these HCAs see in /sys/class: views.hpp
+//   DIR/lock                          one byte for each grant key, locked while that grant changes
+//   DIR/place -> PLACE                the PID and time namespace of the processes in the records
+//   DIR/hca/DEVICE/lock               flock, held only while a call decides about that HCA
+//   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
+//   DIR/hca/DEVICE/exclusive -> KEY   the grant that holds the HCA exclusively
+//   DIR/grants/KEY.json               a grant: owner, time, HCAs and users, with a checksum
+//   DIR/pending/                      changes that are under way, with pid and start time of their process: store.hpp
+//   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container id or pod id: index.hpp
+//   DIR/views/SET/                    the view of /sys/class of containers with these HCAs: views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
-//   DIR/runtime/                      which runtime made which container: runtime_records.hpp
+//   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
-// DIR is /run/rdma-hook, 0700, root's; anything else there is refused, symlinks are not followed. The invariant that
-// makes it hold is at the top of ledger.cpp. A child made by fork() opens its own ledger, and as long as it lives it
-// keeps locks that its parent held.
+// DIR is /run/rdma-hook, mode 0700, owned by root. Any other directory is refused, and symlinks are not followed. The
+// top of ledger.cpp explains the order of writes. A child made by fork() must open its own ledger: as long as the child
+// lives, it keeps locks that its parent held.
 #pragma once
 
 #include <chrono>
@@ -37,93 +38,103 @@ namespace hook {
 inline constexpr const char* kLedgerPath = "/run/rdma-hook";
 inline constexpr int kHcaLockTimeoutMs = 10000;
 
-// What recover() gives all that is stuck together.
+// Time that recover() waits for all stuck grants together.
 inline constexpr std::chrono::seconds kRecoverPatience{20};
 
-// What was found to have no user left, and was returned.
+// Stale grants that recover() released.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
-  std::vector<std::string> warnings;  // what stays that holds nothing, or that cannot be seen to have ended
+  std::vector<std::string> warnings;  // leftovers that hold nothing, and users that cannot be proven gone
 };
 
 class LedgerFiles;
 
 class Ledger {
  public:
-  // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
-  // system, this process is in other namespaces than the ledger is of; each names the path and the remedy.
-  // effects: what grants have beyond the ledger; nullptr: nothing. container: for whose sake, as who waits for a lock
-  // is told.
+  // Opens the ledger, and makes its directories if they are missing.
+  // effects: the effects of grants beyond the ledger; nullptr: none. container: the id to name to other processes that
+  // wait for a lock of this ledger.
+  // Errors: a directory is not owned by root, is writable by other users, or is a symlink; the file system is
+  // read-only; this process is in other PID or time namespaces than the ledger's. Each names the path and the remedy.
   static Result<Ledger> open(const std::string& path = kLedgerPath,
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
-  // Locks these HCAs in the order of what they are booked as (so that two calls cannot wait for each other), at most
-  // timeout_ms each. Both names are checked: [A-Za-z0-9_.-]{1,63}. Errors: as lock_hca().
+  // Locks these HCAs in the order of their devices, so that two calls cannot wait for each other. hcas: names,
+  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: for each HCA. Errors: as lock_hca().
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                           const HcaDevices& devices = {}) const;
 
-  // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
+  // Returns the grant of this key; nullopt: there is none. Errors: its file cannot be read or parsed; the error names
+  // it.
   Result<std::optional<Grant>> find(std::string_view key) const;
-  // What cannot be read of several goes into `unread`, and the others are there; without `unread` it is an error.
+  // Errors of grants that cannot be read, where a function reads several. With `unread` it continues with the next
+  // grant; without, the first error ends it.
   using Unread = std::vector<Error>;
-  // Calls use(grant) with each grant of list(), one at a time, of a ledger that may be read-only: nothing is made or
-  // written. False: there is no ledger. Errors: as list(), and use's, which ends it.
+  // Calls use(grant) for each grant of list(), one at a time. The ledger may be read-only: nothing is made or written.
+  // Returns false if there is no ledger. Errors: as list(); an error of use() ends the call.
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
-  // The same as the records say: it looks at no process, no namespace and not at the ledger's place, so it works in any
-  // PID namespace. No owner is judged gone, and `vanished` is false.
+  // Same, from the records only: reads no process, no namespace and not DIR/place, so it works in any PID namespace.
+  // `vanished` is always false.
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
-  // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
+  // Returns the grants with a user that is this container or belongs to this pod. Reads no other grant.
   Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
-  // All of them, vanished ones too. Costs in proportion to their number: for people and conflicts.
+  // Returns all grants, stale ones too. Reads every record: for commands that people run, not for the start of a
+  // container.
   Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
-  // The steps that were booked or bound through this ledger for this grant are done. Until then they are undone if this
-  // process dies. No such steps, or no such grant: success, nothing to do.
+  // Marks the steps that this ledger booked or bound for this grant as done. Until then, they are rolled back if this
+  // process dies. Succeeds if there are no such steps or no such grant.
   Result<void> settle(std::string_view key) const;
 
-  // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
-  // what a user brought whose steps were not settled, and with the pod as its user if the user said of which it is. No
-  // grant, or no such user: success. A user stays, and passed_over is set, while another process works on its start, or
-  // while its process or its runtime's state is not proven gone, unless that process is this one or above it: a
-  // poststop may be of another container of that id and bundle. Errors: EBUSY, a process is still in the cgroup of a
-  // user whose steps were settled. Where another step fails, the grant says that the user has ended, so that it is held
-  // only until it can be returned: by the next call that needs it, or by recover().
+  // Removes a user from a grant. The grant of a container or token is released with its user. A namespace's grant stays
+  // until the namespace is gone, without the HCAs of the user's unsettled steps. If the user names its pod, the pod
+  // becomes a user of that grant. Succeeds if there is no such grant or user.
+  // passed_over: set if the user stays. It stays while another process works on its start, or while its process or the
+  // state of its runtime is not proven gone, unless that process is this one or an ancestor. The reason: the poststop
+  // may belong to another container of the same id and bundle.
+  // Errors: EBUSY, the user's steps were settled and a process is still in its cgroup. If another step fails, the
+  // record notes that the user has ended. The grant is then held until the next call that needs it, or recover(), can
+  // release it.
   Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
-  // Notes of which pod this container is, in grants that do not say so; none: success.
+  // Records the pod of this container in each grant with a user of this id and without a pod. Succeeds if there is
+  // none.
   Result<void> note_pod(std::string_view id, const std::string& pod) const;
-  // Returns the grant, whichever containers use it.
+  // Releases the grant, even if containers use it. Succeeds if there is none.
   Result<void> give_back(std::string_view key) const;
 
-  // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
-  // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The
-  // token's view becomes the container's. Takes the locks of the token's HCAs. Errors:
-  // it was booked for a container of another id or, where both are known, of another bundle; nothing is bound then.
+  // Moves the grant of a token to the container or its pod, pending until settle(). A token that is a user of the pod's
+  // grant becomes that container. The token's view becomes the container's. Returns nullopt if there is no such token:
+  // already bound, released, or invented.
+  // Locks: takes those of the token's HCAs.
+  // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Nothing is
+  // bound then.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
-  // What processes killed half-way left behind: looks at pending/ only, which is empty unless something is under way.
-  // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
-  // cannot be repaired is left for later. Errors: pending/ cannot be listed.
+  // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. It runs
+  // before the work of every hook, so it is best effort and never waits: it skips leftovers that another process has
+  // locked or that it cannot repair. Errors: pending/ cannot be listed.
   Result<void> repair_pending() const;
-  // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names;
-  // and puts the indexes right. Each grant is read once, and locked only where something does not agree. First all of
-  // it without waiting, then what is stuck, until the deadline. What is stuck then, or cannot be read, keeps nothing
-  // else from being returned; the error names it, all of it.
+  // Releases stale grants, removes index entries without a grant and views that no user names, and corrects the
+  // indexes. Reads each grant once, and locks it only if something does not agree. The first round does not wait; the
+  // second round retries the stuck grants until the deadline. A grant that is stuck or cannot be read does not stop the
+  // rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
-  // For what carries a key beyond the ledger's files. If no grant of this key is held, once it is refreshed, and no
-  // living process works on one, undoes its effects, calls `rest` with the key's lock held, and returns true. `rest`
-  // must not ask for a lock of the ledger; nor may the caller hold one. Errors: the lock is not to be had until then,
-  // something cannot be looked at or undone.
+  // Releases effects that carry a key beyond the ledger's files. If, after refresh(), no grant of this key is held and
+  // no living process works on one, undoes its effects, calls rest() with the key's lock held, and returns true.
+  // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
+  // Errors: the lock is not free until the deadline; something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
-  // What was returned or left through this ledger since the last call, each once, in this order.
+  // Returns the grants that were released or left through this ledger since the last call, in this order.
   std::vector<Released> take_released() const;
 
-  // view_name() of these entries, in view_directory(). One that is there serves if it is as it was made; else it is
-  // replaced, with a warning, and who has it mounted keeps it. After book() with a user that names it: recover()
-  // removes the others. The caller holds no lock.
+  // Makes the view of these entries, view_name() in view_directory(), and returns warnings. Keeps a view that is
+  // unchanged. Replaces any other one, with a warning; containers that have it mounted keep the old one. Call it after
+  // book() for a user that names the view, because recover() removes views that no user names.
+  // Locks: the caller holds none.
   Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
 

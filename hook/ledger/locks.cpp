@@ -32,14 +32,14 @@ std::string holder_sentence(const ProcessIdentity& holder, std::string_view cont
   return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
 }
 
-// How long it runs. Start times count in clock ticks from boot (proc(5)), suspension included.
+// Returns the seconds since the process started. Start times count clock ticks since boot, suspend included (proc(5)).
 std::int64_t age(const ProcessIdentity& process) {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec - static_cast<std::int64_t>(process.start_time) / ::sysconf(_SC_CLK_TCK);
 }
 
-// Whether one of the process's descriptors has the lock that such a line of fdinfo shows.
+// Returns true if the fdinfo of a descriptor of the process has this line.
 bool has_lock(std::string_view pid, std::string_view line) {
   constexpr std::size_t kLargestInfo = std::size_t{1} << 20;
   const std::string path = fmt::format("/proc/{}/fdinfo", pid);
@@ -52,20 +52,20 @@ bool has_lock(std::string_view pid, std::string_view line) {
   });
 }
 
-// What the holder writes into the lock file of an HCA, in one write; container may be empty.
+// Returns the line that a process writes into the lock file of an HCA, in one write; container may be empty.
 std::string lock_text(const ProcessIdentity& holder, std::string_view container) {
   return fmt::format("{} {} {}\n", holder.pid, holder.start_time, container);
 }
 
-// "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" of the lock file of an HCA, whose last change is
-// when the lock was taken; kSomebody where the file names no living process.
+// Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or kSomebody
+// if the file names no living process. The mtime of the file is the time at which the lock was taken.
 std::string hca_lock_holder(int fd) {
   char buffer[1024];
   const ssize_t count = ::pread(fd, buffer, sizeof buffer, 0);
   struct stat info {};
   if (count <= 0 || ::fstat(fd, &info) != 0) return kSomebody;
   const std::string_view text(buffer, static_cast<std::size_t>(count));
-  // Behind the line may be the rest of a longer one.
+  // The line of an earlier, longer text may follow: the file is not truncated.
   const std::string_view line = text.substr(0, text.find('\n'));
   const auto fields = fabric::split(line, ' ');
   if (fields.size() < 3) return kSomebody;
@@ -79,8 +79,8 @@ std::string hca_lock_holder(int fd) {
   return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// The same of a lock on one byte (F_OFD_SETLK), with the time that the process runs: fdinfo of procfs names the
-// descriptor, since F_OFD_GETLK names no process (fcntl(2)). Without CAP_SYS_PTRACE others' fdinfo stays unseen.
+// Same for a lock on one byte (F_OFD_SETLK), with the age of the process. F_OFD_GETLK names no process (fcntl(2)), so
+// this searches fdinfo in procfs. The fdinfo of another user's process cannot be read without CAP_SYS_PTRACE.
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
@@ -100,8 +100,8 @@ std::string byte_lock_holder(int fd, off_t offset) {
 constexpr long kFirstPause = 100'000;  // ns
 constexpr long kLongestPause = 4'000'000;
 
-// Asks again until the lock is had: neither flock nor fcntl can wait for a bounded time, and a timer's signal would
-// need a handler. 0, or an errno: EAGAIN when the time is over.
+// Repeats attempt() until it gets the lock: neither flock(2) nor fcntl(2) can wait for a bounded time, and the signal
+// of a timer would need a handler. Returns 0 or an errno; EAGAIN: the time is over.
 int acquire(const std::function<int()>& attempt, int timeout_ms) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
@@ -120,7 +120,7 @@ std::string duration(int ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
 
-// 62 bits: an offset must not be negative, nor offset + 1 overflow.
+// 62 bits: an offset must not be negative, and offset + 1 must not overflow.
 off_t key_offset(std::string_view key) {
   return static_cast<off_t>(checksum(key) >> 2);
 }
@@ -129,7 +129,7 @@ off_t key_offset(std::string_view key) {
 
 Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
   TRY_VOID(check_hca_name(name));
-  // It is mostly there: then this is one system call, as in index.hpp.
+  // The file usually exists: then this is one system call, as in index.cpp.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
   if (!fd.ok()) {
@@ -142,10 +142,10 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
     return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
                                         hca_lock_holder(fd.get())),
                  .code = EAGAIN,
-                 .hint = "try again; if it stays so, look what that process waits for"};
+                 .hint = "try again; if the error persists, check that process"};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
-  // For that message alone, hence no error.
+  // Only messages use this text, so a failed write is no error.
   const std::string text = lock_text(files.self, files.container);
   (void)!::pwrite(fd.get(), text.data(), text.size(), 0);
   return fd;
@@ -160,8 +160,8 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     offsets.push_back(key_offset(key));
   std::sort(offsets.begin(), offsets.end());
   for (const off_t offset : offsets) {
-    // Of the open file description, not of the process: threads exclude each other too, and closing another
-    // descriptor of the file does not give them up (fcntl(2), "Open file description locks", Linux 3.15).
+    // The lock belongs to the open file description, not to the process: it excludes threads, and close() of another
+    // descriptor of the file does not release it (fcntl(2), "Open file description locks", Linux 3.15).
     struct flock range {};
     range.l_type = F_WRLCK;
     range.l_whence = SEEK_SET;
@@ -169,12 +169,13 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     range.l_len = 1;
     const int failed = acquire([&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); }, timeout_ms);
     if (failed == EAGAIN) {
-      // Who does not wait leaves it to the other, and asks at every start.
+      // A call that does not wait runs at every start and skips the locked grant, so it does not search procfs for the
+      // process.
       const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
       return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
                                           fabric::one_line(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
                    .code = EAGAIN,
-                   .hint = "try again; if it stays so, look what that process waits for"};
+                   .hint = "try again; if the error persists, check that process"};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
   }

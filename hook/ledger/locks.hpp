@@ -1,4 +1,4 @@
-// Locks on HCAs and on keys of grants.
+// Locks on HCAs and on keys of grants. Both exclude processes and threads.
 #pragma once
 
 #include <string>
@@ -13,21 +13,24 @@ namespace hook {
 
 inline constexpr int kKeyLockTimeoutMs = 10000;
 
-// flock on DIR/hca/DEVICE/lock. A child made by fork() shares it. Errors: as check_hca_name(), open_directory(); EAGAIN
-// names the holder, for people only: everything may have changed since.
+// Takes flock(2) on DIR/hca/DEVICE/lock. A child made by fork() shares it. Returns the descriptor that holds the lock.
+// Errors: as check_hca_name(), open_directory(); EAGAIN, not free within timeout_ms. Its message names the process that
+// holds the lock, for people only: that may be outdated.
 Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
-// Locks on keys of grants: one byte each of DIR/lock, at an offset that the key gives, so that there are no lock files
-// to clean up. Two keys may share a byte: they then wait for each other, no more. A caller takes all its keys at once,
-// in the order of their bytes, and asks for no other while it holds one: no two callers can wait for each other.
+// Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file
+// remains. Two keys may share a byte: then they wait for each other, and no more. A caller takes all its keys in one
+// call, in the order of their bytes, and takes no other lock while it holds one. So no two callers can wait for each
+// other.
 class KeyLock {
  public:
+  // Locks these keys. timeout_ms: for each key. Errors: EAGAIN, as lock_hca().
   static Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
                               int timeout_ms = kKeyLockTimeoutMs);
 
  private:
   explicit KeyLock(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
-  fabric::UniqueFd fd_;  // its description holds the locks
+  fabric::UniqueFd fd_;  // its open file description holds the locks
 };
 
 }  // namespace hook

@@ -12,7 +12,7 @@
 namespace hook {
 namespace {
 
-constexpr int kDepth = 8;  // ours have 5
+constexpr int kDepth = 8;  // levels of nesting; a record has 5
 constexpr std::uint64_t kFormat = 2;
 
 constexpr Word<Owner::Kind> kOwnerKinds[] = {
@@ -98,7 +98,7 @@ void describe(Members& members, StoredGrant& grant) {
 }
 
 std::string grant_text(const StoredGrant& grant) {
-  // replace: an id that is not UTF-8 must not throw.
+  // `replace`, because dump() throws by default if an id is not UTF-8.
   const std::string text = to_record(grant).dump(-1, ' ', false, Json::error_handler_t::replace);
   return text + "\n" + checksum_line(text);
 }
@@ -118,7 +118,7 @@ Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, 
   const std::string_view rest = text.substr(std::min(line.size() + 1, text.size()));
   JsonFault fault;
   const auto document = try_parse_json(line, {.bytes = kLargestLedgerFile, .depth = kDepth}, fault);
-  // Before the checksum, which another format may not have.
+  // Check the format before the checksum, which another format need not have.
   const auto format = document ? number_at(*document, "format", UINT64_MAX) : Result<std::uint64_t>(kFormat);
   if (format && *format != kFormat)
     return complete(make_error("{}: its format is {}, this program's is {}", what, *format, kFormat), EPROTONOSUPPORT);

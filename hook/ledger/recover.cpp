@@ -1,6 +1,6 @@
-// What processes that were killed left behind (repair_pending), and what is not held any more (recover). Both take one
-// grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
-// the top of ledger.cpp; so one leftover that cannot be repaired is no reason to refuse a container.
+// Repairs the leftovers of killed processes (repair_pending) and releases stale grants (recover). Both take the lock of
+// one grant at a time, so that hooks continue meanwhile, and read the grant again under it. A leftover is harmless (see
+// the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -24,7 +24,7 @@ namespace {
 
 Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));
-  if (!text) return {};  // another call was first
+  if (!text) return {};  // another call has repaired it
   return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
 }
 
@@ -36,14 +36,14 @@ Result<void> repair(const LedgerFiles& files, const std::string& name, const Pen
   return remove_marker(files, pending.key, pending.worker, grant);
 }
 
-// What could not be returned, by the name of its grant or file, and why.
+// The grants and files that could not be released, by name, with the error.
 using Stuck = std::map<std::string, Error>;
 
 void note_stuck(Stuck& stuck, const std::string& name, const Result<void>& done) {
   if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
 }
 
-// A leftover that cannot be repaired does not keep the others.
+// Repairs the leftovers of dead processes. Notes those that it cannot repair, and continues.
 void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Stuck& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
@@ -54,7 +54,8 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// The grant as it is afterwards; it is locked only if something of it does not count any more.
+// Releases or corrects a stale grant, and sets `grant` to the result. Most grants have nothing stale: they are not
+// locked.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
                            std::optional<StoredGrant>& grant) {
   auto seen = *grant;
@@ -64,7 +65,8 @@ Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Dea
   return {};
 }
 
-// A runtime's root that was made anew, as by who empties /run, tells nothing of the containers before, ever.
+// Warns of users that cannot be proven gone: a root of the runtime that was made again, for example after /run was
+// emptied, never shows earlier containers.
 void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
   for (const StoredUser& user : grant.users) {
     const auto seen = check_seen(user);
@@ -77,18 +79,18 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
   }
 }
 
-// Which grants hold an HCA, by their keys.
+// The grants that hold an HCA, by key.
 using Claims = std::map<std::string, PlannedHca>;
 
-// An entry or link that its grant has lost.
+// Restores an entry or link that a grant lacks.
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
   const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
   return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
 }
 
-// Corrects a damaged link and returns the key that it names then. Under the HCA's lock no other holder can come, so
-// those of the index and of the claims are all. One that cannot be read keeps the link as it is.
+// Corrects a damaged link and returns the key that it then names. Under the HCA's lock no grant can take the HCA, so
+// the keys of the index and of the claims are complete. If one of them cannot be read, the link stays.
 Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const Claims& claims, Deadline deadline) {
   const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
@@ -110,7 +112,8 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
   return holder.empty() ? std::nullopt : std::optional(std::move(holder));
 }
 
-// Only what does not agree with the claims is looked at under a lock. What `unread` grants have stays.
+// Corrects the index of one HCA. Takes locks only where it does not agree with the claims. Keeps the entries of
+// `unread` grants.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
                          const std::set<std::string>& unread, Deadline deadline, Stuck& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
@@ -139,14 +142,14 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   return {};
 }
 
-// Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
-// stuck is tried once. views: those that users name are added.
+// One round over all files. Grants come before the index, because their entries are removed with them: an entry that is
+// still stale belongs to no grant. A stuck grant is tried once. views: gets the views that users name.
 Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                             std::set<std::string>& views) {
   Stuck stuck;
   warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
-  std::map<std::string, Claims> claims;  // by what the HCA is booked as
+  std::map<std::string, Claims> claims;  // by booked_as()
   IdsOfKeys ids;
   std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -175,7 +178,7 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
   return stuck;
 }
 
-// Code and hint are those of the first.
+// Joins the messages; code and hint are those of the first error.
 Result<void> to_result(const Stuck& stuck) {
   if (stuck.empty()) return {};
   Error all = stuck.begin()->second;
@@ -184,7 +187,7 @@ Result<void> to_result(const Stuck& stuck) {
   return all;
 }
 
-// As long as this is, undoing waits no longer than until the deadline.
+// Limits the waits of GrantEffects to the deadline as long as this object lives.
 class Patience {
  public:
   Patience(const LedgerFiles& files, Deadline deadline) : files_(files) { files_.wait_until(deadline); }
@@ -196,7 +199,7 @@ class Patience {
   const LedgerFiles& files_;
 };
 
-// By a process that may live, on steps of a grant that may be gone already.
+// Returns true if a process that may live works on steps of this key. The grant itself may be gone.
 Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   const auto names = TRY(list_names(files.pending));
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -218,9 +221,11 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Stuck stuck;
   const std::size_t before = files_->released.size();
-  // Listed before the grants: who makes a view has booked before, so that its user is seen.
+  // List the views before the grants: a view is made after its user is booked, so each listed view that is in use has
+  // its user in a grant.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
+  // The first round does not wait, so one stuck grant does not delay the release of the rest.
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
     stuck = TRY(recover_round(*files_, until, recovered.warnings, named));

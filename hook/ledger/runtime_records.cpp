@@ -34,7 +34,8 @@ Result<void> make_directories(const std::string& ledger) {
   return {};
 }
 
-// ENOENT, ENOTDIR: nothing was written. EACCES: the ledger is another user's.
+// ENOENT, ENOTDIR: no record was written. EACCES: the ledger belongs to another user, so there is no record for this
+// one.
 Result<std::optional<std::string>> read_link(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t size = ::readlink(path.c_str(), target, sizeof target);
@@ -44,17 +45,18 @@ Result<std::optional<std::string>> read_link(const std::string& path) {
 }
 
 Error damaged(const std::string& path) {
-  return Error{fmt::format("cannot read `{}`: it was written by somebody else", path), EINVAL, "remove it"};
+  return Error{fmt::format("cannot read `{}`: it is damaged", path), EINVAL, "remove it"};
 }
 
-// Held by who removes or replaces a record: between the look at one and its end no other takes its place.
+// Lock of each process that removes or replaces a record, so that no new record takes the place of the one that was
+// checked.
 UniqueFd lock_records(const std::string& ledger, int how) {
   UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();
   return fd;
 }
 
-// Where its parent is missing, too, this may be another mount namespace.
+// If the parent directory is missing too, this may be another mount namespace, and proves nothing.
 bool is_witness_gone(const std::string& path) {
   struct stat status {};
   if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
@@ -95,7 +97,7 @@ Result<void> remember_runtime(const std::string& ledger, const std::string& key,
   if (!lock.ok()) return sys_error(errno == EEXIST ? EIO : errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
   const auto old = TRY(recall_runtime(ledger, key));
   if (old && old->runtime != record.runtime && !is_container_gone(*old)) {
-    return Error{fmt::format("a container of this id is there, which `{}` made", fabric::printable(old->runtime)),
+    return Error{fmt::format("a container of this id exists, which `{}` created", fabric::printable(old->runtime)),
                  EEXIST, "delete it first"};
   }
   forget_runtime(ledger, key);
@@ -122,7 +124,7 @@ void forget_runtime(const std::string& ledger, const std::string& key) {
 }
 
 void mark_ending(const std::string& ledger, const std::string& key) {
-  // Without a record there is nothing to link to: the `delete --force` of what never was leaves no trace.
+  // Without a record this fails: `delete --force` of a container that never existed leaves no trace.
   (void)!::linkat(AT_FDCWD, runtime_path(ledger, "containers", key).c_str(), AT_FDCWD,
                   runtime_path(ledger, "ending", key).c_str(), 0);
 }

@@ -1,12 +1,12 @@
-// Which runtime made a container: the configuration may name another one by the time that the container is killed. The
-// targets of symbolic links, so that a look is one system call.
+// Records which runtime made each container, because the configuration may name another one when the container is
+// killed. Each record is the target of a symbolic link, so that a read is one system call.
 //
 //   DIR/runtime/settings -> ENGINE RUNTIME                    the last configuration that could be read
-//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  who made this container
-//   DIR/runtime/ending/KEY                                    a hard link: it may be gone soon
+//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the creator and the runtime of this container
+//   DIR/runtime/ending/KEY                                    a hard link: this container may be gone soon
 //
-// KEY is that of container_owner() with the runtime's root in place of the bundle. Below the ledger, but without its
-// locks: a record belongs to no grant.
+// KEY is that of container_owner() with the runtime's root in place of the bundle. The files are below the ledger but
+// do not use its locks: a record belongs to no grant.
 #pragma once
 
 #include <optional>
@@ -20,20 +20,22 @@ namespace hook {
 
 struct RuntimeRecord {
   std::string runtime;      // absolute path
-  ProcessIdentity creator;  // that becomes the runtime of `create`
-  std::string witness;      // absolute path of what is there as long as the container is; empty: nothing is known
+  ProcessIdentity creator;  // the process that becomes the runtime of `create`
+  std::string witness;      // absolute path that exists as long as the container does; empty: not known
 };
-// Error EEXIST: another runtime has a container of this key, which is not proven to be gone. Others: the ledger's.
+// Records the runtime of a container. Errors: EEXIST, another runtime has a container of this key that is not proven
+// gone; the ledger's.
 Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record);
-// nullopt: none is known. What is closed to this user has no records of it.
+// Returns the record of a container; nullopt: there is none, or the ledger is closed to this user.
 Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key);
+// Removes the record of a container. Best effort.
 void forget_runtime(const std::string& ledger, const std::string& key);
 
-// The container may be gone soon: sweep_runtimes() will look. No record: nothing.
+// Marks the container for the next sweep_runtimes(), because it may be gone soon. Does nothing without a record.
 void mark_ending(const std::string& ledger, const std::string& key);
 enum class SweptRuntimes { kEnding, kAll };
-// Forgets those of them whose creator and witness are proven to be gone. Best effort, and nothing while another process
-// does it.
+// Removes the records of gone containers, of all or only of the marked ones. A container is gone if its creator and its
+// witness are proven gone. Best effort; does nothing while another process sweeps.
 void sweep_runtimes(const std::string& ledger, SweptRuntimes which);
 
 struct RuntimeChoice {
@@ -41,8 +43,9 @@ struct RuntimeChoice {
   std::string runtime;  // absolute path
   friend bool operator==(const RuntimeChoice&, const RuntimeChoice&) = default;
 };
-// Writes only what is not there already.
+// Records the last choice, if it differs from the record.
 Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice);
+// Returns the recorded choice; nullopt: there is none.
 Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger);
 
 }  // namespace hook

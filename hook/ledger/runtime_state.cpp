@@ -18,11 +18,11 @@ namespace {
 using fabric::UniqueFd;
 using Kind = RuntimeState::Kind;
 
-// runc's state has all of config.json in it, which may have half of that.
+// runc's state contains all of config.json, which may have half of this size.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
 Error cannot_look_at_state(int code, const std::string& path) {
-  return sys_error(code, "cannot look at the runtime's state `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the runtime's state `{}`", fabric::printable(path));
 }
 
 std::optional<std::string> absolute_path(const Json* path) {
@@ -31,8 +31,8 @@ std::optional<std::string> absolute_path(const Json* path) {
   return *text;
 }
 
-// runc's labels are the annotations and then the bundle: an annotation of the name "bundle" comes before it
-// (libcontainer/specconv/spec_linux.go, CreateLibcontainerConfig).
+// Only the last label counts. runc's labels are the annotations and then the bundle, so an annotation named "bundle"
+// comes before it (libcontainer/specconv/spec_linux.go, CreateLibcontainerConfig).
 std::optional<std::string> bundle_of_labels(const Json& state) {
   const Json* config = member(state, "config");
   const Json* labels = config ? member(*config, "labels") : nullptr;
@@ -48,7 +48,7 @@ std::optional<std::string> bundle_of_document(Kind kind, const Json& document) {
   return kind == Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
 }
 
-// crun writes a start time of 0 when it could not read it: that is nobody's.
+// crun writes a start time of 0 when it could not read it, which identifies no process.
 Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
   const bool is_runc = kind == Kind::kRunc;
   const char* const start = is_runc ? "init_process_start" : "process-start-time";
@@ -69,14 +69,14 @@ Result<Presence> look_at_text(const std::string& text, Kind kind, const std::str
   return look_at(init);
 }
 
-// The root that was noted.
+// Opens the recorded root.
 Result<UniqueFd> open_root(const RuntimeState& state) {
   UniqueFd root(::open(state.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (!root.ok() || ::fstat(root.get(), &status) != 0) return cannot_look_at_state(errno, state.root);
   if (status.st_dev == state.root_dev && status.st_ino == state.root_ino) return root;
   Error error = cannot_look_at_state(ESTALE, state.root);
-  error.message += ": it is another directory here";
+  error.message += ": it is not the recorded directory";
   error.hint = "run it in the node's mount namespace";
   return error;
 }
@@ -104,12 +104,12 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
   if (file.ok()) {
     const auto text = read_text_fd(file.get(), kStateLimits.bytes, -1, "the file");
     auto seen = text ? look_at_text(*text, state.kind, bundle) : text.error();
-    const std::string context = fmt::format("cannot look at the runtime's state `{}`", fabric::printable(path));
+    const std::string context = fmt::format("cannot read the runtime's state `{}`", fabric::printable(path));
     return seen ? seen : fabric::wrap(std::move(seen).error(), context);
   }
-  // Both make the directory before anything of the container (runc: libcontainer/factory_linux.go, Create(); crun:
-  // libcrun_container_create()), and the file later. Another `create` of this id may be at work in that directory, and
-  // crun's in a child that outlives its parent.
+  // Both runtimes make the directory before anything else of the container (runc: libcontainer/factory_linux.go,
+  // Create(); crun: libcrun_container_create()), and the file later. So a directory without a file is no proof: another
+  // `create` of this id may be running, with crun also in a child that outlives its parent.
   if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
   Error error = cannot_look_at_state(ENOENT, path);
   error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",

@@ -23,7 +23,7 @@ using fabric::UniqueFd;
 
 using Clock = std::chrono::steady_clock;
 
-// A user that ends with the pod's namespace: it has no process that could be seen to end.
+// Returns a user that ends with the pod's namespace: it has no process that could end.
 StoredUser pod_itself(const Owner& owner) {
   StoredUser pod;
   pod.user = {owner.key, "pod", {}};
@@ -31,7 +31,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Of a start that a living process undoes nothing was given, and nothing is noted.
+// Adds the grant to files.released, with one exception: a living process that rolls back its own start never had a
+// grant to report.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
@@ -42,7 +43,8 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   files.released.push_back({recorded_grant(grant), was_given, stays, static_cast<std::uint64_t>(us.count())});
 }
 
-// What returns it later knows that it was tried: GrantEffects may then look closer. That this fails changes nothing.
+// Marks all users as ended, so that later releases know that one has failed and GrantEffects may check more. Best
+// effort.
 void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   bool changed = false;
   for (StoredUser& user : grant.users)
@@ -55,17 +57,17 @@ void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker) {
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
-  // A pod that has HCAs between two containers keeps them, whatever becomes of the next start.
+  // A pod keeps its HCAs between two containers. Without this user, a roll-back of the next start would release them.
   if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
     grant.users.push_back(pod_itself(grant.owner));
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
-  if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
-  // Who joins again without a view has its mounts from before.
+  if (user.pod.empty()) user.pod = found->user.pod;  // a later call may not know the pod
+  // A user that joins again without a view still has its earlier mounts.
   if (user.view.empty()) user.view = found->user.view;
   const bool is_own = found->worker && found->worker->process == worker.process;
-  // Others' unfinished steps may be undone.
+  // Do not count unfinished steps of other users: they may be rolled back.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
   const auto before = sure;
@@ -80,7 +82,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
 }
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
-  // The owner may have been given a new grant meanwhile: what that says of the index stays.
+  // The owner may have a new grant by now: keep the index entries of that one.
   const auto current = TRY(read_grant(files, grant.owner.key));
   TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
                         current ? all_claims(*current) : std::vector<PlannedHca>()));
@@ -94,7 +96,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
   name[name.rfind('.')] = '@';
   const std::string file = record_file(grant.owner.key);
   if (::renameat(files.grants.fd.get(), file.c_str(), files.pending.fd.get(), name.c_str()) == 0) return name;
-  return sys_error(errno, "cannot return grant `{}`", grant.owner.label);
+  return sys_error(errno, "cannot release grant `{}`", grant.owner.label);
 }
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
@@ -117,6 +119,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
     return return_grant(files, before);
   }
   const auto begin = Clock::now();
+  // Undo first: the HCAs stay in the grant until their netdevs are back.
   TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
@@ -135,7 +138,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
-  // The index first: as long as the file lists the dead worker's steps, this is done again.
+  // The index first: as long as the record lists the dead worker's steps, the next call repeats this.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));
@@ -148,6 +151,7 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->units == entry.units) return true;
+  // The grant holds the HCA, but the entry shows other units.
   if (found) return correct_entry(files, hca, entry.key, entry.units, found->units);
   TRY_VOID(remove_entry(files, hca, entry.key, entry.units));
   return false;

@@ -1,4 +1,4 @@
-// What the operations of the ledger are made of. The caller holds the key's lock (KeyLock).
+// Steps of the ledger's operations. The caller holds the key's lock (KeyLock), unless a function states otherwise.
 #pragma once
 
 #include <optional>
@@ -13,35 +13,40 @@
 
 namespace hook {
 
-// A user joins with these HCAs, its steps in the hands of `worker`; one that is there already goes on with them, in the
-// change that its process has begun. Returns the worker that has them; nullopt: the user has all of it already. Errors
-// (EBUSY): the grant has a user of this key with another process, which is not proven to have ended (check_ended()).
+// Adds a user with these HCAs and unfinished steps of `worker`. A user that exists continues with these HCAs, in the
+// change that its process has begun. Returns the worker of the steps; nullopt: the user has all of it already. Errors
+// (EBUSY): the grant has a user of this key with another process that is not proven gone (check_ended()).
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker);
 
-// The grant as it is once the steps of dead workers are undone, a pod's dead tokens are dropped and, if it has
-// vanished, it is returned (nullopt). binding: the key of a token that counts though its requester is dead.
+// Reads the grant, rolls back the steps of dead workers, drops a pod's dead tokens, and releases a stale grant. Returns
+// the result; nullopt: there is no grant any more. binding: the key of a token that counts as alive although its
+// requester is gone.
 Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
                                            std::string_view binding = {});
-// Ends the grant: from here on it is not held. Returns the name of the file in pending/ that lists what remains to be
-// cleaned.
+// Ends the grant: from here on its HCAs are free. Returns the name of the file in pending/ that lists the index entries
+// to remove.
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// Cleans that rest, also after a process that was killed there.
+// Removes these index entries and the file, also for a process that was killed before it did.
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
-// Both, once what the grant has beyond the ledger is undone (GrantEffects). Noted in files.released.
+// Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
+// files.released.
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Undoes what the grant has beyond these HCAs when one of its users leaves; return_grant() if it has no more users and
-// no HCAs of a pod. Writes the rest of it. before: as it was. Noted in files.released.
+// Writes the grant without a user that leaves, after it has undone the effects on HCAs that the grant then lacks. Calls
+// return_grant() if no user is left and no HCA of a pod. before: the grant with the user. Adds it to files.released.
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant);
 
-// The caller holds no key's lock: these three take that of the key in question. False, and the entry is removed, if no
-// living grant holds that HCA so.
+// Checks an index entry. Returns false and removes the entry if no living grant holds the HCA. Corrects an entry with
+// wrong units.
+// Locks: takes the lock of the entry's key, so the caller holds no key's lock. The same holds for the next two
+// functions.
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                          int timeout_ms = kKeyLockTimeoutMs);
-// The grant that the exclusive link of this HCA names; nullopt, and the link is removed, if none lives.
+// Returns the grant that holds this HCA exclusively by this key. Returns nullopt and removes a link to this key if
+// there is none.
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
                                                    const std::string& key, int timeout_ms = kKeyLockTimeoutMs);
-// Makes the index say again that this grant holds this HCA, if it does. The caller holds the HCA's lock.
+// Adds the index entries of this HCA for this grant, if the grant holds it. Locks: the caller holds the HCA's lock too.
 Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            int timeout_ms = kKeyLockTimeoutMs);
 

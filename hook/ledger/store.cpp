@@ -31,11 +31,11 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
   struct stat info {};
   const std::string marker = marker_name(key, worker);
   if (::fstatat(files.pending.fd.get(), marker.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
-  return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot look at `{}/{}`", files.pending.path, marker);
+  return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot read `{}/{}`", files.pending.path, marker);
 }
 
-// The process before the marker: whoever settles and then ends is done. The look before both spares that at a process
-// for steps that have long been done.
+// Checks the process, then reads the marker again: a worker that settles and then ends has done its steps. The first
+// read of the marker saves the check of the process for steps that were done long ago.
 Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));
@@ -73,7 +73,7 @@ std::string marker_name(std::string_view key, const StepWorker& worker) {
   return fmt::format("{}@{}.{}.{}", key, worker.process.pid, worker.process.start_time, worker.change);
 }
 
-// The time, because a program that this process executes later has its number and start time, too.
+// The time is part of it, because a program that this process executes has the same pid and start time.
 StepWorker new_worker(const LedgerFiles& files) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};
@@ -81,7 +81,7 @@ StepWorker new_worker(const LedgerFiles& files) {
 
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
   const std::string marker = marker_name(key, worker);
-  // Goes on with a change of its own.
+  // A second call of this process for the same change keeps the marker.
   return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
 }
 

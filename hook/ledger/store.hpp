@@ -23,24 +23,28 @@ struct PendingName {
   std::string key;
   StepWorker worker;
 };
+// Parses such a name; nullopt: it has another form.
 std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const StepWorker& worker);
-// Of a change that this process begins now. It is begun by its marker, before the grant says so.
+// Returns a worker for a change that this process begins now. begin_change() makes its marker, before the grant lists
+// the steps.
 StepWorker new_worker(const LedgerFiles& files);
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
 std::string record_file(const std::string& key);  // in DIR/grants
 std::string grant_path(const LedgerFiles& files, const std::string& key);
-// The keys of all grants, in no order.
+// Returns the keys of all grants, in no order.
 Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
-// As it was written: no process and no marker is looked at. nullopt: there is no such grant. Errors: as
-// read_ledger_file() and parse_grant().
+// Reads a grant as it was written: checks no process and no marker. Returns nullopt if there is no such grant. Errors:
+// as read_ledger_file() and parse_grant().
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
-// Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps
-// that are just being undone may seem to be done. nullopt and errors: as read_record(); the marker cannot be looked at.
+// Reads a grant and settles the steps that are done: those with a worker that has no marker. Without the key's lock,
+// steps that another process rolls back may seem done. Returns nullopt and errors as read_record(). Errors: also a
+// marker that cannot be read.
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
+// Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the marker of `worker`, unless the grant still has steps of it.
+// Removes the marker of `worker`, unless the grant still has its steps.
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant);
 

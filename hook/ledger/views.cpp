@@ -25,7 +25,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;
-// Any user of a container reads them; DIR above them keeps the node's own users out.
+// Any user of a container may read a view. DIR above it is closed to the node's own users.
 constexpr mode_t kViewMode = 0555;
 constexpr mode_t kViewFileMode = 0444;
 
@@ -46,7 +46,7 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
   return layout;
 }
 
-// The directory, if it is closed to writing and has these names and no others.
+// Opens a directory that is closed to writing and has exactly these names; else returns no descriptor.
 template <typename Map>
 UniqueFd open_closed(int parent, const std::string& name, const Map& wanted) {
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -78,7 +78,7 @@ bool has_file(int directory, const ViewEntry& entry) {
   return size >= 0 && text.substr(0, static_cast<std::size_t>(size)) == entry.text;
 }
 
-// What cannot be looked at is not: it is made anew.
+// Returns true if the view is unchanged. A view that cannot be read counts as changed, and is made again.
 bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
   const UniqueFd view = open_closed(files.views.fd.get(), name, layout);
   return view.ok() && std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
@@ -98,7 +98,7 @@ Result<UniqueFd> make_directory(int parent, const std::string& name, const std::
   return fd;
 }
 
-// fchmod, because the umask is the engine's.
+// fchmod(2), because the engine sets the umask.
 Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string& path) {
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
@@ -130,18 +130,18 @@ Result<void> fill(const LedgerFiles& files, const std::string& name, const Layou
   return close_to_writing(view, kViewMode, path);
 }
 
-// Of a view the name under which it is locked, of one that was replaced that of its successor.
+// Returns the name under which a view is locked: its own, or that of the view that replaced it.
 std::string name_in_use(const std::string& name) {
   return name.substr(0, name.find('@'));
 }
 
-// Being made, by a process that may live.
+// Returns true if a process that may live is making this view.
 bool is_being_made(const std::string& name) {
   const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
   return pending && !is_worker_gone(pending->worker);
 }
 
-// Also of a grant that cannot be read: that is an error, because it may name any view.
+// Returns the views that grants name. A grant that cannot be read is an error, because it may name any view.
 Result<std::set<std::string>> named_views(const LedgerFiles& files) {
   std::set<std::string> named;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -158,16 +158,16 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
   std::vector<std::string> warnings;
   if (is_as_made(files, name, layout)) return warnings;
-  // Filled beside, then renamed: no container can mount half a view.
+  // Fill it beside, then rename it, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int views = files.views.fd.get();
   auto filled = fill(files, made, layout);
   if (filled && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
   if (filled && errno == EEXIST && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_EXCHANGE) == 0) {
-    // Containers have it mounted: it stays as long as a view of that name is in use.
+    // Containers may have the old view mounted, so it stays as long as a view of that name is in use.
     (void)::renameat(views, made.c_str(), views, (name + made).c_str());
-    warnings.push_back(fmt::format("`{}/{}` was not as rdma-hook made it, and was made anew: somebody wrote there",
-                                   files.views.path, name));
+    warnings.push_back(
+        fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", files.views.path, name));
     return warnings;
   }
   if (filled) filled = sys_error(errno, "cannot make `{}/{}`", files.views.path, name);
@@ -190,7 +190,7 @@ Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> vi
   std::vector<std::string> locked;
   std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
   const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  // Some may have been made meanwhile, and of a grant that cannot be read the view is not known.
+  // Read the grants again under the lock: a view may have a new user by now.
   named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {
