@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kOwnNetns = "/proc/self/ns/net";
 
-// nullopt: no namespace is joined by path, or nothing is there.
+// Returns nullopt if the container joins no namespace by path, or the path does not exist.
 Result<std::optional<NetnsIdentity>> joined_netns(const ContainerSpec& spec) {
   if (!spec.netns_path) return std::optional<NetnsIdentity>();
   auto netns = identify_netns(*spec.netns_path);
@@ -30,7 +30,7 @@ Result<bool> is_nodes_own(const NetnsIdentity& netns) {
   return own.dev == netns.dev && own.ino == netns.ino;
 }
 
-// A container that may use all devices has the node's /dev, whose nodes are no request.
+// Engines give a container that may use all devices the whole /dev of the node, so its nodes are no request.
 Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   if (spec.may_use_all_devices) return {};
   for (SpecDevice& device : spec.devices) {
@@ -40,7 +40,8 @@ Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   return {};
 }
 
-// /proc/PID/ns/user, as engines name the user namespace of a pod. What cannot be read stays unknown.
+// Engines name the user namespace of a pod as /proc/PID/ns/user, so uid_map is beside it. If it cannot be read, the
+// answer stays unknown.
 void look_up_userns(ContainerSpec& spec) {
   constexpr std::string_view kNamespace = "/ns/user";
   constexpr std::size_t kLongestMap = 65536;
@@ -51,7 +52,7 @@ void look_up_userns(ContainerSpec& spec) {
     spec.maps_node_root = maps_root(*text);
 }
 
-// Whether a container asks under some configuration, other than by "default_devices".
+// Returns true if the container requests HCAs under some configuration, "default_devices" apart.
 bool could_ask(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};
@@ -85,8 +86,8 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   if (text) return text;
   Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
   error.hint = "a bundle is the directory that holds config.json";
-  // crun 1.8.1 does this with a user namespace and linux.devices (tried).
-  if (bundle == "/") error.hint = "this crun does not say where the bundle is: use a later one, or runc";
+  // crun 1.8.1 passes "/" for a container with a user namespace and linux.devices (tested).
+  if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
   return error;
 }
 
@@ -107,7 +108,7 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
   asking.spec = std::move(spec);
   if (root) TRY_VOID(about(FailureReason::kDevices, look_up_dynamic(asking.spec, *root)));
   if (!admin && !could_ask(asking.spec, asking.caller.engine)) {
-    // A slip in config.json must not stop the containers that have nothing to do with it.
+    // A mistake in config.json must not stop the containers that request nothing.
     asking.warnings.push_back(admin.error().message);
     return asking;
   }
@@ -120,6 +121,7 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
                            fmt::format("annotations count as with podman: {}", asking.caller.by));
   }
   asking.note = std::move(asked.note);
+  // Only a container with a request needs it, and it costs a read of /proc.
   if (asking.request) look_up_userns(asking.spec);
   return asking;
 }

@@ -26,18 +26,18 @@ Booking::~Booking() {
   try {
     undo();
   } catch (...) {
-    // No memory left: what is half done carries this process' number, and the next call undoes it.
+    // No memory is left. The marker names this process, so the next call rolls the steps back.
   }
 }
 
 void Booking::undo() const {
   const auto undone = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
   if (undone) {
-    // For a container that had its grant before: what this call added to it stays, as the container may be running.
+    // The container may be running with the earlier grant, so the HCAs that this call added stay.
     (void)ledger_.settle(who_.owner.key).has_value();
   } else {
-    // Settled, it would be a valid grant, without whatever of its rails was taken back.
-    log_.error(fabric::wrap(undone.error(), "undoing the start"));
+    // Do not settle: the grant would be valid although some of its rails are already restored to the node.
+    log_.error(fabric::wrap(undone.error(), "rolling back the start"));
   }
   log_.warnings(rails_.take_warnings());
 }

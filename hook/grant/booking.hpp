@@ -1,4 +1,4 @@
-// Between booking and the end of its steps.
+// A new grant, from its booking to the end of its steps.
 #pragma once
 
 #include "hook/base/log.hpp"
@@ -10,16 +10,16 @@
 
 namespace hook {
 
-// Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written. view:
-// as GrantUser has it.
+// Writes the HCAs of the plan into the ledger, pending until settle(). A plan without HCAs writes nothing. view: as in
+// GrantUser.
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
-// This container has been given this grant by an earlier call, and may live. Errors: the ledger's.
+// Returns true if an earlier call granted HCAs to this container, which may be running. Errors: the ledger's.
 Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
 
-// Unless finished, what was booked is given back, but not from a container that had it before this call: that one may
-// be running. What cannot be given back stays pending, and who comes after this process tries again. All arguments have
-// to outlive it.
+// Releases the new grant unless finish() is called. A container that had its grant before this call keeps it, because
+// it may be running. A grant that cannot be released stays pending, and the next call after this process retries. All
+// arguments must outlive this object.
 class Booking {
  public:
   Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)
@@ -27,7 +27,7 @@ class Booking {
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking();
-  // Keeps what was booked, and settles it.
+  // Keeps the grant, and settles it.
   Result<void> finish();
 
  private:

@@ -16,39 +16,40 @@ namespace hook {
 
 class IpamHelper;
 
-// One request of an engine or a user, on its way.
+// The state of one call by an engine or a user.
 struct Call {
   const NodeSettings& node;
   Log& log;
-  IpamHelper* ipam = nullptr;  // nullptr: no network of the configuration has a CNI plugin
+  IpamHelper* ipam = nullptr;  // nullptr: no network in the configuration uses a CNI plugin
   Timing timing = {};
   std::string container = {};  // its id, once it is known
-  std::string bundle = {};     // of grant_in_spec(): absolute; empty: not known
-  // Of grant_in_spec(): where the container's runtime will tell that it lives; nullopt: createRuntime will.
+  std::string bundle = {};     // for grant_in_spec(): absolute; empty: not known
+  // For grant_in_spec(): the state of the runtime, which proves that the container lives; nullopt: createRuntime
+  // records its init.
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
 };
 
-// What the call does to grants that are on the ledger.
+// The kind of call that releases grants.
 enum class Releaser { kPoststop, kRecover, kOther };
 
-// A ledger that is open for one call, with what grants have on the node.
+// A ledger that is open for one call, with the rails of its grants.
 struct OpenLedger {
   std::shared_ptr<NodeRails> rails;
   Ledger ledger;
-  // Errors: about the ledger.
+  // Opens the ledger, and makes it if it is missing. Errors: the ledger's.
   static Result<OpenLedger> open(Call& call);
-  // nullopt: there is no ledger, and none is made.
+  // Same, but makes no ledger; nullopt: there is none.
   static Result<std::optional<OpenLedger>> open_existing(Call& call);
-  // Repairs what killed calls left half-way. A failure is a warning, and does not fail this container.
+  // Repairs the leftovers of killed calls. A failure is a warning, and does not fail this container.
   void repair(const Log& log) const;
-  // Writes a line into the log for each grant that was released since the last call, with the rails' warnings, and
-  // notes in the outcome why each was returned. That a container has left its pod's grant is reported for a poststop.
+  // Logs one line for each grant released since the last call and the rails' warnings, and adds the reasons to the
+  // outcome. A container that left its pod's grant is logged for a poststop only.
   void report(Releaser by, Call& call) const;
 };
 
-// Returns the rails that are recorded of a grant, without the locks of a ledger: for the log. nullopt: none, or not to
-// be read.
+// Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: there are none, or the
+// record cannot be read.
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key);
 
 }  // namespace hook

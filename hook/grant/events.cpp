@@ -17,14 +17,15 @@ std::vector<std::string> names_of(const std::vector<PlannedHca>& hcas) {
   return names;
 }
 
-// IPv6 in brackets, because of its colons.
+// The fields of a rail are separated by colons, so IPv6 is in brackets.
 std::string text_of(const RailAddress& address) {
   const std::string text = to_string(address.address);
   return address.address.is_ipv4() ? fmt::format("{}/{}", text, address.prefix)
                                    : fmt::format("[{}]/{}", text, address.prefix);
 }
 
-// "net1:mlx5_0:10.1.0.5/16+[fd00::5]/64:gid5"; "-" for no address of ours, and for a GID index that is not known.
+// Returns "net1:mlx5_0:10.1.0.5/16+[fd00::5]/64:gid5"; "-" stands for no address of rdma-hook, and for an unknown GID
+// index.
 std::string text_of(const RailRecord& record) {
   std::string addresses;
   for (const RailAddress& address : record.rail.addresses)
@@ -33,7 +34,7 @@ std::string text_of(const RailRecord& record) {
   return fmt::format("{}:{}:{}:{}", record.rail.name, record.rail.hca, addresses.empty() ? "-" : addresses, gid);
 }
 
-// The one index that all rails have: what NCCL_IB_GID_INDEX can name.
+// Returns the GID index if all rails have the same one: NCCL_IB_GID_INDEX can name only one.
 std::optional<unsigned> common_gid_index(const NetworkRecord& record) {
   std::optional<unsigned> common;
   for (const RailRecord& rail : record.rails) {
@@ -58,7 +59,7 @@ void add_steps(EventLine& line, const Timing& timing) {
     line.add(step + "_us", microseconds);
 }
 
-// A pod's path tells its grant from others for people, and for tools that join these lines with the engine's.
+// The path of a pod's namespace identifies the grant for people, and for tools that join these lines with the engine's.
 void add_owner(EventLine& line, const Owner& owner) {
   line.add("key", shown_key(owner.key));
   if (owner.netns) line.add("netns", owner.netns->path);

@@ -1,4 +1,4 @@
-// What the log says of a grant and of its return, one line each: the fields of both, as rdma-hook(8) lists them. Pure.
+// The log lines of a grant and of its release, one line each. rdma-hook(8) lists the fields. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,51 +20,53 @@ struct Granted {
   const Owner& owner;
   Engine engine;
   const std::vector<PlannedHca>& hcas;
-  std::string_view source;                    // which annotation, or what else, asked
+  std::string_view source;                    // the annotation, variable or option that requested it
   const std::optional<NetworkRecord>& rails;  // nullopt: none
-  const std::vector<std::string>& no_rail;    // as Plan has it
-  std::optional<std::string> require;         // a number, or why there is none: "-:no-rail"; nullopt: not asked
+  const std::vector<std::string>& no_rail;    // as in Plan
+  std::optional<std::string>
+      require;  // a number, or the reason for none: "-:no-rail"; nullopt: the call sets no variables
   const Timing& timing;
 };
-// "granted container=web-1 key=container-web-1-2f... engine=runc hcas=mlx5_0 mode=shared total_us=2310 read_us=410 ...
-// aligned=5 rails=net1:mlx5_0:10.1.0.5/16:gid5 source=\"annotation ...\"". event: "granted", "kept", "booked".
+// Returns "granted container=web-1 key=container-web-1-2f... engine=runc hcas=mlx5_0 mode=shared total_us=2310
+// read_us=410 ... aligned=5 rails=net1:mlx5_0:10.1.0.5/16:gid5 source=\"annotation ...\"". event: "granted", "kept",
+// "booked".
 std::string granted_line(std::string_view event, const Granted& granted);
 
-// Why a grant was returned, and by which call: few words, because each is a time series of the metrics.
+// Why a grant was released, and by which call. The reasons are few, because each is a time series of the metrics.
 enum class ReturnReason {
   kPoststop,       // its container's poststop
   kRecover,        // `rdma-hook recover` found no user left
-  kNamespaceGone,  // another call found that its pod's network namespace has ended
-  kContainerGone,  // another call found that its container, or the process that asked for it, has ended
-  kInterrupted,    // a start that was killed half-way: no grant was counted
+  kNamespaceGone,  // another call found that its pod's network namespace is gone
+  kContainerGone,  // another call found that its container, or the process that requested it, is gone
+  kInterrupted,    // a start was killed half-way, and no grant was counted
 };
 // "poststop", "recover", "namespace-gone", "container-gone", "interrupted".
 std::string_view to_string(ReturnReason reason);
 
-// What a call has done, to be counted when it has ended.
+// The results of a call, which are counted at its end.
 struct Outcome {
-  std::optional<std::string> granted_mode;  // mode_of() of what a container was granted
-  Engine engine = Engine::kPodman;          // whose container that is
-  std::vector<ReturnReason> returned;       // grants
+  std::optional<std::string> granted_mode;  // mode_of() of the new grant
+  Engine engine = Engine::kPodman;          // of the container with that grant
+  std::vector<ReturnReason> returned;       // one for each released grant
 };
 
 struct Returned {
   Owner owner;
-  std::vector<std::string> containers;  // ids of those that used it; none: all have left
+  std::vector<std::string> containers;  // ids of its last users; none: all have left
   std::vector<PlannedHca> hcas;
-  std::optional<NetworkRecord> rails;  // as they were
+  std::optional<NetworkRecord> rails;  // before their release
   std::uint64_t held = 0;              // seconds
   ReturnReason reason = ReturnReason::kContainerGone;
-  // A container of a pod has gone, and the pod's grant stays: no return.
+  // A container of a pod has left, and the pod's grant stays.
   bool left = false;
-  std::uint64_t rails_us = 0;  // taking the rails back
+  std::uint64_t rails_us = 0;  // time to restore the rails
 };
-// "returned container=web-1 key=... reason=poststop hcas=mlx5_0 mode=shared held_s=86 total_us=930 rails_us=700 ...
-// rails=..."; "left ..." of a container of a pod. timing: of a poststop, whose steps and total are the return's;
-// nullptr: returned on the way by another container's call, of which only rails_us is about this grant.
+// Returns "returned container=web-1 key=... reason=poststop hcas=mlx5_0 mode=shared held_s=86 total_us=930 rails_us=700
+// ... rails=...", or "left ..." for a container that left its pod's grant. timing: the steps and total of a poststop;
+// nullptr: another container's call released the grant, and only rails_us belongs to it.
 std::string returned_line(const Returned& returned, const Timing* timing);
 
-// "shared"; "mixed" where HCAs of one grant differ; "none" without any.
+// Returns the mode, as "shared"; "mixed" if the HCAs differ; "none" without HCAs.
 std::string_view mode_of(const std::vector<PlannedHca>& hcas);
 
 }  // namespace hook

@@ -14,7 +14,7 @@
 namespace hook {
 namespace {
 
-// The ledger counts holders no further than to the largest number that could refuse.
+// Returns the largest number of units that can cause a refusal: the ledger counts no further.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
@@ -28,16 +28,17 @@ std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& n
   return limits;
 }
 
-// A runtime makes mounts of config.json as the root of the container's user namespace, which may not look into the
-// ledger's directory, and an overlay in a user namespace needs Linux 5.11. createRuntime makes it as the node's root.
+// A runtime makes the mounts of config.json as the root of the container's user namespace. That user cannot read the
+// ledger's directory, and an overlay in a user namespace needs Linux 5.11. So createRuntime makes the mount later, as
+// the node's root.
 ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
   const MayWrite may = may_write_to_mounts(spec);
   if (may == MayWrite::kNo) return ViewMount::kBind;
   return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
 }
 
-// Without a mount over /sys in config.json there is nothing to cover, and the runtime would make the directory in the
-// image. in_spec: the mounts go into config.json.
+// Removes mounts that the container does not need. Without a mount over /sys in config.json there is no directory to
+// cover, and the runtime would create one in the image. in_spec: the mounts are written into config.json.
 void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
   const auto is_mounted = [&](const std::string& at) {
     return std::any_of(spec.mounts.begin(), spec.mounts.end(),
@@ -63,6 +64,7 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .variables = input.variables,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
                              .moved_netdevs = spec.moved_netdevs}));
+  // The rdma controller is a fact of this node, which a snapshot does not have.
   if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
   leave_out_mounts(spec, input.variables, plan);
   return plan;
@@ -97,7 +99,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   Holdings holdings =
       TRY(locks.holdings(input.owner, largest_limits(names, *input.asking.request, input.asking.admin)));
   for (const auto& [name, why] : known.unknown)
-    holdings[name].exclusive_holder = fmt::format("somebody unknown ({})", why);
+    // The ledger books by device. Without the device, an owner's entry cannot be found, so assume one.
+    holdings[name].exclusive_holder = fmt::format("an unknown owner ({})", why);
   ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
   for (const auto& [name, holding] : holdings) {
     if (holding.own) foreseen.own.push_back(name);

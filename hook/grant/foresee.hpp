@@ -1,5 +1,5 @@
-// What a container would get: read and decide, without booking or changing anything. createRuntime and `rdma-hook plan`
-// foresee in the same way.
+// Determines the plan of a container: reads and decides, but books and changes nothing. createRuntime and `rdma-hook
+// plan` share this code.
 #pragma once
 
 #include <optional>
@@ -15,31 +15,32 @@
 namespace hook {
 
 struct ForeseeInput {
-  const Asking& asking;  // request: there is one
+  const Asking& asking;  // with a request
   const Owner& owner;
   const NodeSettings& node;
-  const Ledger* ledger = nullptr;  // nullptr: nothing is held
-  bool variables = false;          // the container's can still be given, and mounts in its config.json
+  const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
+  bool variables = false;          // the caller can still set variables and mounts in the container's config.json
 };
 
-// The node as the request needs it, with the HCAs that are in the owner's network namespace. warnings: gets what stays
-// unknown. Errors: as read_node_for(), add_own_hcas().
+// Reads the part of the node that the request needs, and the HCAs in the owner's network namespace. warnings: gets the
+// facts that stay unknown. Errors: as read_node_for(), add_own_hcas().
 Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
 
 struct ForeseenPlan {
   Plan plan;
-  // The HCAs that the request can be about. No other process decides about them as long as this lives. nullopt: without
-  // a ledger.
+  // Locks of all HCAs that the request can match. No other process decides about them as long as this object lives.
+  // nullopt: there is no ledger.
   std::optional<LockedHcas> locks;
-  std::vector<std::string> own = {};  // names of the HCAs that the owner holds already
+  std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
 };
 
-// inventory: as read_for() gives it. What the container's config.json mounts already is not in the plan. Errors: the
-// ledger's; EAGAIN where another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
+// Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
+// already has. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
+// rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
-// As foresee(), of HCAs that are bound to the owner: looks at no other holder, and locks nothing. nullopt: they do not
-// suffice any more.
+// Same for HCAs that are bound to the owner: reads no other grant, and takes no lock. nullopt: these HCAs no longer
+// suffice.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

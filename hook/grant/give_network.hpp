@@ -1,4 +1,4 @@
-// The rails of a container's plan, once its network namespace exists.
+// Adds the rails of a plan to a container, once its network namespace exists.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ namespace hook {
 
 struct NetworkTarget {
   std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: there is none yet, so no rails
-  bool hurried = false;         // as RailsInput::hurried
+  bool hurried = false;         // as in RailsInput
 };
 
-// After booking: what fails here is undone when the booking is. Nodes of the plan get the numbers that their RDMA
-// devices have inside. Errors: as give_rails(), about the network.
+// Adds the rails. Call it after booking: a failure is rolled back together with the booking. Sets the numbers of the
+// plan's device nodes to those of the RDMA devices inside. Errors: as give_rails(), with the reason kNetwork.
 fabric::Result<void> give_network(const Asking& asking, const Grantee& who, const NetworkTarget& target,
                                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
 

@@ -22,14 +22,14 @@
 namespace hook {
 namespace {
 
-// The grant that rdma-runtime or rdma-nri booked becomes this container's. nullopt: none did.
+// Moves the grant that rdma-runtime or rdma-nri booked to this container. Returns nullopt if there is none.
 Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return std::optional<Grant>();
   return ledger.bind(token->second, who.owner, who.user);
 }
 
-// The view that the spec mounts already: who booked for it put that there, maybe before a checkpoint. Empty: none.
+// Returns the view that the spec already mounts, perhaps since before a checkpoint; empty: none.
 std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   const std::string above = views + "/";
   for (const SpecMount& mount : spec.mounts) {
@@ -40,7 +40,8 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   return {};
 }
 
-// The HCAs stay locked from the look at their holders until the booking is on record.
+// The HCAs stay locked from the check of their grants until the booking is recorded, so that no other call allocates
+// them.
 Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who) {
   ForeseenPlan foreseen = TRY(foresee(input, inventory));
   Plan& plan = foreseen.plan;
@@ -51,7 +52,7 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   return std::move(plan);
 }
 
-// What is bound is chosen again, as its own.
+// Decides again with the bound HCAs as the owner's, and books if they do not suffice.
 Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
                           const Grant& bound) {
   auto plan = TRY(foresee_bound(input, inventory, bound));
@@ -62,8 +63,8 @@ bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& me
   return !memlock || (spec.memlock && usable(*spec.memlock) >= *memlock);
 }
 
-// Its nodes have their numbers in the spec, and with them the rules of who booked: the runtime has made them. What
-// moved along with a rail has others.
+// Returns true if the spec has the nodes with their numbers, and with them the device rules: the runtime has then made
+// both. A node that moved with a rail has another number.
 bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   const auto has_node = [&](const PlannedNode& node) {
     return node.major && node.minor &&
@@ -73,8 +74,8 @@ bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   return has_limit(spec, plan.memlock) && std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
 }
 
-// What createRuntime adds to a container whose nodes and limit are in its spec: mounts that only it can make, and RDMA
-// limits, because crun ignores linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
+// The part of the plan that createRuntime must add although nodes and limit are in the spec: mounts that only it can
+// make, and RDMA limits, because crun ignores linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
 Plan beside_spec(const Plan& plan) {
   Plan rest;
   rest.hcas = plan.hcas;
@@ -84,8 +85,8 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// What the sources of the mounts are, of the plan's and of those that stand in the spec: recover() may have removed
-// them while nobody named them.
+// Makes the sources of the mounts, both of the plan's and of those in the spec: recover() may have removed a view while
+// no user named it.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
   if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
@@ -93,7 +94,7 @@ Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledge
   return {};
 }
 
-// For people, in front of the line for programs; that has all of them.
+// Returns the first names, for people. The line for programs behind it has all of them.
 std::string some_names(const Plan& plan) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> names;
@@ -104,7 +105,8 @@ std::string some_names(const Plan& plan) {
   return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// The log's line, and the outcome. The rails are those that the container finds, also of other containers of its pod.
+// Logs the grant, and counts it in the outcome. The rails are all that the container finds, also those of other
+// containers of its pod.
 void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, bool variables,
                 Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
@@ -120,15 +122,15 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
                         .no_rail = plan.no_rail,
                         .require = std::move(require),
                         .timing = call.timing};
-  call.log.info(
-      fmt::format("{} {}: {}", event == "booked" ? event : "given", some_names(plan), granted_line(event, granted)));
+  call.log.info(fmt::format("{} {}: {}", event == "booked" ? event : "allocated", some_names(plan),
+                            granted_line(event, granted)));
   if (event != "granted") return;
   call.outcome.granted_mode = mode_of(plan.hcas);
   call.outcome.engine = asking.caller.engine;
 }
 
-// What takes the node's inventory. The order: the node is read before the locks are taken, which are held for deciding
-// only. The booking is on record, pending, before the network or the container is changed.
+// Decides, books and applies. The node is read before the locks are taken, so that these are held for the decision
+// only. The booking is recorded as pending before the network or the container changes.
 Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
                               const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
@@ -142,7 +144,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
 
-  // Before the nodes: an RDMA device that moves in may have other numbers there.
+  // Rails come before the nodes: an RDMA device that moves into the namespace may get another number.
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
   if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, asking.spec, ledger, call.log));
   call.timing.step("view");
@@ -154,8 +156,8 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   return plan;
 }
 
-// Whether each uverbs node of the container is of an HCA that was booked, by its device number. Virtual functions that
-// are held with their physical one have nodes of their own.
+// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. Virtual functions
+// that are held with their physical function have nodes of their own.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
     const auto is_recorded = [&](const PlannedHca& hca) {
@@ -171,15 +173,16 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
-// It was booked with all that the container gets, in its spec, and nobody has put another HCA's node there since.
+// Returns true if the booking put everything into the spec, and no other component has added the node of another HCA
+// since. Then createRuntime has nothing to apply.
 bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound, const std::string& root) {
   return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) && !needs_own_view(asking) &&
          has_limit(asking.spec, asking.admin.memlock) && has_only_nodes_of(bound, asking.request->given, root);
 }
 
-// Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was
-// booked is settled after the last change: a crash in between is undone by the next call, an error by ~Booking(). A
-// token is bound inside the booking for the same reason.
+// The order of a grant. First the repair, so that leftovers of killed calls no longer count as held. Then the token is
+// bound, inside the Booking. Last, after all changes, the booking is settled. The next call rolls back a crash in
+// between, and ~Booking() an error.
 Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
   call.timing.step("read");
   open.repair(call.log);
@@ -196,24 +199,24 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
-  // "kept": by a call that found everything there, as prestart and createRuntime both.
+  // "kept": an earlier call granted it, as with prestart before createRuntime.
   if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, way.variables, call);
   return {};
 }
 
-// Two calls for one bundle write the same config.json, each with a token of its own. Locks the bundle until the
-// descriptor is closed: one call at a time books for its container. A bundle that cannot be opened is the runtime's to
-// complain of.
+// Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Two calls would
+// write one config.json, each with its own token. The runtime reports a bundle that cannot be opened.
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
-  return Error{fmt::format("another call is booking for the container of bundle `{}`", fabric::printable(bundle)),
+  return Error{fmt::format("another call is allocating for the container of bundle `{}`", fabric::printable(bundle)),
                EBUSY, "create one container of a bundle at a time", FailureReason::kBusy};
 }
 
-// Errors (EBUSY): a container of the same id and bundle, or the create that booked for it, has not ended.
+// Checks that no other container of this id and bundle lives. Errors (EBUSY): such a container, or the `create` that
+// booked for it, has not ended.
 Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
-  Ledger::Unread unread;  // recover() names them
+  Ledger::Unread unread;  // recover() reports them
   for (const Grant& grant : TRY(ledger.find_by_id(user.id, &unread))) {
     for (const GrantUser& other : grant.users) {
       if (other.id != user.id || other.bundle.empty() || !other.process || other.process == user.process) continue;
@@ -239,7 +242,7 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
   const Grantee who = TRY(grantee_of(asking.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  if (!call.state) {  // else both calls book for one user, and the ledger refuses the second
+  if (!call.state) {  // with call.state both calls book for one user, and the ledger refuses the second
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }

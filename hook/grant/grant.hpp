@@ -1,5 +1,5 @@
-// One grant from a container's request to its devices, the same for every way: read, decide under the locks, book,
-// apply, settle; undone when a step fails.
+// Turns the request of a container into its devices, the same for every way: read, decide under the locks, book, apply,
+// settle. A failed step rolls all of them back.
 #pragma once
 
 #include <functional>
@@ -15,27 +15,30 @@
 
 namespace hook {
 
-// What differs between the ways.
+// The differences between the ways.
 struct Way {
-  // Of the log's line: "granted", which is counted; "booked", which createRuntime will count when the container comes.
+  // Event of the log line: "granted" is counted; "booked" is counted later, by createRuntime.
   std::string_view event;
   NetworkTarget network = {};
-  // A token of the container's annotation becomes the grantee's grant first.
+  // First moves the grant of the token in the container's annotation to the grantee.
   bool binds_token = false;
-  bool variables = false;  // apply sets the container's
-  // Puts the plan, with its rails given and its view made, where the container finds it; also a plan of nothing.
+  bool variables = false;  // apply() sets the container's variables
+  // Writes the plan to the place where the container finds it. Its rails and its view exist by then. Also called for an
+  // empty plan.
   std::function<Result<void>(const Plan& plan)> apply;
 };
 
-// asking.request: there is one. Errors: as read_for(), foresee(), give_network(), the ledger's, apply's.
+// Grants HCAs to a container. asking: with a request. Errors: as read_for(), foresee(), give_network(); the ledger's;
+// apply's.
 Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call);
 
-// Puts the edited config.json where the runtime reads it.
+// Writes the edited config.json to the place where the runtime reads it.
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
-// grant() into asking.document (edit_spec()), which is then published. What is booked is the container's with
-// call.state, and free again when the requester, which becomes its runtime, and the container are gone. Without, it is
-// the requester's until createRuntime binds it, and free again when the requester is gone and nothing was bound.
+// Same, into asking.document (edit_spec()), which is then published.
+// With call.state, the container owns the grant. It ends when the requester, which becomes the runtime, and the
+// container are gone. Without call.state, the requester owns the grant until createRuntime binds it. It ends when the
+// requester is gone and no container was bound.
 Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish);
 
 }  // namespace hook

@@ -38,7 +38,7 @@ Result<std::vector<HcaNodes>> nodes_by_hca(const Asking& asking, const std::vect
   return all;
 }
 
-// nullptr: of no HCA that was read.
+// Returns the HCA of a device node; nullptr: none of the inventory.
 const HcaNodes* owner_of_device(const SpecDevice& device, const std::vector<HcaNodes>& all) {
   const auto has_it = [&](const HcaNodes& hca) {
     return std::any_of(hca.nodes.begin(), hca.nodes.end(),
@@ -65,6 +65,7 @@ Result<void> check_granted_nodes(const Asking& asking, const std::vector<Planned
                                  const fabric::Inventory& inventory) {
   const NodeMap map(inventory, asking.admin);
   const auto all = TRY(nodes_by_hca(asking, granted, map, inventory));
+  // First the paths of granted HCAs: each must still be the granted device.
   for (const HcaNodes& hca : all) {
     for (const PlannedNode& node : hca.nodes) {
       for (const SpecDevice& device : asking.spec.devices) {
@@ -79,6 +80,7 @@ Result<void> check_granted_nodes(const Asking& asking, const std::vector<Planned
   names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
     names.push_back(fabric::printable(hca.name));
+  // Then the uverbs nodes under any path: none may be of an HCA without a grant.
   for (const SpecDevice& device : asking.request->given) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;

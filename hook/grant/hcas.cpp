@@ -29,19 +29,21 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
+  // Before Linux 5.2 there is no fsmount(2), and the HCAs stay unknown.
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
   TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
   std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
-  // The inventory's own order, by which `index:` counts.
+  // The inventory's order, by which `index:` counts.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
             [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
   return {};
 }
 
-// An HCA that moved names its netdev as it is called inside; of one that stayed the port's netdev is not found.
+// An HCA that moved has the name that its netdev has inside. If only the netdev moved, the port of the HCA has no
+// netdev.
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;
@@ -66,7 +68,7 @@ bool is_software(const Hca& hca) {
   return hca.class_link && fabric::device_in_link(*hca.class_link) == fabric::kNoDevice;
 }
 
-// With '.' for what a file's name has not.
+// Replaces characters that a file name must not have by '.'.
 std::string file_name(std::string name) {
   std::replace_if(
       name.begin(), name.end(),
@@ -77,10 +79,11 @@ std::string file_name(std::string name) {
   return name;
 }
 
-// nullopt: it goes by its name.
+// Returns the device of an HCA; nullopt: the ledger books it under its name.
 std::optional<std::string> device_of(const Hca& hca) {
   if (is_software(hca)) {
-    // Zero in file trees only: rxe and siw make it of a MAC address (addrconf_addr_eui48()), which sets two bytes.
+    // A GUID of zero occurs in file trees only: rxe and siw derive it from a MAC address (addrconf_addr_eui48()), which
+    // sets two bytes.
     const bool is_zero = hca.node_guid.find_first_not_of("0:") == std::string::npos;
     return is_zero ? std::nullopt : std::optional("guid." + file_name(hca.node_guid));
   }
@@ -89,7 +92,7 @@ std::optional<std::string> device_of(const Hca& hca) {
   return file_name(std::string(device.substr(0, kLongestHcaName)));
 }
 
-// Why its link could not be read; nullptr: it was, or is none.
+// Returns the error of reading the link of an HCA; nullptr: it was read, or there is none.
 const Unread* unread_link(const Inventory& inventory, const Hca& hca) {
   const auto hides = [&](const Unread& unread) {
     return unread.hca == hca.name && unread.part == Unread::Part::kView && !hca.class_link;
@@ -98,7 +101,7 @@ const Unread* unread_link(const Inventory& inventory, const Hca& hca) {
   return found == inventory.unread.end() ? nullptr : &*found;
 }
 
-// False: of this name there is nothing that could tell.
+// Adds the device of an HCA. Returns false if the inventory has neither a link nor an error for this name.
 bool add_device(const std::string& name, const Inventory& inventory, KnownDevices& known) {
   const Hca* hca = find_hca(inventory, name);
   if (!hca) return false;
@@ -120,7 +123,7 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
   if (!owner.netns || TRY(NetworkRecordStore::look_at(ledger_directory, owner.key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
-  // The number of a namespace that ended is used again.
+  // The kernel reuses the inode number of a namespace, so the record may be of an earlier one.
   if (!record || record->netns.ino != owner.netns->ino || record->netns.dev != owner.netns->dev) return {};
   std::erase_if(record->rails, [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });
   std::vector<std::string> away;
@@ -152,10 +155,10 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   for (const std::string& name : names) {
     if (!add_device(name, inventory, known)) others.push_back(name);
   }
-  if (others.size() == names.size()) return known;  // no links are there
+  if (others.size() == names.size()) return known;  // a file tree without links
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
   for (const std::string& name : others) {
-    if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it is there no longer");
+    if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");
   }
   return known;
 }

@@ -1,5 +1,5 @@
-// HCAs as a grant needs them: those that are in the pod's network namespace, and what the ledger knows each by, so that
-// one that was renamed is still its holder's.
+// HCAs in the form that grants need: those in the pod's network namespace, and the device of each HCA, by which the
+// ledger still finds its owner after a rename.
 #pragma once
 
 #include <map>
@@ -17,40 +17,40 @@ struct Inventory;
 
 namespace hook {
 
-// What a pod has already, for its next container or one that starts again: HCAs and netdevs that moved into the pod's
-// network namespace are not on the node any more, whoever moved them.
+// The next two functions find the HCAs and netdevs that moved into the pod's network namespace, and so are no longer
+// visible on the node. The next container of the pod, or one that starts again, needs them.
 //
-// Adds to the node's inventory the HCAs that the owner's rails took along, read in its network namespace (a kernel
-// before 5.2 cannot: they stay unknown), and gives their ports, and those of HCAs whose netdev alone moved, the names
-// that the netdevs had on the node, by which config.json's pools may choose, and the addresses that these brought
-// along. No rails: nothing, for one system call. Errors: the record cannot be read, the namespace is gone.
+// Adds the HCAs that moved with the owner's rails, read in its network namespace. (A kernel before 5.2 cannot read them
+// there: they stay unknown.) Sets the netdev names of their ports, and of ports from which only the netdev moved, to
+// the names on the node, because pools in config.json select by these. Adds the addresses that the netdevs brought
+// along. Costs one system call if there are no rails. Errors: the record cannot be read, or the namespace is gone.
 fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                                   fabric::Inventory& inventory);
 
-// Adds the HCAs whose uverbs nodes the container was given by another (dranet, rdma-cni) which moved them into the
-// owner's network namespace before: /sys/class/infiniband_verbs/uverbsN/ibdev of the node still names them (Linux 7.3,
-// tried). Errors: the namespace cannot be read; those HCAs stay unknown then.
+// Adds the HCAs of uverbs nodes that another component (dranet, rdma-cni) added to the container after it moved the
+// HCAs into the owner's network namespace. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still names them
+// (Linux 7.3, tested). Errors: the namespace cannot be read; those HCAs then stay unknown.
 fabric::Result<void> add_given_hcas(const Request& request, const Owner& owner, const std::string& root,
                                     fabric::Inventory& inventory);
 
 struct KnownDevices {
-  // Either stays when the HCA is renamed:
-  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It also stays when its driver is bound anew or
-  // it
-  //   moves to another network namespace, which give its node another number.
-  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It also stays when the HCA is
-  //   made anew on its netdev. Software HCAs of one GUID, as rxe and siw on one netdev, are held as one.
-  // HCAs that are left out go by their names: those of a snapshot, and those of a file tree without links or GUIDs.
+  // A device has one of two forms, which both survive a rename of the HCA:
+  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It survives a new bind of the driver and a move
+  //   to another network namespace, which both change the number of the node.
+  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It survives if the HCA is made
+  //   again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, are held as one.
+  // HCAs without an entry are booked under their names: those of a snapshot, and those of a file tree without links or
+  // GUIDs.
   HcaDevices devices;
-  std::map<std::string, std::string> unknown;  // by HCA, why; anybody may hold them
+  std::map<std::string, std::string> unknown;  // HCA -> cause; any owner may hold it
 };
 
-// Those that the inventory does not tell (virtual functions of an HCA that was asked for by name) are read. root:
-// prefix of the node's /sys.
+// Returns the device of each HCA. Reads those that the inventory lacks, such as virtual functions of an HCA that was
+// requested by name. root: prefix of the node's /sys.
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// What was booked of the HCAs with these names, as it is called by now.
+// Returns the booked HCAs among these names, by their current names.
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root);
 

@@ -15,7 +15,7 @@
 namespace hook {
 namespace {
 
-// The HCAs of the uverbs nodes that the container has already; nullopt: one of them belongs to none.
+// Returns the HCAs of the container's uverbs nodes; nullopt: a node belongs to no HCA.
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {
@@ -23,13 +23,13 @@ std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& reque
     const auto number = device.uverbs() ? device.uverbs() : named;
     if (named && number != named) return std::nullopt;
     const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
-    if (!name) return std::nullopt;  // make_plan() says what is wrong with it, once it knows the node
+    if (!name) return std::nullopt;  // make_plan() reports the cause from the whole node
     names.push_back(*name);
   }
   return names;
 }
 
-// nullopt: it can be about any HCA.
+// Returns the names of the HCAs to read; nullopt: all, because the request can match any.
 std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
   auto given = hcas_of_given_nodes(request, root);
   if (!given || request.given_is_the_grant || request.wish.kind == Wish::Kind::kNone) return given;
@@ -53,7 +53,7 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   read.root = node.root;
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
-  // A name that does not exist: the refusal says what does.
+  // A requested name does not exist: read all HCAs, because the refusal lists them.
   if (read.hcas && !std::all_of(read.hcas->begin(), read.hcas->end(), known)) {
     read.hcas.reset();
     inventory = fabric::read_node(read);

@@ -1,4 +1,4 @@
-// The node that grants are about: where it is found, and what is read of it.
+// The node: where its files are, and which of them are read.
 #pragma once
 
 #include <optional>
@@ -21,19 +21,19 @@ namespace hook {
 struct NodeSettings {
   ConfigPaths config;
   std::string root;                     // prefix of the node's /sys, /dev and /proc
-  std::optional<std::string> snapshot;  // in place of the live node
+  std::optional<std::string> snapshot;  // replaces the live node
   std::string ledger = kLedgerPath;
-  Engine engine = Engine::kRunc;         // who calls
-  bool engine_is_named = true;           // false: `engine` where the container itself tells none (hook/oci/caller.hpp)
-  std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: not known
+  Engine engine = Engine::kRunc;         // the calling engine
+  bool engine_is_named = true;           // false: `engine` is the default for an unknown caller (hook/oci/caller.hpp)
+  std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
 };
 
-// The node as far as the request, which is there, depends on it. variables: the container's can still be given, so it
-// counts which ports it can use.
-// Errors: those of a snapshot, that it could not be read which HCAs there are, and those of uses_host_network().
+// Reads the part of the node that the request needs. asking: with a request. variables: the caller can still set
+// variables, so usable ports are counted. Errors: those of a snapshot; the list of HCAs cannot be read; as
+// uses_host_network().
 fabric::Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables);
 
-// All of its HCAs: these facts and what pools select by.
+// Reads all HCAs: these facts, and the facts by which pools select.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
                                                   const fabric::HcaFacts& facts = {});
 

@@ -1,4 +1,4 @@
-// Options that the node's programs share. Their Options have a `node` (NodeSettings).
+// Options that the node's programs share. Their Options have a member `node` (NodeSettings).
 #pragma once
 
 #include <cerrno>
@@ -32,7 +32,7 @@ inline constexpr fabric::Option<Options> kLedgerOption = {"ledger", "DIR", "in p
                                                             options.node.ledger = value;
                                                             return Result<void>();
                                                           }};
-// --help and --version of programs that do one thing.
+// --help and --version of programs without subcommands.
 template <typename Options>
 inline constexpr fabric::Option<Options> kHelpOption = {"help", "", "this text",
                                                         [](Options& options, std::string_view) {
@@ -46,7 +46,7 @@ inline constexpr fabric::Option<Options> kVersionOption = {"version", "", "print
                                                              return Result<void>();
                                                            }};
 
-// Applies the options of such a program, as far as --help or --version. Errors (EINVAL): as apply_option().
+// Applies the options of such a program, up to --help or --version. Errors (EINVAL): as apply_option().
 template <typename Options>
 Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
                            std::string_view program, Options& options) {
