@@ -15,12 +15,12 @@ std::string_view to_string(FailureReason reason) {
 FailureReason failure_reason(const Error& error) {
   const FailureReason reason = error.reason;
   if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
-  // Of fork(2) it would be about processes, which only devices and plugins need.
+  // EAGAIN of a lock is a timeout. EAGAIN of fork(2) means no more processes; only devices and plugins fork.
   const bool locks = reason == FailureReason::kRefused || reason == FailureReason::kBusy ||
                      reason == FailureReason::kNoHca || reason == FailureReason::kLedger;
   if (error.code == EAGAIN && (locks || reason == FailureReason::kNetwork)) return FailureReason::kTimeout;
   if (error.code == EHOSTUNREACH && reason == FailureReason::kNetwork) return FailureReason::kUnreachable;
-  // Refusals have no errno: system calls on the ledger's files have.
+  // A refusal has no errno. A system call on the ledger's files has one.
   if (error.code == EBUSY && locks) return FailureReason::kBusy;
   if (error.code != 0 && locks) return FailureReason::kLedger;
   return reason == FailureReason::kUnsaid ? FailureReason::kState : reason;

@@ -20,18 +20,18 @@ namespace hook {
 namespace {
 
 constexpr int kDaemonFacility = 3 << 3;
-constexpr std::size_t kLongestLine = 2000;  // a state or an image may have put anything into a message
+constexpr std::size_t kLongestLine = 2000;  // bytes; a message may contain any text of a state or an image
 
-// A pipe or terminal, where someone reads at once. Not what crun opened at the path that an annotation of an image
-// names, be it a FIFO, a terminal or another process's pipe: crun appends (1.21, open_hooks_output()), as nobody does
-// who makes a pipe or takes a terminal.
+// Returns true for a pipe or terminal, which has a reader now. Excludes a stderr that crun opened at the path in an
+// image's annotation, which can be a FIFO, a terminal or the pipe of another process. crun opens it with O_APPEND
+// (1.21, open_hooks_output()), which a caller that makes a pipe or passes a terminal does not set.
 bool has_reader(int fd, mode_t mode) {
   const int flags = ::fcntl(fd, F_GETFL);
   return (S_ISFIFO(mode) || ::isatty(fd) == 1) && (flags < 0 || (flags & O_APPEND) == 0);
 }
 
-// Opened anew, because the flag that keeps a write from waiting is shared by all who have the same open file. Empty: it
-// is another user's.
+// Opens the file again: O_NONBLOCK belongs to the open file description, which other processes share. Returns no
+// descriptor if the file belongs to another user.
 fabric::UniqueFd open_without_waiting(int fd) {
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   return fabric::UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -47,7 +47,7 @@ fabric::UniqueFd connect_syslog() {
   return socket;
 }
 
-// A pipe that poll(2) calls writable takes PIPE_BUF bytes at once (pipe(7)).
+// A pipe that is writable for poll(2) accepts PIPE_BUF bytes at once (pipe(7)).
 void write_at_once(int fd, std::string_view line) {
   pollfd ready{fd, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
@@ -57,7 +57,8 @@ void write_at_once(int fd, std::string_view line) {
 constexpr std::size_t kLongestValue = 128;
 constexpr std::size_t kLongestList = 512;
 
-// Nothing that ends a value, begins another one, or that a reader could take for an escape or a shell obeys.
+// Returns false for a character that ends a value or begins one, and for one that a reader could take for an escape or
+// a shell could obey.
 bool is_plain(char c) {
   return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !fabric::is_obeyed_by_shell(c);
 }
@@ -125,7 +126,7 @@ void Log::note(const Note& note) const {
   if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
-// A runtime that closed its end, or who does not read, must not keep the container from starting.
+// A runtime that has closed its end, or that does not read, must not stop the container's start.
 void Log::say(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:

@@ -1,5 +1,5 @@
-// What the hook says: one line per message, on stderr and to syslog, because crun and NRI throw a hook's stderr away.
-// Neither waits for its reader: a line that a full pipe or socket does not take is lost there.
+// The hook's log: one line for each message, on stderr and to syslog, because crun and NRI discard a hook's stderr.
+// Neither output waits for its reader: a line that a full pipe or socket does not accept is lost there.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,27 @@
 
 namespace hook {
 
-// What is no fault, for who looks why nothing was given. An empty text: nothing.
+// A message that is no error. It explains why a container got no HCA. An empty text is not logged.
 struct Note {
   std::string text = {};
-  bool for_all = false;  // else in syslog alone, for debugging
+  bool for_all = false;  // false: to syslog only, as debug
 };
 
 class Log {
  public:
   // On stderr only.
   Log() = default;
-  // Of a hook stage: with syslog's socket /dev/log, if there is one, and on a stderr that is a pipe, a socket or a
-  // terminal, unless crun opened it at the path that an image names in `run.oci.hooks.stderr`, as root. No line waits
-  // for room. Opened after isolate(), which closes descriptors, and before the sandbox, which lets no socket be opened.
+  // Opens the log of a hook stage: syslog's socket /dev/log, if there is one, and stderr if that is a pipe, a socket or
+  // a terminal. A stderr that crun opened, as root, at the path that an image names in `run.oci.hooks.stderr` is not
+  // used. No line waits for room. Call it after isolate(), which closes descriptors, and before the sandbox, which
+  // forbids new sockets.
   static Log of_stage();
-  // In syslog alone, under this name: of a program whose stderr is the container's.
+  // Opens syslog only, under this name: for a program with the container's stderr.
   static Log to_syslog(std::string_view program);
-  // On stderr alone, under this name.
+  // Uses stderr only, under this name.
   static Log to_stderr(std::string_view program);
 
-  // The container that following messages are about.
+  // Sets the container of later messages.
   void set_container(std::string_view id);
 
   void error(const Error& error) const;
@@ -49,27 +50,29 @@ class Log {
   fabric::UniqueFd syslog_;
   std::string program_ = "rdma-hook";
   Stderr stderr_ = Stderr::kPolled;
-  fabric::UniqueFd own_;  // of kOwn: never waits
+  fabric::UniqueFd own_;  // for kOwn: nonblocking
   std::string container_;
 };
 
-// One event as one line for programs, in logfmt: `granted container=web-1 hcas=mlx5_0,mlx5_1 total_us=2310`. Whatever
-// a value is, the line is printable ASCII and splits at its blanks and quotes as it was meant.
+// One event as one line for programs, in logfmt: `granted container=web-1 hcas=mlx5_0,mlx5_1 total_us=2310`. For any
+// value, the line is printable ASCII and can be split at its blanks and quotes.
 
 class EventLine {
  public:
-  // event and keys: of [a-z_], the program's own words.
+  // event and keys: [a-z_], constants of the program.
   explicit EventLine(std::string_view event) : text_(event) {}
 
-  // As it is, or as a JSON string in quotes when it is empty or has a blank, `"`, `=`, `\` or anything but printable
-  // ASCII: escapes are JSON's, "\ufffd" stands for what is no UTF-8. Of a value only the first 128 bytes, then "...".
+  // Adds a value as it is, or as a quoted JSON string if it is empty or has a blank, `"`, `=`, `\` or a character that
+  // is not printable ASCII. Escapes are JSON's; "\ufffd" replaces invalid UTF-8. A longer value is cut to 128 bytes and
+  // "...".
   EventLine& add(std::string_view key, std::string_view value);
   EventLine& add(std::string_view key, std::uint64_t value);
-  // Comma between them; as many as 512 bytes hold, then how many are left out: "a,b,+3". Nothing without any.
+  // Adds a list, separated by commas, up to 512 bytes and then the number of the rest: "a,b,+3". Adds no field for an
+  // empty list.
   EventLine& add(std::string_view key, const std::vector<std::string>& values);
 
-  // A field that would make the line longer than this is left out whole, and `left_out=N` counts them at the end: what
-  // the log cuts off would otherwise be the end of a quoted value.
+  // Longest line, in bytes. A field that would exceed it is left out whole, and `left_out=N` at the end counts such
+  // fields. Otherwise the log could cut a line inside a quoted value.
   static constexpr std::size_t kLongest = 1750;
   std::string text() const;
 

@@ -1,6 +1,5 @@
-// What a look at something shows that may end at any moment. Absence is proven: by ENOENT or ESRCH where the directory
-// is the one that it was noted of, by another start time, by another inode. Any other failure of a look is an error,
-// and proves nothing.
+// The result of a lookup of an object that may end at any moment. Absence is proven by ENOENT or ESRCH in the recorded
+// directory, by another start time, or by another inode. Any other failure is an error, and proves nothing.
 #pragma once
 
 #include "hook/base/result.hpp"
@@ -9,7 +8,7 @@ namespace hook {
 
 enum class Presence { kPresent, kGone };
 
-// For who decides what may be taken: what cannot be seen is held.
+// Returns true only for a proven absence: after a failed lookup, the object counts as present.
 inline bool is_proven_gone(const Result<Presence>& seen) {
   return seen && *seen == Presence::kGone;
 }

@@ -50,8 +50,8 @@ void compress(Words& state, const char* block) {
 
 }  // namespace
 
-// SHA-256 (FIPS 180-4), the first half of it: two containers with one key would share a grant, and a user who chooses
-// the ids of containers must not be able to make that happen.
+// The first half of SHA-256 (FIPS 180-4). Two containers with one key would share a grant, so a user with a free choice
+// of container ids must not be able to find a collision.
 std::string text_digest(std::string text) {
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   text.push_back('\x80');

@@ -1,11 +1,11 @@
-// A name for a text of any length.
+// Digests as file names for texts of any length.
 #pragma once
 
 #include <string>
 
 namespace hook {
 
-// 32 hex digits, the same for no other text that anybody could find.
+// Returns 32 hex digits. No attacker can find two texts with the same digits.
 std::string text_digest(std::string text);
 
 }  // namespace hook

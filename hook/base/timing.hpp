@@ -1,4 +1,4 @@
-// How long the steps of one call took, for its log line and the metrics.
+// The durations of the steps of one call, for its log line and the metrics.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ inline int ms_until(Deadline deadline, int most) {
 class Timing {
  public:
   Timing() : last_(std::chrono::steady_clock::now()), begin_(last_) {}
-  // Books the time since the last call to this step. A step may come again: its times add up.
+  // Adds the time since the last call to this step. A step may occur more than once.
   void step(std::string_view name) {
     const auto now = std::chrono::steady_clock::now();
     add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
     last_ = now;
   }
-  // Books that time to this step, but `part_us` of it to the step `part`.
+  // Adds that time to this step, but `part_us` of it to the step `part`.
   void step(std::string_view name, std::string_view part, std::uint64_t part_us) {
     const std::chrono::microseconds of_part(part_us);
     last_ += of_part;

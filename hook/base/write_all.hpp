@@ -1,4 +1,4 @@
-// A whole text into an open file.
+// Writes a whole text to an open file.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 namespace hook {
 
-// 0, or the errno of the write that failed; then a part may have been written.
+// Returns 0, or the errno of the failed write; a part may then have been written.
 inline int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());

@@ -23,8 +23,8 @@ struct Granted {
   std::string_view source;                    // the annotation, variable or option that requested it
   const std::optional<NetworkRecord>& rails;  // nullopt: none
   const std::vector<std::string>& no_rail;    // as in Plan
-  std::optional<std::string>
-      require;  // a number, or the reason for none: "-:no-rail"; nullopt: the call sets no variables
+  // A number, or the reason for none: "-:no-rail"; nullopt: the call sets no variables.
+  std::optional<std::string> require;
   const Timing& timing;
 };
 // Returns "granted container=web-1 key=container-web-1-2f... engine=runc hcas=mlx5_0 mode=shared total_us=2310

@@ -242,7 +242,8 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
   const Grantee who = TRY(grantee_of(asking.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  if (!call.state) {  // with call.state both calls book for one user, and the ledger refuses the second
+  // With call.state, two calls for one bundle book for the same user, and the ledger refuses the second.
+  if (!call.state) {
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }

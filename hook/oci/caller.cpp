@@ -9,12 +9,13 @@
 namespace hook {
 namespace {
 
-// Its own control group, of the cgroupfs or the systemd driver, is called after CRI-O.
+// Returns true if CRI-O named the container's cgroup, with the cgroupfs or the systemd driver.
 bool is_crios(std::string_view cgroups_path, std::string_view id) {
   return cgroups_path.ends_with(fmt::format("/crio-{}", id)) || cgroups_path.ends_with(fmt::format(":crio:{}", id));
 }
 
-// containerd's CRI plugin has a namespace of its own, and Docker by default. Who uses another is not known.
+// containerd's CRI plugin uses one namespace, and Docker another by default. The client of any other namespace is
+// unknown.
 std::optional<Engine> of_namespace(std::string_view name) {
   if (name == "k8s.io") return Engine::kContainerd;
   if (name == "moby") return Engine::kDocker;
@@ -22,6 +23,7 @@ std::optional<Engine> of_namespace(std::string_view name) {
 }
 
 std::optional<Engine> told_by_bundle(std::string_view bundle, std::string_view cgroups_path) {
+  // Only the last three components count: the directories above depend on the engine's configuration.
   std::vector<std::string_view> parts = fabric::split(bundle, '/');
   std::erase(parts, std::string_view());
   if (parts.size() < 3) return std::nullopt;
@@ -31,7 +33,7 @@ std::optional<Engine> told_by_bundle(std::string_view bundle, std::string_view c
   return is_crios(cgroups_path, last[-1]) ? Engine::kCrio : Engine::kPodman;
 }
 
-// The shim appends containerd's namespace. Docker's own roots are /run/docker/runtime-NAME.
+// containerd's shim appends its namespace to the root. Docker's own roots are /run/docker/runtime-NAME.
 std::optional<Engine> told_by_root(std::string_view root) {
   if (root.find("/docker/runtime-") != std::string_view::npos) return Engine::kDocker;
   if (root.find("/run/containerd/") == std::string_view::npos) return std::nullopt;
@@ -39,7 +41,7 @@ std::optional<Engine> told_by_root(std::string_view root) {
 }
 
 Recognised doubted(std::string_view who, Engine said, Engine told) {
-  return {Engine::kPodman, fmt::format("{} says {}, and the bundle is {}'s", who, to_string(said), to_string(told)),
+  return {Engine::kPodman, fmt::format("{} names {}, but the bundle is {}'s", who, to_string(said), to_string(told)),
           true};
 }
 
@@ -48,15 +50,18 @@ Recognised doubted(std::string_view who, Engine said, Engine told) {
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
   const auto told = told_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
+    // Podman is the least trusted engine, so an administrator may always name it.
     if (told && *told != caller.engine && caller.engine != Engine::kPodman)
       return doubted("the administrator", caller.engine, *told);
     return {caller.engine, "named by the administrator"};
   }
   const auto by_root = told_by_root(caller.runtime_root);
+  // Both are set by the engine, so a contradiction means a setup that this code does not know: trust no annotation.
   if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
-  if (told) return {*told, *told == Engine::kCrio ? "told by its bundle and cgroupsPath" : "told by its bundle"};
-  if (by_root) return {*by_root, "told by the runtime's root"};
-  return {caller.engine, "nothing tells the engine"};
+  if (told)
+    return {*told, *told == Engine::kCrio ? "detected from its bundle and cgroupsPath" : "detected from its bundle"};
+  if (by_root) return {*by_root, "detected from the runtime's root"};
+  return {caller.engine, "no engine detected"};
 }
 
 }  // namespace hook

@@ -1,6 +1,6 @@
-// Who calls: which engine made a container, told from what no image and no author of a pod can write. That is what the
-// administrator names, where the engine put the bundle, how it calls the container's control group, and the root that
-// it gives its runtime. Annotations tell nothing: those of Podman's images and of pods can say everything.
+// Detects the engine that made a container, from facts that neither an image nor a pod's author can write: the
+// administrator's setting, the place of the bundle, the name of the container's cgroup, and the root that the engine
+// passes to its runtime. Annotations are no evidence: those of Podman's images and of pods can contain anything.
 //
 //   bundle                                     linux.cgroupsPath                   engine
 //   ROOT/DRIVER-containers/ID/userdata         PARENT/crio-ID or SLICE:crio:ID     CRI-O (1.37.0)
@@ -18,19 +18,19 @@ namespace hook {
 
 struct Caller {
   Engine engine = Engine::kPodman;
-  bool is_named = false;    // by the hook's arguments or the configuration; false: `engine` where nothing tells one
-  std::string bundle = {};  // absolute
-  std::string runtime_root = {};  // of --root; empty: not known
+  bool is_named = false;          // by the hook's arguments or the configuration; false: `engine` is the default
+  std::string bundle = {};        // absolute
+  std::string runtime_root = {};  // the value of --root; empty: not known
 };
 
 struct Recognised {
   Engine engine = Engine::kPodman;
-  std::string by = {};      // for people
-  bool is_doubted = false;  // two say different engines; `engine` is Podman, whose annotations nobody vouches for
+  std::string by = {};      // the evidence, for people
+  bool is_doubted = false;  // two facts contradict; `engine` is then Podman, with untrusted annotations
 };
 
-// podman stands; another engine that is named, and runc, is believed unless the bundle is one of an engine that is not
-// it: hooks.d and CDI files are read by several. cgroups_path: linux.cgroupsPath. Pure.
+// Detects the engine. A named podman always counts. Any other named engine counts unless the bundle belongs to another
+// engine, because several engines read hooks.d and CDI files. cgroups_path: linux.cgroupsPath. Pure.
 Recognised recognise(const Caller& caller, std::string_view cgroups_path);
 
 }  // namespace hook

@@ -12,13 +12,14 @@
 namespace hook {
 namespace {
 
-// The member, or nullptr when it is missing. Go writers leave an empty member out or write null; both mean the same.
+// Returns a member; nullptr: it is missing or null. Go programs omit an empty member or write null, with the same
+// meaning.
 const Json* find(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-// An optional member that has to be of one kind.
+// Returns an optional member that must be an object.
 Result<const Json*> find_object(const Json& parent, const char* name, std::string_view path) {
   const Json* member = find(parent, name);
   if (member && !member->is_object()) return make_error("`{}`: expected an object", path);
@@ -38,7 +39,7 @@ Result<std::string> text(const Json& parent, const char* name, const std::string
   return member->get<std::string>();
 }
 
-// Device numbers are signed in the specification; a missing one is 0.
+// Device numbers are signed in the specification. A missing one is 0.
 Result<std::int64_t> signed_number(const Json& parent, const char* name, const std::string& path) {
   const Json* member = find(parent, name);
   if (!member) return std::int64_t{0};
@@ -52,7 +53,7 @@ Result<std::int64_t> signed_number(const Json& parent, const char* name, const s
 Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, const std::string& path) {
   const Json* member = find(parent, name);
   if (!member) return std::uint64_t{0};
-  // A parsed non-negative number is unsigned, one that a program made need not be.
+  // A non-negative number from the parser is unsigned. One that another function of this program set may be signed.
   if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0)) {
     return make_error("`{}.{}`: expected a number from 0", path, name);
   }
@@ -61,7 +62,7 @@ Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, cons
 
 using ReadElement = Result<void> (*)(const Json& element, const std::string& at, ContainerSpec& spec);
 
-// Each element of an optional array of objects, with its path for messages.
+// Calls read() for each element of an optional array of objects, with its path for messages.
 Result<void> each_object(const Json& parent, const char* name, const char* path, ContainerSpec& spec,
                          ReadElement read) {
   const Json* array = TRY(find_array(parent, name, path));
@@ -87,26 +88,26 @@ Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
 
 Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
-  // Of two, the runtimes take none: they refuse the container.
+  // Runtimes refuse a container with two entries of one type, so the first will do here.
   if (type != "RLIMIT_MEMLOCK" || spec.memlock) return {};
   spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", at)), TRY(unsigned_number(element, "hard", at))};
   return {};
 }
 
-// crun reads names in any case.
+// crun accepts names in lower and upper case.
 bool has_capability(const Json& names, const char* wanted) {
   return std::any_of(names.begin(), names.end(), [&](const Json& name) {
     return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), wanted) == 0;
   });
 }
 
-// CAP_SYS_ADMIN in any set: a process can get it from the bounding set alone. Of effective capabilities those of a user
-// other than root end with execve(2), but for the ambient ones.
+// CAP_SYS_ADMIN counts in any set, because a process can get it from the bounding set only. For a user other than root,
+// execve(2) clears the effective capabilities except the ambient ones.
 Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
   const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
   for (const auto& [set, names] : sets->items()) {
-    if (!names.is_array()) continue;  // what the runtime makes of it is an error there
+    if (!names.is_array()) continue;  // the runtime reports this error
     spec.may_remount = spec.may_remount || has_capability(names, "CAP_SYS_ADMIN");
     if (set == (spec.uid == 0 ? "effective" : "ambient")) spec.has_ipc_lock = has_capability(names, "CAP_IPC_LOCK");
   }
@@ -135,7 +136,7 @@ Result<void> read_device(const Json& element, const std::string& at, ContainerSp
   device.path = TRY(text(element, "path", at));
   const std::string type = TRY(text(element, "type", at));
   if (type.size() != 1) return make_error("`{}.type`: expected one letter", at);
-  device.type = type == "u" ? 'c' : type[0];  // to mknod() both are character devices
+  device.type = type == "u" ? 'c' : type[0];  // mknod(2) makes a character device of both
   device.major = TRY(signed_number(element, "major", at));
   device.minor = TRY(signed_number(element, "minor", at));
   spec.devices.push_back(std::move(device));
@@ -152,6 +153,7 @@ Result<void> read_uid_mapping(const Json& element, const std::string& at, Contai
 Result<void> read_namespace(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
   const std::string path = TRY(text(element, "path", at));
+  // An entry without a path creates a namespace; with a path, the container joins it.
   if (type == "user") {
     spec.has_userns = true;
     if (!path.empty()) spec.userns_path = path;
@@ -173,6 +175,7 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
   for (std::size_t i = 0; options && i < options->size(); ++i) {
     const Json& option = (*options)[i];
     if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
+    // Runtimes take a bind mount from its options, whatever its type.
     if (option == "bind" || option == "rbind") mount.is_bind = true;
     const auto& words = option.get_ref<const std::string&>();
     if (words.starts_with(kLower)) source = words.substr(kLower.size(), words.find(':') - kLower.size());
@@ -188,6 +191,7 @@ Result<void> read_device_rule(const Json& element, const std::string& at, Contai
   const Json* allow = find(element, "allow");
   if (allow && !allow->is_boolean()) return make_error("`{}.allow`: expected true or false", at);
   const bool allows = allow && allow->get<bool>();
+  // The runtime applies the rules in order, so the last one that covers all devices decides.
   if (is_of_all_devices(type, find(element, "major"), find(element, "minor"), access, allows)) {
     spec.may_use_all_devices = allows;
   }
@@ -229,6 +233,7 @@ Result<ContainerSpec> read_container_spec(const Json& config) {
 }
 
 MayWrite may_write_to_mounts(const ContainerSpec& spec) {
+  // A remount needs CAP_SYS_ADMIN, and a write then needs the uid that owns the files.
   if (!spec.may_remount) return MayWrite::kNo;
   if (!spec.has_userns) return MayWrite::kYes;
   if (!spec.maps_node_root) return MayWrite::kUnknown;
@@ -242,6 +247,7 @@ bool maps_root(std::string_view uid_map) {
     for (const std::string_view word : fabric::split(line, ' ')) {
       if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
+    // Each line is "INSIDE OUTSIDE LENGTH".
     return numbers.size() == 3 && numbers[1] == 0 && numbers[2] > 0;
   });
 }
@@ -272,8 +278,8 @@ namespace {
 
 constexpr const char* kNamespaceLabel = "io.kubernetes.pod.namespace";
 
-// CRI-O makes a sandbox's name of its metadata: k8s_NAME_NAMESPACE_UID_ATTEMPT (1.37, internal/factory/sandbox). These
-// are DNS names, without a '_'.
+// CRI-O forms the sandbox's name from its metadata: k8s_NAME_NAMESPACE_UID_ATTEMPT (1.37, internal/factory/sandbox).
+// Name and namespace are DNS names, without '_'.
 std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
   const std::string name = annotation_or_empty(spec, "io.kubernetes.cri-o.SandboxName");
   const auto parts = fabric::split(name, '_');
@@ -283,8 +289,8 @@ std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
 }  // namespace
 
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
-  // Both engines write these after they have copied the pod's annotations (containerd 2.0 container_create, CRI-O 1.30
-  // SpecAddAnnotations: the kubelet's labels come last), so that a pod's author cannot choose a namespace.
+  // Both engines write these annotations after they have copied the pod's (containerd 2.0 container_create, CRI-O 1.30
+  // SpecAddAnnotations: the kubelet's labels come last), so a pod's author cannot choose a namespace.
   switch (engine) {
     case Engine::kContainerd:
       return {annotation_or_empty(spec, "io.kubernetes.cri.sandbox-namespace"),
@@ -312,7 +318,7 @@ Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine) {
   const auto named = engine == Engine::kCrio ? sandbox_namespace(spec) : std::nullopt;
   const std::string label = annotation_or_empty(spec, kNamespaceLabel);
   if (!named || label.empty() || label == *named) return {};
-  return make_error("cannot tell the pod's namespace: its sandbox says `{}`, the label `{}` says `{}`",
+  return make_error("cannot determine the pod's namespace: its sandbox has `{}`, the label `{}` has `{}`",
                     fabric::printable(*named), kNamespaceLabel, fabric::printable(label));
 }
 

@@ -1,5 +1,5 @@
-// Which engine runs the hook. It comes from the arguments of the hook's entry, which the node's administrator wrote,
-// never from the container: whose annotations may ask for an HCA depends on it.
+// The engine that runs the hook. It decides whether a container's annotations may request HCAs, so it is never read
+// from the container's own data, but from the hook's arguments and the engine's paths (caller.hpp).
 #pragma once
 
 #include <optional>
@@ -24,8 +24,8 @@ inline std::string_view to_string(Engine engine) {
   return to_word(kEngineWords, engine);
 }
 
-// Whether the operator who starts a container with this engine also writes its annotations. Podman merges those of the
-// image's manifest (tried with 4.3.1), and in Kubernetes the author of a pod writes them.
+// Returns true if only the operator that starts a container with this engine writes its annotations. Podman adds those
+// of the image's manifest (tested with 4.3.1), and in Kubernetes the pod's author writes them.
 inline bool annotations_are_the_operators(Engine engine) {
   return engine == Engine::kRunc || engine == Engine::kDocker;
 }

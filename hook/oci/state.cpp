@@ -13,7 +13,7 @@ constexpr std::size_t kMaxState = std::size_t{1} << 20;
 constexpr std::size_t kMaxId = 1024;
 constexpr std::int64_t kMaxPid = 4194304;  // PID_MAX_LIMIT of include/linux/threads.h
 
-// Absent is the same as empty: which members a runtime writes depends on the stage.
+// Returns an empty text for a missing member: runtimes write different members at each stage.
 Result<std::string> string_member(const Json& state, const char* name) {
   const auto found = state.find(name);
   if (found == state.end()) return std::string();
@@ -33,7 +33,7 @@ Result<pid_t> parse_pid(const Json& state) {
   if (!found->is_number_integer()) return make_error("cannot read the container's state: `pid` is not an integer");
   const bool huge = found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxPid);
   const std::int64_t pid = huge ? -1 : found->get<std::int64_t>();
-  // crun writes 0 when there is no process; 1 is what a runtime shows inside a container, and the node's own init here.
+  // crun writes 0 if there is no process. 1 is the pid inside a container, and on the node it is the node's init.
   if (pid < 0 || pid == 1) return make_error("cannot read the container's state: `pid` is out of range");
   return static_cast<pid_t>(pid);
 }
@@ -43,7 +43,7 @@ Result<void> check_bundle(const std::string& bundle) {
   const std::string shown = fabric::printable(bundle.substr(0, 256));
   if (bundle.front() != '/') return make_error("cannot use bundle `{}`: it is not absolute", shown);
   if (bundle.size() >= PATH_MAX) return make_error("cannot use bundle `{}...`: it is too long", shown);
-  // A NUL would end the path early in system calls but not in what was checked.
+  // System calls would end the path at a NUL, but these checks would not.
   if (bundle.find('\0') != std::string::npos) return make_error("cannot use bundle `{}`: it has a NUL byte", shown);
   for (const auto part : fabric::split(bundle, '/')) {
     if (part == "..") return make_error("cannot use bundle `{}`: it has a `..` component", shown);

@@ -29,23 +29,25 @@ Result<Said> other_vendors(const ContainerSpec& spec, const Config& config, cons
   return said;
 }
 
-// The first vendor whose annotations ask. What they say of mode and network holds beside another's wish.
+// Returns the first vendor's annotations with a request. Their mode and network also apply to another vendor's wish.
 Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod, bool trusted) {
   Said own;
   if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
+  // Another vendor's annotations could add nothing to these, so their errors do not matter.
   if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone)) return own;
   auto other = other_vendors(spec, config, pod);
   if (!other) {
     if (trusted && !own.wish) return other;
-    // Another controller may read it all the same: it stops no pod that asks by other words, or may not ask.
-    own.warnings.push_back(fmt::format("{}; it is not heard", other.error().message));
+    // Another controller may still use this annotation, so it must not stop a pod that has another request or may not
+    // request.
+    own.warnings.push_back(fmt::format("{}; it is ignored", other.error().message));
     return own;
   }
   if (!own.wish) {
     own.wish = std::move(other->wish);
     own.nics = other->nics;
   } else if (other->network && !config.networks.contains(other->network->text)) {
-    own.warnings.push_back(fmt::format("{} is not heard: config.json has no network `{}`", other->network->source,
+    own.warnings.push_back(fmt::format("ignoring {}: config.json has no network `{}`", other->network->source,
                                        fabric::printable(std::string_view(other->network->text).substr(0, 128))));
     other->network.reset();
   }
@@ -62,8 +64,9 @@ std::string engine_and_namespace(Engine engine, const PodIdentity& pod) {
 }
 
 std::string unheard(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
-  return fmt::format("{} is not heard: with {} it may not {}; \"annotations_may_request\" in config.json says who may",
-                     source, engine_and_namespace(engine, pod), what);
+  return fmt::format("ignoring {}: with {} it may not {}; remedy: add {} to \"annotations_may_request\" in config.json",
+                     source, engine_and_namespace(engine, pod), what,
+                     pod.pod_namespace.empty() ? "`*`" : "the namespace");
 }
 
 Result<void> set_mode_and_network(const Said& said, const Config& config, Request& request) {
@@ -72,7 +75,7 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
     if (!request.mode) {
       Error error = make_error("{}: `{}` is no mode", said.mode->source,
                                fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
-      error.hint = "exclusive, shared, shared-multi or hca";
+      error.hint = "use exclusive, shared, shared-multi or hca";
       return error;
     }
   }
@@ -89,11 +92,11 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
   return error;
 }
 
-// Warns of annotations that may not ask. Mode and network change what a container gets, so theirs do not count either.
+// Warns of annotations that may not request. Mode and network change the container's devices, so they are ignored too.
 void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIdentity& pod,
                      std::vector<std::string>& warnings) {
   if (said.wish && !granted && said.wish->kind != Wish::Kind::kNone) {
-    warnings.push_back(unheard(said.wish->source, "ask for HCAs", engine, pod));
+    warnings.push_back(unheard(said.wish->source, "request HCAs", engine, pod));
     return;
   }
   if (said.mode) warnings.push_back(unheard(said.mode->source, "choose a mode", engine, pod));
@@ -105,7 +108,7 @@ Result<void> check_nics(const Said& said, std::size_t given) {
   if (!said.nics || given == 0 || *said.nics == given) return {};
   Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source, *said.nics,
                            given, given == 1 ? "node" : "nodes");
-  error.hint = "as many entries as the pod asks of the device plugin";
+  error.hint = "list as many entries as the pod requests from the device plugin";
   return error;
 }
 
@@ -113,8 +116,8 @@ Wish all_hcas(std::string source) {
   return {.kind = Wish::Kind::kAll, .source = std::move(source)};
 }
 
-// Of more the kernel takes the lowest bits (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes 231:192, which no
-// look at the number would find.
+// The kernel keeps the lowest bits of a larger number (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes
+// 231:192, which no check of the number would find.
 Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   constexpr std::int64_t kMajors = std::int64_t{1} << 12;
   constexpr std::int64_t kMinors = std::int64_t{1} << 20;
@@ -128,7 +131,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   return {};
 }
 
-// For all where a device plugin gave some of them: whom Kubernetes has them for, the ledger does not know.
+// Makes the note about a privileged container. It is for all users if a device plugin added some of the nodes: the
+// ledger does not know the pod that Kubernetes reserved them for.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
@@ -136,14 +140,16 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   if (variable == spec.env.end()) return note;
   note.for_all = true;
   const std::string name = fabric::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
-  note.text += fmt::format(", those of {} neither: nothing keeps them from others; an annotation would ask", name);
+  note.text +=
+      fmt::format(", nor are those of {}: other containers can get the same HCAs; request them by annotation", name);
   return note;
 }
 
 enum class AskedBy { kContainer, kDefault, kVariable };
 
-// Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. has_all: of a
-// privileged container, which has the nodes without asking, as kube-proxy and CNI agents.
+// Sets the wish of the first source, in the order of the header, that is present and may request. Returns false if
+// there is none. has_all: the container is privileged and has the nodes without a request, like kube-proxy and CNI
+// agents.
 Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const ContainerSpec& spec, const Config& config,
                          Request& request, AskedBy& by) {
   if (trusted && said.wish && (!said.nics || request.given.empty())) {
@@ -167,8 +173,9 @@ Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const Con
   return true;
 }
 
-// An image can set it, so that it must not choose HCAs unless variables may ask, and must not stop the container. UUIDs
-// narrow the GPUs of device nodes, and what somebody asked for who may; who did not ask is given nothing by them.
+// Reads NVIDIA_VISIBLE_DEVICES. An image can set it, so it must not choose HCAs unless variables may request, and must
+// not stop the container. Its UUIDs narrow the GPUs of device nodes, and the HCAs of a container that may request. A
+// container that requests nothing gets no HCA by them.
 Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, AskedBy by, Request& request,
                                std::vector<std::string>& warnings) {
   if (by == AskedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
@@ -179,7 +186,7 @@ Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, 
   if (fits) {
     request.gpu_uuids = gpu_uuids(*value);
   } else {
-    warnings.push_back(fmt::format("{}, and is not heard", fits.error().message));
+    warnings.push_back(fmt::format("{}; it is ignored", fits.error().message));
   }
   if (config.env_may_request) request.gpu_hint = std::move(value);
   return {};
@@ -194,7 +201,7 @@ bool is_none(const Wish& wish) {
 Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
   Asked asked;
   const PodIdentity pod = pod_identity(spec, engine);
-  // containerd copies the pod's annotations to the sandbox as well, which runs nothing but pause.
+  // containerd copies the pod's annotations to the sandbox too, which runs only the pause container.
   if (pod.is_sandbox) return asked;
 
   TRY_VOID(check_numbers(spec.devices));
@@ -208,7 +215,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   const bool trusted = may_request(config, engine, pod);
   Said said = TRY(first_that_asks(spec, config, pod, trusted));
   asked.warnings = std::move(said.warnings);
-  // Where this configuration has no network, who gave the nodes gives the netdevs.
+  // Without networks in this configuration, the component that added the nodes also adds the netdevs.
   if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
@@ -219,16 +226,17 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   if (!granted) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
-  // A count of NICs that the given nodes match already narrows nothing.
+  // If the given nodes already match the count of NICs, the count narrows nothing.
   if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);
-  if (by != AskedBy::kVariable) {  // which does not narrow itself
+  if (by != AskedBy::kVariable) {  // the variable does not narrow its own request
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
     request.wish.kind = Wish::Kind::kNone;
   }
-  // A container that wants none still has the nodes that it was given, which keeps these HCAs from others.
+  // A container that requests none still has its given nodes, and no other container may get these HCAs.
   if (is_none(request.wish) && request.given.empty()) return asked;
+  // A source that selects all HCAs narrows nothing, and named_hcas() stays possible without it.
   std::erase_if(request.narrowed_by, [](const Wish& wish) { return wish.kind == Wish::Kind::kAll; });
 
   request.order = TRY(pcidevice_order(spec));
@@ -239,7 +247,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
-  // Leaving out by index needs the node's order as well.
+  // A source that narrows by index needs the node's order, so the whole inventory.
   return request.narrowed_by.empty() ? named_hcas(request.wish) : std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-// The ways in which a container asks, in the order in which they are heard.
+// The sources of requests, in their order.
 #include "hook/request/parsers.hpp"
 
 #include <algorithm>
@@ -42,12 +42,12 @@ bool is_own_key(std::string_view key) {
          (key.starts_with(kOwnDevices) && key.substr(kOwnDevices.size()).starts_with('.'));
 }
 
-// One warning, however many there are: an image may have written them.
+// Returns one warning only, because an image may have written any number of them.
 std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
   for (auto it = spec.annotations.lower_bound(std::string(kOwnPrefix));
        it != spec.annotations.end() && it->first.starts_with(kOwnPrefix); ++it) {
     if (is_own_key(it->first)) continue;
-    return fmt::format("annotation `{}` means nothing: there are {}, {} and {}",
+    return fmt::format("ignoring unknown annotation `{}`: known are {}, {} and {}",
                        fabric::printable(std::string_view(it->first).substr(0, 128)), kOwnDevices, kOwnMode,
                        kOwnNetwork);
   }
@@ -81,7 +81,7 @@ namespace {
 constexpr const char* kVolcengineKey = "k8s.volcengine.com/pod-networks";
 constexpr int kVolcengineDepth = 16;
 
-// The name of an entry's CNI configuration; nullopt: it has none, so it is not ours.
+// Returns the name of an entry's CNI configuration; nullopt: it has none, and belongs to another component.
 std::optional<std::string> cni_name(const Json& entry) {
   const auto cni = entry.find("cniConf");
   if (cni == entry.end() || !cni->is_object()) return std::nullopt;
@@ -92,7 +92,7 @@ std::optional<std::string> cni_name(const Json& entry) {
 
 constexpr const char* kVolcengineRdma = "rdma";
 
-// `rdma` of a configuration that has no network of this name.
+// Chooses the network for "rdma" if config.json has no network of this name.
 void set_unnamed_network(const std::string& source, const Config& config, Said& said) {
   const bool pools_say =
       std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
@@ -105,7 +105,7 @@ void set_unnamed_network(const std::string& source, const Config& config, Said& 
 
 Error malformed(std::string_view source, std::string_view what) {
   Error error = make_error("{}: {}", source, what);
-  error.hint = R"(one {"cniConf": {"name": "rdma"}} for each NIC, in a list)";
+  error.hint = R"(list one {"cniConf": {"name": "rdma"}} for each NIC)";
   return error;
 }
 
@@ -124,7 +124,7 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
   unsigned count = 0;
   for (const Json& entry : *parsed) {
     if (!entry.is_object()) return malformed(found->source, "expected objects in the list");
-    // Other names are the pod's other NICs, which are not ours to give.
+    // Entries with other names are the pod's other NICs, which another component adds.
     const auto name = cni_name(entry);
     const bool is_network = name && config.networks.contains(*name);
     if (!is_network && name != kVolcengineRdma) continue;
@@ -137,7 +137,8 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
     said.network = SourcedText{*name, found->source};
   }
   if (count == 0) return said;
-  if (count > kMaxCount) return make_error("{}: asks for {} NICs, at most {}", found->source, count, kMaxCount);
+  if (count > kMaxCount)
+    return make_error("{}: requests {} NICs, at most {} are allowed", found->source, count, kMaxCount);
   if (!said.network) set_unnamed_network(found->source, config, said);
   said.wish = Wish{.kind = Wish::Kind::kCount, .count = count, .source = found->source};
   said.nics = count;
@@ -146,9 +147,9 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
 
 namespace {
 
-// cni.spidernet.io/*-resource-inject: the name that the webhook's network configurations share, here a network of
-// config.json. The webhook leaves out namespaces by podResourceInject.namespacesExclude and takes only those of
-// namespacesInclude when that is set; so does this.
+// cni.spidernet.io/*-resource-inject: the common name of the webhook's network configurations, here a network of
+// config.json. The webhook excludes the namespaces of podResourceInject.namespacesExclude, and accepts only those of
+// namespacesInclude if that is set. This code does the same.
 constexpr const char* kSpiderpoolKeys[] = {"cni.spidernet.io/rdma-resource-inject",
                                            "cni.spidernet.io/network-resource-inject"};
 
@@ -183,7 +184,7 @@ Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& con
 
 namespace {
 
-// "PREFIXn" with n a number and nothing else.
+// Returns true for the prefix followed by 1 to 9 digits.
 bool is_numbered(std::string_view path, std::string_view prefix) {
   return path.starts_with(prefix) && path.size() > prefix.size() && path.size() <= prefix.size() + 9 &&
          std::all_of(path.begin() + static_cast<std::ptrdiff_t>(prefix.size()), path.end(),
@@ -199,6 +200,7 @@ std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
   std::vector<const SpecDevice*> elsewhere;
   for (const SpecDevice& device : spec.devices) {
     if (device.type != 'c') continue;
+    // A node under another path counts by its number, so that a rename in the container does not hide it.
     if (!device.path.starts_with('/') || !fabric::uverbs_number(device.path)) {
       if (device.uverbs()) elsewhere.push_back(&device);
       continue;
@@ -207,6 +209,7 @@ std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
     numbers.emplace(device.major, device.minor);
     given.push_back(device);
   }
+  // After the loop, because a node with a usual path comes first even if it is listed later.
   for (const SpecDevice* device : elsewhere) {
     if (numbers.emplace(device->major, device->minor).second) given.push_back(*device);
   }
@@ -242,6 +245,7 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos || !entry.starts_with("PCIDEVICE_")) continue;
     const std::string_view name = std::string_view(entry).substr(0, equals);
+    // sriov-network-device-plugin sets both.
     if (name.ends_with("_INFO")) continue;
     const std::string source = "variable " + fabric::printable(name.substr(0, 128));
     const std::string_view value = std::string_view(entry).substr(equals + 1);
@@ -258,8 +262,8 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
 
 namespace {
 
-// In the words of enroot: all, none, void, or indices of the node's HCAs. An image sets its own environment, and NGC's
-// have MELLANOX_VISIBLE_DEVICES=all in them.
+// The format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set MELLANOX_VISIBLE_DEVICES=all,
+// so by default an image's value must not request.
 Result<Wish> parse_indices(std::string_view text, std::string source) {
   Wish wish{.kind = Wish::Kind::kList, .source = std::move(source)};
   wish.selectors.text = text;
@@ -272,7 +276,7 @@ Result<Wish> parse_indices(std::string_view text, std::string source) {
     const auto index = fabric::parse_number<unsigned>(entry);
     if (!index) {
       Error error = make_error("{}: `{}` is no index", wish.source, fabric::printable(entry.substr(0, 128)));
-      error.hint = "all, none, void, or indices from 0 of the node's HCAs: 0,1";
+      error.hint = "use all, none, void, or indices from 0 of the node's HCAs: 0,1";
       return error;
     }
     wish.selectors.selectors.push_back(

@@ -1,7 +1,7 @@
-// One pass over the text: bounds, duplicate keys and the document together.
+// Parses in one pass: bounds, duplicate keys and the document.
 //
-// nlohmann's SAX parser knows no positions, but it takes its input from an iterator, and an iterator that counts line
-// ends knows the line at each event.
+// nlohmann's SAX parser has no positions. But it reads its input from an iterator, and an iterator that counts line
+// ends has the line at each event.
 #include "hook/base/json/json.hpp"
 
 #include <fcntl.h>
@@ -28,15 +28,15 @@ constexpr std::size_t kLongestToken = 100;
 constexpr std::size_t kLongestShownKey = 64;
 
 struct Position {
-  unsigned next_line = 1;  // of what comes next
-  char last = 0;           // what was read last
+  unsigned next_line = 1;  // line of the next character
+  char last = 0;           // last character read
 
-  // The line of what was read last. The end of a number, and of what is broken, is noticed one character late, which
-  // may have been the end of the line.
+  // Returns the line of the last token. The parser detects the end of a number, and a syntax error, one character late,
+  // which may have been the line end.
   unsigned line() const { return last == '\n' ? next_line - 1 : next_line; }
 };
 
-// The position is shared by all copies of the iterator, of which the parser makes some.
+// All copies of the iterator share the position: the parser makes copies.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -65,15 +65,15 @@ class CountingIterator {
   Position* position_;
 };
 
-// Builds the document, and notes the line of each value when the caller wants them. Duplicate keys are refused: two
-// readers of one text could disagree about which of them counts.
+// Builds the document, and the lines of its values if the caller wants them. Refuses duplicate keys, because two
+// readers of one text could use different ones.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(const Position& position, const JsonLimits& limits, JsonLines* lines)
       : position_(position), limits_(limits), lines_(lines) {}
 
   Json& root() { return root_; }
-  // Empty message: none.
+  // An empty message means: no fault.
   const JsonFault& fault() const { return fault_; }
 
   bool null() override { return put(nullptr); }
@@ -102,8 +102,9 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 2, column 7: syntax error while ...", or without a place
-    // "[json.exception.out_of_range.406] number overflow ...": what comes after both.
+    // The text of nlohmann is "[json.exception.parse_error.101] parse error at line 2, column 7: syntax error while
+    // ...", or without a position "[json.exception.out_of_range.406] number overflow ...". Keep the part after both
+    // prefixes.
     std::string_view text = error.what();
     const auto skip = [&](std::string_view mark, std::string_view end) {
       const std::size_t at = text.starts_with(mark) ? text.find(end) : std::string_view::npos;
@@ -111,7 +112,7 @@ class Builder : public nlohmann::json_sax<Json> {
     };
     skip("[json.exception", "] ");
     skip("parse error at", ": ");
-    // Of these words the token alone is the document's.
+    // Only the token comes from the document, so only it is cut.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
     const bool is_quoted = at < text.size();
     return fail(fabric::one_line(text.substr(0, at)) + (is_quoted ? shown(token, kLongestToken) : "") +
@@ -119,7 +120,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Looking through an ordered object is linear: with more members a set does it.
+  // A search in an ordered object is linear, so use a set for objects with more members.
   static constexpr std::size_t kManyMembers = 32;
 
   struct Level {
@@ -133,7 +134,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return false;
   }
   bool count() { return ++values_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
-  // The pointer of the value that comes now, whose line is noted. Empty when no lines are wanted.
+  // Notes the line of the next value and returns its pointer. Returns an empty text if the caller wants no lines.
   std::string note() {
     if (!lines_) return {};
     std::string pointer;
@@ -156,7 +157,7 @@ class Builder : public nlohmann::json_sax<Json> {
       parent.push_back(Json(std::forward<T>(value)));
       return &parent.back();
     }
-    // push_back of ordered_map's vector: operator[] would look through all members again.
+    // Append to the vector of ordered_map: operator[] would search all members again.
     auto& members = parent.get_ref<Json::object_t&>();
     members.Container::emplace_back(std::move(key_), Json(std::forward<T>(value)));
     return &members.back().second;
@@ -195,7 +196,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     fault = {0, fmt::format("longer than {} bytes", limits.bytes)};
     return std::nullopt;
   }
-  // nlohmann's lexer takes a NUL byte for the end and would pass over what follows.
+  // nlohmann's lexer takes a NUL byte for the end, and would ignore the rest.
   const std::size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     fault = {1 + static_cast<unsigned>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')),
@@ -274,6 +275,7 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
 }
 
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits) {
+  // O_NONBLOCK: open(2) of a FIFO without a writer would wait.
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok()) return sys_error(errno, "open `{}`", fabric::printable(path));
   struct stat status {};

@@ -1,5 +1,5 @@
-// JSON that other programs or people wrote: bounded, without duplicate keys, and with the line of every value, so that
-// a message about a configuration can say where.
+// Parses JSON that other programs or people wrote: within bounds, without duplicate keys, and with the line of each
+// value, so that a message about a configuration can name it.
 #pragma once
 
 #include <cstddef>
@@ -17,43 +17,45 @@
 
 namespace hook {
 
-// what names the text in messages ("config.json of the bundle"). Errors: too long, too deep, a key twice in one object,
-// no JSON; each with the line. Never throws.
+// Parses a text. what: the text's name in messages ("config.json of the bundle"). Errors: too long, too deep, too many
+// values, a duplicate key, no JSON; each with the line. Never throws.
 Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
 
-// What is wrong with a text, for a caller that words the message itself.
+// The fault of a text, for a caller that composes the message itself.
 struct JsonFault {
   unsigned line = 0;  // 0: the text as a whole
   std::string message;
 };
-// As parse_json(); of nullopt `fault` says the reason.
+// Same; on nullopt, `fault` is set.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
-// What a message quotes of a text that may be hostile and megabytes long: one line, cut where it is long.
+// Returns the quotation of a text that may be hostile and megabytes long: one line, cut to `longest` bytes and "...".
 std::string shown(std::string_view text, std::size_t longest);
-// A part of a JSON pointer (RFC 6901).
+// Returns a name as part of a JSON pointer (RFC 6901).
 std::string escape_pointer(std::string_view name);
 
-// Line (from 1) at which each value of a document begins, by JSON pointer ("/pools/0/modes/1").
+// The line, from 1, at which each value of a document begins, by JSON pointer ("/pools/0/modes/1").
 using JsonLines = std::map<std::string, unsigned>;
-// Empty for text that does not parse.
+// Returns the lines of a text; empty if it cannot be parsed.
 JsonLines json_lines(std::string_view text);
 
-// Everything up to the end of a descriptor, at most limit bytes (EFBIG beyond) and timeout_ms in all (-1: no limit).
-// what names it in messages.
+// Reads a descriptor to its end, at most limit bytes (else EFBIG) and timeout_ms milliseconds in all (-1: no limit).
+// what: its name in messages.
 Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
 // Reads a file of at most limits.bytes. Errors name the path.
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
 
-// Members of a document that this program wrote itself: each is there and of its type, or the document is damaged.
+// The next functions read members of a document that this program wrote itself: a member that is missing or has another
+// type means damage.
 //
-// nullptr: no object, or no such member.
+// Returns a member; nullptr: no object, or no such member.
 const Json* member(const Json& object, const char* name);
-// "`NAME` is missing or wrong".
+// Returns the error "`NAME` is missing or wrong".
 Error wrong_member(const char* name);
 Result<std::string> text_at(const Json& object, const char* name);
 Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
-// "`NAME` is not known": misspelt, it would read as one that is not there.
+// Returns the error "`NAME` is not known". An unknown member is an error, because a misspelt one would otherwise count
+// as missing.
 Error unknown_member(const std::string& name);
 
 template <typename Value>

@@ -1,4 +1,4 @@
-// The name of JSON, for headers that only name it: json.hpp takes half a second to compile.
+// Declares Json for headers that only name it: json.hpp takes half a second to compile.
 #pragma once
 
 #include <cstddef>
@@ -6,14 +6,14 @@
 
 namespace hook {
 
-// Keeps the order of keys, unknown keys and 64-bit integers: what is edited comes out otherwise unchanged.
+// Keeps the order of keys, unknown keys and 64-bit integers, so that an edited document is otherwise unchanged.
 using Json = nlohmann::ordered_json;
 
-// What parse_json() takes.
+// The limits of parse_json().
 struct JsonLimits {
   std::size_t bytes = std::size_t{16} << 20;
   std::size_t depth = 64;
-  std::size_t values = std::size_t{1} << 18;  // one takes some hundred bytes of memory
+  std::size_t values = std::size_t{1} << 18;  // each takes some hundred bytes of memory
 };
 
 }  // namespace hook

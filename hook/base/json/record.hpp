@@ -1,4 +1,4 @@
-// JSON of records that this program writes and reads back. The members of a struct are described once, for both:
+// Writes and reads JSON records of this program. The members of a struct are described once, for both:
 //
 //   template <typename Members>
 //   void describe(Members& members, ProcessIdentity& process) {
@@ -6,8 +6,9 @@
 //     members.optional("start_time", process.start_time);
 //   }
 //
-// Reading is strict: each member that is not optional is there, each is of its type and range, and no other is there.
-// A member is a truth, a text, a number, a struct that is described, a std::optional or a vector of one of these.
+// Reading is strict: each member that is not optional must be present, each must have its type and range, and no other
+// may be present. A member is a bool, a text, a number, a described struct, a std::optional or a vector of one of
+// these.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class RecordWriter {
   void operator()(const char* name, const T& value) {
     json_[name] = to_record(value);
   }
-  // Left out as long as it is what a new value is.
+  // Writes no member for the default value.
   template <typename T>
   void optional(const char* name, const T& value) {
     if (!(value == T())) (*this)(name, value);
@@ -91,7 +92,7 @@ class RecordReader {
   void optional(const char* name, T& value) {
     if (const Json* const found = known(name)) read(name, *found, value);
   }
-  // A name of a file (is_file_name()).
+  // A file name (is_file_name()).
   void name(const char* name, std::string& value, std::size_t longest) {
     (*this)(name, value);
     require(is_file_name(value, longest), name);
@@ -99,7 +100,7 @@ class RecordReader {
   void optional_name(const char* name, std::string& value, std::size_t longest) {
     if (known(name)) this->name(name, value, longest);
   }
-  // parse: a std::optional of the value of a text.
+  // parse(text) returns a std::optional of the value.
   template <typename T, typename ToText, typename Parse>
   void text(const char* name, T& value, ToText, Parse parse) {
     std::string written;
@@ -129,7 +130,7 @@ class RecordReader {
   void optional_group(const char* name, bool, Describe describe_members) {
     if (known(name)) group(name, describe_members);
   }
-  // For people alone.
+  // The member is for people only: accepts any value.
   template <typename ToText>
   void note(const char* name, ToText) {
     known(name);
@@ -137,7 +138,7 @@ class RecordReader {
   void require(bool holds, const char* name) {
     if (!holds) fail(name);
   }
-  // The first error: a member that is missing, wrong or not known.
+  // Returns the first error: a member that is missing, wrong or unknown.
   Result<void> finish() {
     if (error_) return *error_;
     for (const auto& [name, value] : object_.items()) {
@@ -191,7 +192,7 @@ class RecordReader {
   }
 
   const Json& object_;
-  std::vector<std::string_view> names_;  // that are known
+  std::vector<std::string_view> names_;  // known members
   std::optional<Error> error_;
 };
 
@@ -201,7 +202,7 @@ Json to_record(const T& value) {
     if constexpr (std::same_as<T, bool>)
       return value;
     else
-      return static_cast<std::uint64_t>(value);  // none is negative
+      return static_cast<std::uint64_t>(value);  // no member is negative
   } else if constexpr (std::same_as<T, std::string>) {
     return value;
   } else if constexpr (requires { value.has_value(); }) {
@@ -218,7 +219,7 @@ Json to_record(const T& value) {
   }
 }
 
-// Errors: as RecordReader::finish().
+// Reads a struct from a record. Errors: as RecordReader::finish().
 template <typename T>
 Result<T> from_record(const Json& json) {
   T value;

@@ -17,7 +17,7 @@ namespace {
 using fabric::split;
 using fabric::UniqueFd;
 
-// mountinfo writes space, tab, newline and backslash as three octal digits.
+// mountinfo escapes space, tab, newline and backslash as three octal digits.
 std::string unescape(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -58,7 +58,7 @@ const char* name_of(CgroupKind kind) {
   return kind == CgroupKind::kV1Rdma ? "cgroup (rdma)" : "cgroup (devices)";
 }
 
-// A node with a thousand containers has some ten thousand mounts.
+// Bytes: /proc/PID/cgroup has one line for each hierarchy, cgroup.procs one for each process.
 constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
 constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
 
@@ -66,12 +66,12 @@ long magic_of(CgroupKind kind) {
   return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
 }
 
-// A file of /proc, and of a real one.
+// Reads a file of /proc. Checks that it is on procfs, because a container's image could mount another file there.
 Result<std::string> read_proc(const std::string& path, std::size_t limit) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
   if (!is_on(fd.get(), PROC_SUPER_MAGIC)) {
-    return Error{fmt::format("cannot believe `{}`: it is not on a proc file system", path), 0,
+    return Error{fmt::format("cannot use `{}`: it is not on a proc file system", path), 0,
                  "mount proc at /proc where the hook runs"};
   }
   return read_text(fd.get(), limit, path);
@@ -92,8 +92,8 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
   return false;
 }
 
-// The usual places, in the order of their likelihood. A group that lists the process is its own, whatever the path was
-// relative to.
+// Tries the usual mount points, the likely ones first. A group that lists the process is the right one, whatever root
+// the path is relative to.
 std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
   constexpr std::pair<CgroupKind, const char*> kPoints[] = {{CgroupKind::kV2, "/sys/fs/cgroup"},
                                                             {CgroupKind::kV2, "/sys/fs/cgroup/unified"},
@@ -126,7 +126,7 @@ Result<CgroupPaths> paths_of(pid_t pid) {
   return parse_proc_cgroup(TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup)));
 }
 
-// nullopt: the process is in none of that kind, or none is mounted.
+// Returns nullopt if the process is in no group of that kind, or none is mounted.
 Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<std::string>& path, pid_t pid) {
   if (!path) return std::optional<Cgroup>();
   auto found = find_usual(kind, *path, pid);
@@ -144,7 +144,7 @@ Result<std::string> read_text(int fd, std::size_t limit, const std::string& path
 CgroupPaths parse_proc_cgroup(std::string_view text) {
   CgroupPaths paths;
   for (const std::string_view line : split(text, '\n')) {
-    // "5:devices:/docker/ID", "0::/system.slice/x"; the path may contain colons.
+    // Format "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
@@ -178,7 +178,7 @@ std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
 
 std::optional<std::string> path_below(const CgroupMount& mount, std::string_view cgroup_path) {
   if (mount.root == "/") {
-    // Above the root of the reader's namespace: not to be seen here.
+    // The group is above the root of the reader's cgroup namespace, so no mount shows it.
     if (cgroup_path == "/.." || cgroup_path.starts_with("/../")) return std::nullopt;
     return std::string(cgroup_path);
   }

@@ -1,8 +1,8 @@
-// Which control groups decide about the devices of a process: the `devices` controller of v1, the BPF programs of v2,
-// or on hybrid systems both, because the kernel asks both. And which one limits its RDMA objects: the `rdma` controller
-// is in one hierarchy only.
+// Finds the control groups that decide about the devices of a process: the `devices` controller of v1, the BPF programs
+// of v2, or both on hybrid systems, because the kernel checks both. Also finds the group that limits its RDMA objects:
+// the `rdma` controller is in one hierarchy only.
 //
-// Sources: /proc/PID/cgroup (cgroups(7)), whose paths are relative to the root of the reader's cgroup namespace, and
+// Sources: /proc/PID/cgroup (cgroups(7)), with paths relative to the root of the reader's cgroup namespace, and
 // /proc/self/mountinfo (proc(5)).
 #pragma once
 
@@ -20,11 +20,11 @@
 
 namespace hook {
 
-// /proc/PID/mountinfo: fs.mount-max is 100000.
+// Limit of /proc/PID/mountinfo, in bytes: fs.mount-max is 100000.
 inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 
-// Whether a descriptor (O_PATH will do) is on a file system of that kind, as in linux/magic.h: what lies at /proc or at
-// a cgroup's path is believed only if it is on procfs or cgroupfs.
+// Returns true if a descriptor, also one with O_PATH, is on a file system of this kind (linux/magic.h). Files at /proc
+// or at a cgroup's path are trusted only if they are on procfs or cgroupfs.
 inline bool is_on(int fd, long magic) {
   struct statfs status {};
   return ::fstatfs(fd, &status) == 0 && status.f_type == magic;
@@ -32,31 +32,31 @@ inline bool is_on(int fd, long magic) {
 
 enum class CgroupKind { kV1Devices, kV1Rdma, kV2 };
 
-// A process's place in the hierarchies that matter here: "/docker/ID"; nullopt: it is in none of that kind.
+// The paths of a process in the hierarchies that matter here: "/docker/ID"; nullopt: it is in none of that kind.
 struct CgroupPaths {
   std::optional<std::string> v1_devices;
   std::optional<std::string> v2;
   std::optional<std::string> v1_rdma = {};
   friend bool operator==(const CgroupPaths&, const CgroupPaths&) = default;
 };
-// Of the text of /proc/PID/cgroup. Malformed lines are skipped. A path with a ".." component, as of a process outside
-// the reader's cgroup namespace, is kept.
+// Parses /proc/PID/cgroup. Skips malformed lines. Keeps a path with "..", which the kernel shows for a process outside
+// the reader's cgroup namespace.
 CgroupPaths parse_proc_cgroup(std::string_view text);
 
-// A mount of such a hierarchy.
+// A mount of one of these hierarchies.
 struct CgroupMount {
   CgroupKind kind = CgroupKind::kV2;
-  std::string root;   // which of its groups is mounted: "/" but for nested containers
-  std::string point;  // where
+  std::string root;   // the group that is mounted: "/" except in nested containers
+  std::string point;  // mount point
   friend bool operator==(const CgroupMount&, const CgroupMount&) = default;
 };
-// Of the text of mountinfo, in its order; other mounts and malformed lines are skipped.
+// Parses mountinfo. Returns these mounts in its order; skips other mounts and malformed lines.
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo);
 
-// The path of a group below a mount: "/" or "/a/b"; nullopt when the mount does not show it.
+// Returns the path of a group below a mount: "/" or "/a/b"; nullopt: the mount does not show the group.
 std::optional<std::string> path_below(const CgroupMount& mount, std::string_view cgroup_path);
 
-// One group, as the reader's mounts show it.
+// A group, in the reader's mounts.
 struct Cgroup {
   CgroupKind kind = CgroupKind::kV2;
   std::string mount_point;
@@ -65,31 +65,30 @@ struct Cgroup {
   friend bool operator==(const Cgroup&, const Cgroup&) = default;
 };
 
-// Itself, then its parents up to the root of the mount.
+// Returns the group, then its parents up to the root of the mount.
 std::vector<Cgroup> with_ancestors(const Cgroup& cgroup);
-// systemd made it: it, or the group around it (crun puts containers into UNIT.scope/container), is a scope or a
-// service.
+// Returns true if systemd made the group: it or its parent is a scope or a service. crun puts containers into
+// UNIT.scope/container.
 bool is_systemds(const Cgroup& cgroup);
-// It is a scope or service itself.
+// Returns true if the group itself is a scope or a service.
 bool is_unit(const Cgroup& cgroup);
-// Its parent is a unit of systemd, made for this container alone.
+// Returns true if its parent is a scope of systemd, which is made for this container only.
 bool is_inside_scope(const Cgroup& cgroup);
 
-// The groups of a live process that decide, v1 first; empty: none is mounted here. The usual mount points are tried
-// first, and believed when the group there lists the process, so that the cost does not grow with the number of mounts
-// on the node. Every directory's file system is checked (fstatfs). Errors: /proc is no procfs; a hierarchy is mounted
+// Returns the groups that decide about the devices of a live process, v1 first; empty: none is mounted here. Tries the
+// usual mount points first, and trusts a group there if it lists the process: so the cost does not grow with the mounts
+// of the node. Checks the file system of each directory (fstatfs). Errors: /proc is not procfs; a hierarchy is mounted
 // but does not show the process's group.
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
-// The group whose rdma.max limits the process; nullopt: none is mounted here. Its directory need not have that file.
-// Errors: as device_cgroups().
+// Returns the group with the rdma.max that limits the process; nullopt: none is mounted here. Its directory need not
+// have that file. Errors: as device_cgroups().
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
-// Its directory, open for reading, on a file system that really is a cgroup's.
+// Opens the directory of a group for reading. Errors: it cannot be opened, or is not on a cgroup file system.
 Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);
 
-// The text of an open file of /proc or of a cgroup. path: for messages. Errors: it is longer than limit, or cannot be
-// read.
+// Reads an open file of /proc or of a cgroup. path: for messages. Errors: it is longer than limit, or cannot be read.
 Result<std::string> read_text(int fd, std::size_t limit, const std::string& path);
 
 }  // namespace hook

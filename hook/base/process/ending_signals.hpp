@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT as a descriptor, for a process that stays and waits in poll(2).
+// SIGTERM and SIGINT as a descriptor, for a process that keeps running and waits in poll(2).
 #pragma once
 
 #include "fabric/unique_fd.hpp"
@@ -6,8 +6,8 @@
 
 namespace hook {
 
-// Blocks both and returns a signalfd(2) of them, nonblocking. Called before there are threads, which inherit the mask.
-// Errors: no descriptor or no memory is left.
+// Blocks both signals and returns a nonblocking signalfd(2) for them. Call it before threads are created, because they
+// inherit the mask. Errors: no descriptor or no memory is left.
 Result<fabric::UniqueFd> ending_signals();
 
 }  // namespace hook

@@ -17,7 +17,8 @@
 namespace hook {
 namespace {
 
-// Fields of proc(5) /proc/PID/stat, counted from the state, which is field 3 and the first after the command's name.
+// Fields of /proc/PID/stat (proc(5)), counted from the state, which is field 3 and the first one after the command's
+// name.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kParent = 1;
 constexpr std::size_t kThreads = 17;
@@ -31,7 +32,7 @@ struct Stat {
 };
 
 std::optional<Stat> parse_stat(std::string_view text) {
-  // The name is whatever the process chose, ") Z 1" included: only the last parenthesis ends it.
+  // The process chooses its name, even ") Z 1": only the last parenthesis ends it.
   const std::size_t end = text.rfind(')');
   if (end == std::string_view::npos) return std::nullopt;
   const auto fields = fabric::split(fabric::trim(text.substr(end + 1)), ' ');
@@ -45,14 +46,14 @@ std::optional<Stat> parse_stat(std::string_view text) {
 
 Error no_procfs() {
   return Error{
-      .message = "cannot look at processes: `/proc` is not procfs", .code = ENODEV, .hint = "mount procfs at /proc"};
+      .message = "cannot read processes: `/proc` is not procfs", .code = ENODEV, .hint = "mount procfs at /proc"};
 }
 
-// ESRCH: proven. That a file is missing proves it only in a procfs; whoever reads of a process that has ended meanwhile
-// gets ESRCH from the kernel (proc_single_show() of fs/proc/base.c).
+// Returns ESRCH only for a proven absence. A missing file proves it only in procfs. If a process ends between open(2)
+// and read(2), the kernel returns ESRCH (proc_single_show() of fs/proc/base.c).
 Result<Stat> read_stat(pid_t pid) {
   const std::string path = fmt::format("/proc/{}/stat", pid);
-  const auto failed = [&](int code) { return sys_error(code, "cannot look at process `{}`", pid); };
+  const auto failed = [&](int code) { return sys_error(code, "cannot read process `{}`", pid); };
   if (pid <= 0) return failed(ESRCH);
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const int opened = fd.ok() || errno == ENOENT ? 0 : errno;

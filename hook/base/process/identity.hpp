@@ -1,4 +1,4 @@
-// A process, safe against the reuse of its number: pid and start time.
+// Identity of a process by pid and start time, safe against the reuse of a pid.
 #pragma once
 
 #include <sys/types.h>
@@ -12,17 +12,18 @@ namespace hook {
 
 struct ProcessIdentity {
   pid_t pid = 0;
-  std::uint64_t start_time = 0;  // clock ticks after boot: field 22 of /proc/PID/stat
+  std::uint64_t start_time = 0;  // clock ticks since boot: field 22 of /proc/PID/stat
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// Errors: ESRCH, there is no such process; others: it cannot be looked at (/proc is not procfs, no memory, no
-// descriptor).
+// Reads the identity of a process. Errors: ESRCH, there is no such process; any other errno: it cannot be read (/proc
+// is not procfs, no memory, no descriptor).
 Result<ProcessIdentity> identify(pid_t pid);
-// It is this process, or one that started it, or one above that. What cannot be looked at is not.
+// Returns true for this process and its ancestors. Returns false if a lookup fails.
 bool is_above_me(const ProcessIdentity& process);
-// Present: the same process still lives. A zombie does not, unless it is only the first thread that ended: a process
-// whose other threads go on holds its devices, and could feign death that way. Errors: as identify(), without ESRCH.
+// Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
+// ended: its other threads keep its devices open, and it could otherwise feign its end. Errors: as identify(), except
+// ESRCH.
 Result<Presence> look_at(const ProcessIdentity& process);
 
 }  // namespace hook

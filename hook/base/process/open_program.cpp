@@ -16,27 +16,27 @@ namespace {
 using fabric::printable;
 using fabric::UniqueFd;
 
-constexpr int kMostLinks = 40;  // MAXSYMLINKS, as the kernel has it
+constexpr int kMostLinks = 40;  // MAXSYMLINKS of the kernel
 
-// The mode of a link means nothing.
+// The mode of a symbolic link has no effect.
 bool is_roots(const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) return false;
   const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
   return S_ISLNK(status.st_mode) || sticky || (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// One step of the way: what is called so in this directory, a link itself.
+// Opens one component of the path without following it, and checks its owner and mode.
 Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
                            struct stat& status) {
   UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   const std::string path = printable(shown);
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
   if (is_roots(status)) return fd;
-  return Error{fmt::format("others than root may change `{}`", path), EACCES,
+  return Error{fmt::format("users other than root can change `{}`", path), EACCES,
                fmt::format("chown -h root {0}; chmod go-w {0}", path)};
 }
 
-// In reverse: the next step is the last.
+// Pushes the components in reverse order, so that the next one is the last element.
 void put_before(std::vector<std::string>& steps, std::string_view path) {
   const auto parts = fabric::split(path, '/');
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {

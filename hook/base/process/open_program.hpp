@@ -1,4 +1,4 @@
-// Opens a program that root alone can have put where it is.
+// Opens a program that only root can have placed there.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace hook {
 
-// Opens a program for fexecve(3): what is executed is what was checked. The file, each directory on the way and each
-// link that is followed belong to root, or to the caller's user, and nobody else can change them; in a sticky directory
-// nobody else can change what is root's.
-// path: absolute. root: the directory that the path, its links and its ".." stay below, as with chroot(2); "": none.
-// Errors: ENOENT; EACCES, no regular file, or others can change it, with the remedy; others.
+// Opens a program for fexecve(3), so that the checked file is the executed one. Requires that root or the caller's user
+// owns the file and each directory and link on the way, and that no other user can write to them. A sticky directory
+// may be writable: other users cannot replace root's files there.
+// path: absolute. root: directory that the path, its links and its ".." cannot leave, as with chroot(2); "": none.
+// Errors: ENOENT; EACCES, not a regular file, or another user can change it, with the remedy; any other errno of
+// open(2).
 Result<fabric::UniqueFd> open_program(std::string_view path, const std::string& root = {});
 
 }  // namespace hook

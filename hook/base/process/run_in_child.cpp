@@ -15,7 +15,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-// What the child says, in one message; the descriptors that are `present` come with it.
+// The report of the child, sent as one message together with the descriptors that are `present`.
 struct Report {
   int failed = 0;
   int code = 0;
@@ -30,7 +30,7 @@ void copy_text(char (&target)[N], const std::string& text) {
   std::memcpy(target, text.data(), std::min(text.size(), N - 1));
 }
 
-// An array on the stack cannot be const: msghdr wants it changeable.
+// The report is not const, because msghdr has no const pointers.
 bool send_report(int channel, Report& report, const ChildFiles& files) {
   std::array<int, kChildFiles> fds{};
   std::size_t count = 0;
@@ -55,7 +55,7 @@ bool send_report(int channel, Report& report, const ChildFiles& files) {
   return sendmsg(channel, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof report);
 }
 
-// False: the child ended without a word, or some of its descriptors did not arrive (RLIMIT_NOFILE).
+// Returns false if the child ended without a report, or some descriptors did not arrive (RLIMIT_NOFILE).
 bool receive_report(int channel, Report& report, ChildFiles& files) {
   iovec text{&report, sizeof report};
   alignas(cmsghdr) Rights rights{};
@@ -85,7 +85,7 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
 
 [[noreturn]] void be_the_child(int channel, pid_t parent, const std::function<Result<void>(ChildFiles&)>& function) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before that was set
+  if (getppid() != parent) _exit(1);  // the parent died before prctl()
   Report report;
   ChildFiles files;
   if (auto done = function(files); !done) {

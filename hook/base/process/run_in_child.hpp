@@ -1,4 +1,4 @@
-// Work in a forked child that answers with a Result: for what changes the whole process, as setns(2) does.
+// Runs a function in a forked child and returns its Result: for changes of the whole process, such as setns(2).
 #pragma once
 
 #include <array>
@@ -11,12 +11,13 @@
 
 namespace hook {
 
-// Descriptors that the child hands back (SCM_RIGHTS), each at its place; empty: none there.
+// Descriptors that the child returns (SCM_RIGHTS), each at its index; empty: none.
 inline constexpr std::size_t kChildFiles = 4;
 using ChildFiles = std::array<fabric::UniqueFd, kChildFiles>;
 
-// The function's error comes back with message, code and hint, cut to 1,999 bytes. The child dies with its parent.
-// where: "the container's mount namespace", for the error of a child that ended without a word.
+// Returns the descriptors of the function. Its error has the same message, code and hint, each text cut to 1,999 bytes.
+// The child is killed if its parent dies. where: "the container's mount namespace", for the error of a child that ended
+// without a report.
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function);
 
 }  // namespace hook

@@ -27,7 +27,8 @@ namespace {
 
 constexpr int kStandardDescriptors = 3;
 
-// A file that got number 0, 1 or 2 would be read as state or written to as log.
+// Opens /dev/null on closed descriptors 0 to 2. Otherwise a later file could get such a number, and be read as state or
+// written to as log.
 Result<void> open_standard_descriptors() {
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_NOFOLLOW);  // NOLINT(android-cloexec-open): it stands for stdin
@@ -38,7 +39,7 @@ Result<void> open_standard_descriptors() {
   }
 }
 
-// crun's hooks run under the container's limits, which may be too low for the locks of many HCAs.
+// crun runs hooks under the container's limits, which may be too low for the locks of many HCAs.
 void raise_descriptor_limit() {
   rlimit limit{};
   constexpr rlim_t kEnough = 16384;
@@ -49,12 +50,13 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the steps need of root; none of it is missed by a process that never had it. CAP_DAC_READ_SEARCH is no more than
-// CAP_DAC_OVERRIDE where no handle is opened, CAP_FOWNER is not needed where all that is changed was made here.
+// The capabilities that the steps need. A process that never had one of them does not need it. CAP_DAC_READ_SEARCH adds
+// nothing to CAP_DAC_OVERRIDE as long as no file handle is opened. CAP_FOWNER is not needed, because the steps change
+// only files that they made.
 constexpr int kKeptCapabilities[] = {
     CAP_SYS_ADMIN,     // setns(2), mounts, device programs and lists
     CAP_SYS_CHROOT,    // setns(2) of a mount namespace
-    CAP_SYS_PTRACE,    // /proc/PID of containers and of who holds a lock
+    CAP_SYS_PTRACE,    // /proc/PID of containers and of processes that hold a lock
     CAP_SYS_RESOURCE,  // RLIMIT_MEMLOCK of containers
     CAP_SYSLOG,        // the instructions of device programs (kallsyms_show_value(), Linux 6.12)
     CAP_NET_ADMIN,     // links, addresses, routes, RDMA devices
@@ -66,7 +68,7 @@ constexpr int kKeptCapabilities[] = {
     CAP_SETGID,        // setfsgid(2)
 };
 
-// config.json and its temporary keep the owner and group that they had; a mounted directory may be another user's.
+// config.json and its temporary file keep their owner and group; a mounted directory may belong to another user.
 constexpr int kConfigCapabilities[] = {CAP_CHOWN, CAP_DAC_OVERRIDE};
 
 std::uint32_t kept_in(int word, std::span<const int> kept) {
@@ -76,7 +78,7 @@ std::uint32_t kept_in(int word, std::span<const int> kept) {
   return mask;
 }
 
-// The bounding set is left: nothing is executed behind the filter. Neither glibc nor its headers have these two calls.
+// Leaves the bounding set as it is: the filter forbids execve(2). glibc has no functions for these two calls.
 Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};
@@ -90,14 +92,14 @@ Result<void> drop_capabilities(std::span<const int> kept) {
   return done ? Result<void>() : sys_error(errno, "cannot drop capabilities");
 }
 
-// Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
+// Also required to set a filter without CAP_SYS_ADMIN (seccomp(2)).
 Result<void> forbid_new_privileges() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
   return {};
 }
 
 Result<void> set_filter(std::span<const sock_filter> filter) {
-  // The kernel only reads it, but its structure does not say so.
+  // The kernel only reads the filter, but sock_fprog has no const pointer.
   const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, &program) == 0) return {};
   return Error{fmt::format("cannot restrict the process's system calls: {}", std::strerror(errno)), errno,
@@ -107,6 +109,7 @@ Result<void> set_filter(std::span<const sock_filter> filter) {
 }  // namespace
 
 void close_from(int first) {
+  // Without close_range(2), a huge RLIMIT_NOFILE would make the loop last for seconds: it ends at 2^20.
   if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
   rlimit limit{};
   const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;
@@ -122,17 +125,17 @@ Result<void> isolate() {
   if (name && setenv(kNodeName, name->c_str(), 1) != 0) return sys_error(errno, "cannot keep `{}`", kNodeName);
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
-  TRY_VOID(open_standard_descriptors());  // before anything else is opened, which would get their numbers
+  TRY_VOID(open_standard_descriptors());  // first, because any other file would get their numbers
   close_from(kStandardDescriptors);
   raise_descriptor_limit();
   const rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed
+  setrlimit(RLIMIT_CORE, &none);  // a process may always lower its limits
   prctl(PR_SET_DUMPABLE, 0);
   return forbid_new_privileges();
 }
 
 Result<void> restrict_process() {
-  TRY_VOID(drop_capabilities(kKeptCapabilities));  // the filter has no capset(2)
+  TRY_VOID(drop_capabilities(kKeptCapabilities));  // first, because the filter forbids capset(2)
   return set_filter(kFilter);
 }
 

@@ -1,40 +1,43 @@
-// What the hook leaves itself of the process that a runtime started: nothing of the caller's, then few system calls.
+// Restricts the process that a runtime started: drops all that it inherited from the caller, then limits its system
+// calls.
 #pragma once
 
 #include "hook/base/result.hpp"
 
 namespace hook {
 
-// The one variable that a stage keeps: the administrator, who writes the entry of the hook, tells it the node's name.
+// The only variable that a stage keeps: the administrator sets the node's name in the hook's entry.
 inline constexpr const char* kNodeName = "NODE_NAME";
 
-// First thing in a stage: no other environment, "/" as working directory, umask 077, no descriptors but 0 to 2 (those
-// that are closed become /dev/null), no core dump, not to be traced (PR_SET_DUMPABLE), no new privileges. Descriptors
-// opened before are lost. Errors: 0 to 2 cannot be had.
+// Removes inherited state; the first call of a stage. Afterwards: no other environment, "/" as working directory, umask
+// 077, no descriptors but 0 to 2 (closed ones become /dev/null), no core dump, no tracing (PR_SET_DUMPABLE), no new
+// privileges. Descriptors opened before are closed. Errors: 0 to 2 cannot be opened.
 Result<void> isolate();
 
-// For the rest of the process and its children. First the capabilities: what no step needs is dropped (sandbox.cpp has
-// the list), nothing is inheritable; none has to be there. Then a seccomp filter, made by libseccomp when this program
-// was built (sandbox_filter_gen.cpp): at run time libseccomp needs 0.35 ms to make it, the kernel 0.1 ms to take it.
-// What is not allowed fails with EPERM and is logged by the kernel where audit is on; what no hook ever does (execve,
-// ptrace, kernel modules, kexec, unshare, chroot, ...) kills the process. The log has to be open before: there are no
-// sockets but to the kernel. Errors: a kernel without seccomp filters.
+// Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp),
+// and makes none inheritable; none has to be present. Then sets a seccomp filter. libseccomp made it when this program
+// was built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms, while the kernel loads it in 0.1 ms.
+// A forbidden call fails with EPERM, and the kernel logs it if audit is on. A call that no hook makes (execve, ptrace,
+// kernel modules, kexec, unshare, chroot, ...) kills the process. Open the log before: only sockets to the kernel are
+// allowed afterwards. Errors: a kernel without seccomp filters.
 Result<void> restrict_process();
 
-// For a process whose children are restricted more, or execute IPAM plugins: no new privileges, and a filter of what no
-// such program does (ptrace, kernel modules, kexec, io_uring, ...), which fails with EPERM. Errors: as above.
+// Restricts a process with children that restrict themselves more, or that execute IPAM plugins: no new privileges, and
+// a filter of calls that no such program makes (ptrace, kernel modules, kexec, io_uring, ...), which fail with EPERM.
+// Errors: as restrict_process().
 Result<void> restrict_with_children();
 
-// For `config apply`: no capability but CAP_CHOWN and CAP_DAC_OVERRIDE, and a filter of reading files, replacing one,
-// inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; what restrict_process()
-// kills for kills here, too. Signals to be waited for are blocked before. Errors: as above.
+// Restricts `config apply`: no capability but CAP_CHOWN and CAP_DAC_OVERRIDE. The filter allows reading files,
+// replacing one, inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; a call that
+// kills under restrict_process() kills here too. Block the signals to wait for before this call. Errors: as
+// restrict_process().
 Result<void> restrict_to_config();
 
-// For the process that serves HTTP: no capability, and a filter of what it does with the sockets that it has, and of
-// memory. Any other call kills the process. Errors: as above.
+// Restricts the process that serves HTTP: no capability. The filter allows its calls on open sockets and on memory. Any
+// other call kills the process. Errors: as restrict_process().
 Result<void> restrict_to_serving();
 
-// Closes every descriptor from this one on, one by one before Linux 5.9, which has no close_range(2).
+// Closes all descriptors from this one on; one by one before Linux 5.9, which has no close_range(2).
 void close_from(int first);
 
 }  // namespace hook

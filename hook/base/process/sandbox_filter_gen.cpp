@@ -1,5 +1,5 @@
-// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. Run on the machine that
-// builds, for the architecture it builds for; calls that an architecture lacks are left out.
+// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. It runs on the building
+// machine, for the architecture of that machine. Leaves out calls that an architecture lacks.
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -26,7 +26,7 @@
 
 namespace {
 
-// Memory, files, processes' own affairs: what glibc and libstdc++ do by themselves, and reading and writing files.
+// Calls of glibc and libstdc++, for memory and the process itself, and calls that read and write files.
 // clang-format off
 constexpr const char* kAlways[] = {
     "brk", "munmap", "mremap", "madvise", "futex", "set_robust_list", "rseq", "set_tid_address", "arch_prctl",
@@ -40,12 +40,12 @@ constexpr const char* kAlways[] = {
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
     "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "recvmmsg", "getsockname",
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
-    // What is done to a live container, and in the children that join its namespaces.
+    // Changes of a live container, and children that join its namespaces.
     "wait4", "setfsuid", "setfsgid",
 };
 // clang-format on
 
-// What `config apply` does, which faces whoever edits the ConfigMap.
+// Calls of `config apply`, which reads the text of any user that can edit the ConfigMap.
 // clang-format off
 constexpr const char* kOfConfig[] = {
     "brk", "munmap", "clock_gettime", "exit_group", "geteuid",
@@ -55,20 +55,20 @@ constexpr const char* kOfConfig[] = {
     "flock", "write", "fsync", "fchmod", "fchown", "rename", "unlink",
     // Waits for changes of a directory.
     "inotify_init1", "inotify_add_watch", "poll", "clock_nanosleep", "restart_syscall",
-    // Asks the kernel for netdevs and HCAs.
+    // Reads netdevs and HCAs from the kernel.
     "setsockopt", "sendto", "recvfrom",
-    // What libc calls instead on arm64, and before glibc 2.33.
+    // Calls that libc uses instead on arm64, and before glibc 2.33.
     "unlinkat", "renameat", "renameat2", "ppoll", "stat", "lstat", "fstat",
 };
 
-// What the process that serves does with the sockets that it has.
+// Calls of the serving process, on the sockets that it has.
 constexpr const char* kOfServing[] = {
     "brk", "munmap", "mremap", "clock_gettime", "restart_syscall", "exit_group", "poll", "ppoll", "accept4", "recvfrom",
     "shutdown", "close",
 };
 // clang-format on
 
-// Never done by any program of ours, nor by an IPAM plugin.
+// Calls that no program of this project and no IPAM plugin makes.
 // clang-format off
 constexpr const char* kNever[] = {
     "ptrace", "process_vm_readv", "process_vm_writev", "init_module", "finit_module", "delete_module", "kexec_load",
@@ -77,7 +77,7 @@ constexpr const char* kNever[] = {
     "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup", "personality", "modify_ldt",
 };
 
-// Nor by any stage: a process that tries is not the hook any more.
+// Calls that no stage makes: a process that makes one is under an attacker's control.
 constexpr const char* kNotInStages[] = {
     "execve", "execveat", "chroot", "unshare", "sethostname", "setdomainname", "syslog", "setuid", "setgid",
     "setresuid", "setresgid", "setreuid", "setregid", "setgroups", "capset",
@@ -87,7 +87,7 @@ constexpr const char* kNotInStages[] = {
 constexpr std::uint64_t kNamespaceFlags =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-// Programs of device cgroups; the last three: links of a netdev that comes home.
+// Programs of device cgroups. The last three: BPF links of a netdev that is restored to the node.
 constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
                                     BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                     BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
@@ -101,7 +101,7 @@ int number(const char* name) {
   return seccomp_syscall_resolve_name(name);
 }
 
-// False: an error other than that the architecture lacks the call.
+// Adds a rule. Succeeds if the architecture lacks the call. Returns false on any other error.
 bool add(void* filter, std::uint32_t action, const char* name, const std::vector<scmp_arg_cmp>& arguments = {}) {
   const int call = number(name);
   if (call < 0) return true;
@@ -115,7 +115,7 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Arguments are 32 bits wide, unless they are addresses: of the upper half the kernel takes no notice.
+// Arguments are 32 bits wide unless they are addresses: the kernel ignores the upper half.
 constexpr std::uint64_t kInt = UINT32_MAX;
 
 scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
@@ -133,9 +133,9 @@ struct Bounded {
   std::vector<scmp_arg_cmp> arguments;  // all of them hold
 };
 
-// Calls that are allowed with some arguments only: no executable memory, into which code could be put; no sockets but
-// to the kernel, the log being open already; of namespaces only joining; of device nodes only character devices. The
-// mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
+// Calls that are allowed with certain arguments only: no executable memory, into which code could be written; only
+// sockets to the kernel, because the log is already open; namespaces can only be joined; device nodes can only be
+// character devices. The mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
 std::vector<Bounded> bounded() {
   constexpr std::uint64_t kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   std::vector<Bounded> calls = {
@@ -145,7 +145,7 @@ std::vector<Bounded> bounded() {
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_GENERIC)}},
       {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
-      // For descriptors. What sends to a path would be a datagram.
+      // For passing descriptors. A socket that could send to a path would be a datagram socket.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
       {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
       {"clone", {masked(0, kNamespaceFlags, 0)}},
@@ -173,7 +173,7 @@ std::vector<Bounded> bounded() {
   return calls;
 }
 
-// Memory of a program that loads no code and maps no file.
+// Memory for a program that loads no code and maps no file.
 Bounded own_memory() {
   return {"mmap", {masked(2, PROT_EXEC, 0), masked(3, MAP_ANONYMOUS, MAP_ANONYMOUS)}};
 }
@@ -183,7 +183,7 @@ std::vector<Bounded> bounded_of_config() {
       own_memory(),
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_ROUTE)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
-      {"ioctl", {exactly(1, TCGETS)}},  // stdio's question whether its output is a terminal
+      {"ioctl", {exactly(1, TCGETS)}},  // stdio checks whether its output is a terminal
   };
 }
 
@@ -196,16 +196,16 @@ bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
       calls, [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
 }
 
-// What no rule is about has this end.
+// Starts a filter with this action for calls without a rule.
 Filter start_filter(std::uint32_t otherwise) {
   Filter filter(seccomp_init(otherwise));
   const bool good = filter && seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
-                    // A binary tree: the kernel tries every call once when it takes the filter.
+                    // A binary tree, because the kernel runs the filter once for each call number when it loads it.
                     seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0;
   return good ? std::move(filter) : nullptr;
 }
 
-// Of these calls alone; what no program of ours does kills.
+// Makes a filter that allows only these calls. The calls of kNever and kNotInStages kill the process.
 Filter make_filter(std::uint32_t otherwise, std::span<const char* const> always, const std::vector<Bounded>& bounded) {
   Filter filter = start_filter(otherwise);
   const bool good =
@@ -217,7 +217,8 @@ Filter make_filter(std::uint32_t otherwise, std::span<const char* const> always,
 
 Filter make_filter_for_stages() {
   Filter filter = make_filter(SCMP_ACT_ERRNO(EPERM), kAlways, bounded());
-  // glibc's fallback for it is clone(2), whose flags can be seen.
+  // ENOSYS makes glibc fall back to clone(2). A filter can check the flags of clone(2), but not those of clone3(2),
+  // which are in memory.
   return filter && add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), "clone3") ? std::move(filter) : nullptr;
 }
 
@@ -226,7 +227,7 @@ Filter make_filter_for_children() {
   return filter && add_all(filter.get(), SCMP_ACT_ERRNO(EPERM), kNever) ? std::move(filter) : nullptr;
 }
 
-// libseccomp writes to a descriptor only.
+// libseccomp exports a filter to a descriptor only, hence the temporary file.
 std::vector<sock_filter> instructions(void* filter) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   if (!file || seccomp_export_bpf(filter, fileno(file.get())) != 0) return {};
