@@ -21,8 +21,8 @@ struct SpecDevice {
   char type = 'c';
   std::int64_t major = 0;
   std::int64_t minor = 0;
-  std::optional<unsigned> dynamic_uverbs =
-      {};  // N of the uverbsN that has this dynamic number on the node; nullopt: none, or not checked
+  // N of the uverbsN with this dynamic number on the node; nullopt: none, or not checked.
+  std::optional<unsigned> dynamic_uverbs = {};
   // Returns N of the uverbsN that has this number, independent of the path; nullopt: none, or not known.
   std::optional<unsigned> uverbs() const;
   friend bool operator==(const SpecDevice&, const SpecDevice&) = default;
