@@ -9,7 +9,7 @@
 namespace hook {
 namespace {
 
-TEST(Cgroup, ParseProcCgroup) {
+TEST(Cgroup, ParsesProcCgroup) {
   const std::tuple<const char*, const char*, CgroupPaths> rows[] = {
       {"v2", "0::/system.slice/x.scope\n", {std::nullopt, "/system.slice/x.scope"}},
       {"hybrid", "5:devices:/docker/ab\n4:memory:/other\n0::/docker/cd\n", {"/docker/ab", "/docker/cd"}},
@@ -23,7 +23,7 @@ TEST(Cgroup, ParseProcCgroup) {
     EXPECT_EQ(parse_proc_cgroup(text), expected) << name;
 }
 
-TEST(Cgroup, ParseMounts) {
+TEST(Cgroup, ParsesMounts) {
   const char* text =
       "22 1 0:20 / /sys rw,nosuid - sysfs sysfs rw\n"
       "30 22 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
@@ -43,7 +43,7 @@ TEST(Cgroup, ParseMounts) {
   EXPECT_EQ(parse_cgroup_mounts(text), expected);
 }
 
-TEST(Cgroup, PathBelowAndAncestors) {
+TEST(Cgroup, FindsPathBelowMountAndAncestors) {
   const std::tuple<const char*, const char*, std::optional<std::string>> rows[] = {
       {"/", "/a/b", "/a/b"},
       {"/", "/", "/"},
@@ -66,7 +66,7 @@ TEST(Cgroup, PathBelowAndAncestors) {
                                              "/a.slice/b.scope /m/a.slice/b.scope", "/a.slice /m/a.slice", "/ /m"}));
 }
 
-TEST(Cgroup, Systemd) {
+TEST(Cgroup, DetectsSystemdUnits) {
   const struct {
     const char* path;
     bool systemds, unit, inside_scope;
@@ -85,19 +85,19 @@ TEST(Cgroup, Systemd) {
   }
 }
 
-TEST(Cgroup, OwnOnesAreFoundAndAreDirectories) {
+TEST(Cgroup, FindsOwnGroups) {
   const auto groups = test_support::must(device_cgroups(getpid()));
   for (const Cgroup& cgroup : groups)
     EXPECT_TRUE(open_cgroup(cgroup)) << cgroup.directory();
 }
 
-TEST(Cgroup, OtherFileSystemsAreNoCgroups) {
+TEST(Cgroup, RefusesOtherFileSystems) {
   EXPECT_FALSE(open_cgroup({CgroupKind::kV2, "/proc", "/self"}));
   EXPECT_EQ(open_cgroup({CgroupKind::kV2, "/proc", "/"}).error().message,
             "cannot use the cgroup `/proc`: it is not on a cgroup file system");
 }
 
-TEST(DeviceCgroupV1, Grant) {
+TEST(DeviceCgroupV1, FindsGrantInList) {
   const std::pair<const char*, V1Grant> rows[] = {
       {"", V1Grant::kNo},
       {"a *:* rwm\n", V1Grant::kAll},

@@ -32,7 +32,7 @@ std::string nested(int levels, const char* open, const char* close) {
 }
 
 // Written out again, a text is what it was: order, unknown members, 64-bit integers.
-TEST(HookJson, WhatIsReadComesOutUnchanged) {
+TEST(HookJson, KeepsDocumentUnchanged) {
   for (const char* text : {
            R"({"z":1,"a":{"y":[],"b":{}},"m":null})",
            R"([18446744073709551615,-9223372036854775808,9223372036854775807,0,-1])",
@@ -50,7 +50,7 @@ TEST(HookJson, WhatIsReadComesOutUnchanged) {
   EXPECT_EQ(must(parse_json(expected.dump(), "it")).dump(), expected.dump());
 }
 
-TEST(HookJson, RefusalsNameTheLine) {
+TEST(HookJson, ErrorsNameTheLine) {
   std::string many = "{\n";
   for (int i = 0; i < 100; ++i)
     many += "\"k" + std::to_string(i) + "\":0,\n";
@@ -84,7 +84,7 @@ TEST(HookJson, RefusalsNameTheLine) {
   }
 }
 
-TEST(HookJson, Limits) {
+TEST(HookJson, EnforcesLimits) {
   EXPECT_TRUE(parse_json(nested(64, "[", "]"), "it"));
   EXPECT_TRUE(parse_json("[1]", "it", {.bytes = 3, .depth = 1}));
   EXPECT_EQ(parse_json("[11]", "it", {.bytes = 3, .depth = 1}).error().message, "it: longer than 3 bytes");
@@ -100,7 +100,7 @@ TEST(HookJson, Limits) {
   EXPECT_EQ(must(parse_json(text, "it")).size(), 100'001U);
 }
 
-TEST(HookJson, LinesByPointer) {
+TEST(HookJson, FindsLinesByPointer) {
   const auto lines =
       hook::json_lines("{\n \"pools\": [\n  {\"name\": 1,\n   \"a/b~c\": [true,\n 2\n,\n{}]}\n ],\n \"x\":\n7}");
   const hook::JsonLines expected = {{"", 1},
@@ -116,7 +116,7 @@ TEST(HookJson, LinesByPointer) {
   EXPECT_TRUE(hook::json_lines("{").empty());
 }
 
-TEST(HookJson, FilesAreBoundedAndRegular) {
+TEST(HookJson, ReadsRegularFilesWithinLimit) {
   const test_support::TempDir dir;
   test_support::write_file(dir / "fits", "12345");
   test_support::write_file(dir / "long", "123456");
@@ -136,7 +136,7 @@ TEST(HookJson, FilesAreBoundedAndRegular) {
 }
 
 // The limit holds while the other end still writes, and the code tells it from other errors.
-TEST(HookJson, APipeThatBringsTooMuchOrDoesNotEnd) {
+TEST(HookJson, RefusesPipeThatIsTooLongOrDoesNotEnd) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ASSERT_EQ(::write(ends[1], "{}", 2), 2);

@@ -59,7 +59,7 @@ struct Ends {
   fabric::UniqueFd writer;
 };
 
-TEST_F(LogTest, AStageTellsWhoListensAndWritesNothingIntoAFile) {
+TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   for (const Ends::Kind kind : {Ends::kPipe, Ends::kSocket}) {
     const Ends ends(kind);
     say(ends.writer.get());
@@ -75,7 +75,7 @@ TEST_F(LogTest, AStageTellsWhoListensAndWritesNothingIntoAFile) {
 }
 
 // As crun opens what an image names: a FIFO, another process's pipe, a terminal.
-TEST_F(LogTest, AStageWritesNothingWhereCrunAppends) {
+TEST_F(LogTest, WritesNothingToDescriptorOpenedForAppend) {
   const test_support::TempDir directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   const fabric::UniqueFd fifo(::open((directory / "fifo").c_str(), O_RDWR | O_CLOEXEC));
@@ -94,7 +94,7 @@ TEST_F(LogTest, AStageWritesNothingWhereCrunAppends) {
   }
 }
 
-TEST_F(LogTest, AFullPipeOrATerminalWithLittleRoomHoldsNobodyUp) {
+TEST_F(LogTest, DoesNotWaitForFullPipeOrTerminal) {
   const Ends pipe(Ends::kPipe);
   ASSERT_EQ(::fcntl(pipe.writer.get(), F_SETFL, O_NONBLOCK), 0);
   const std::string page(4096, 'x');
@@ -108,7 +108,7 @@ TEST_F(LogTest, AFullPipeOrATerminalWithLittleRoomHoldsNobodyUp) {
   ::alarm(0);
 }
 
-TEST(Timing, StepsInOrderAddUp) {
+TEST(Timing, AddsUpStepsInOrder) {
   using std::chrono::milliseconds;
   const auto pass = [](milliseconds time) { std::this_thread::sleep_for(time); };
   Timing timing;

@@ -53,7 +53,7 @@ int after_filter(const std::function<int()>& function) {
   return outcome([&] { return filtered(function); });
 }
 
-TEST(Isolate, LeavesNothingOfTheCallers) {
+TEST(Isolate, RemovesInheritedState) {
   EXPECT_EQ(outcome([] {
               setenv("LD_PRELOAD", "/x.so", 1);
               const int extra = open("/dev/null", O_RDONLY);
@@ -153,7 +153,7 @@ const FilterRow kFilterRows[] = {
     {"ioctl", [] { return error_of(syscall(SYS_ioctl, 0, 0, 0)); }, EPERM},
     {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF}};
 
-TEST(RestrictProcess, AllowsWhatTheHookDoes) {
+TEST(RestrictProcess, AllowsOnlyCallsOfTheHook) {
   for (const FilterRow& row : kFilterRows)
     EXPECT_EQ(after_filter(row.call), row.outcome) << row.name;
 }
@@ -222,7 +222,7 @@ TEST(RestrictProcess, ConfigReadsAndReplacesFilesOnly) {
     EXPECT_EQ(restricted(row), row.outcome) << row.name;
 }
 
-TEST(RestrictProcess, ServingIsAllThatTheServerMayDo) {
+TEST(RestrictProcess, ServerMayOnlyServe) {
   if (kIsSanitized) GTEST_SKIP() << "the sanitizers' run-time library makes calls that this filter forbids";
   const auto restricted = [](const std::function<int()>& call) {
     return outcome([&] { return restrict_to_serving() ? call() : 250; });
@@ -274,7 +274,7 @@ int set_capabilities(std::uint64_t permitted) {
   return static_cast<int>(syscall(SYS_capset, &header, data));
 }
 
-TEST(RestrictProcess, LeavesTheCapabilitiesOfTheStepsAndMissesNone) {
+TEST(RestrictProcess, KeepsOnlyCapabilitiesOfSteps) {
   const std::uint64_t all = capabilities("CapPrm:");
   EXPECT_EQ(after_filter([&] { return wrong_set(all); }), 0) << std::hex << all;
   for (const std::uint64_t few : {std::uint64_t{0}, all & bit(CAP_KILL), all & (bit(CAP_KILL) | bit(CAP_CHOWN)),

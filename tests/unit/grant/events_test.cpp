@@ -19,7 +19,7 @@ std::string field(std::string_view value) {
   return EventLine("e").add("k", value).text();
 }
 
-TEST(EventLine, QuotesWhatWouldSplitAndShortensLongValues) {
+TEST(EventLine, QuotesUnsafeValuesAndCutsLongOnes) {
   const std::tuple<const char*, std::string, std::string> rows[] = {
       {"plain", "web-1", "web-1"},
       {"path", "/run/netns/cni-1", "/run/netns/cni-1"},
@@ -63,7 +63,7 @@ TEST(EventLine, JoinsListsAndWritesNumbers) {
   EXPECT_EQ(one, "e k=" + std::string(512, 'x') + ",+1");
 }
 
-TEST(EventLine, LeavesOutWhatIsTooMuch) {
+TEST(EventLine, LeavesOutFieldsBeyondLimit) {
   EventLine line("e");
   const std::string worst(1000, '\x01');
   for (int i = 0; i < 10; ++i)
@@ -128,7 +128,7 @@ Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const 
           .timing = timing};
 }
 
-TEST(GrantedLine, MasksTheTokenOfAGrant) {
+TEST(GrantedLine, MasksToken) {
   const std::string token(32, 'a');
   const Owner owner = token_owner(token);
   const std::string line = granted_line("booked", granted(owner, hcas({"mlx5_0"}), {}, {}));
@@ -168,7 +168,7 @@ TEST(GrantedLine, HasEveryField) {
                         {"source", "annotation rdma-init.io/devices"}}));
 }
 
-TEST(GrantedLine, SaysAlignedOnlyWhenAllAre) {
+TEST(GrantedLine, HasAlignedOnlyIfAllRailsAre) {
   const Owner owner = container_owner("web-1", "/bundle");
   const auto given = hcas({"mlx5_0"});
   const auto with = [&](std::optional<unsigned> first, std::optional<unsigned> second) {
@@ -210,7 +210,7 @@ TEST(ReturnedLine, HasEveryFieldOfAPoststop) {
   EXPECT_EQ(parse_line(returned_line(returned, &timing))["event"], "left");
 }
 
-TEST(ReturnedLine, OfSomebodyElse) {
+TEST(ReturnedLine, HasFieldsOfReleaseByAnotherCall) {
   const Returned returned{
       .owner = {Owner::Kind::kNetns, "netns-4-17", "pod", NetnsIdentity{4, 17, "/run/netns/\"x\" reason=recover"}},
       .containers = {},
@@ -227,7 +227,7 @@ TEST(ReturnedLine, OfSomebodyElse) {
   EXPECT_FALSE(fields.contains("container"));
 }
 
-TEST(Words, OfModesAndReasons) {
+TEST(Words, NamesModesAndReasons) {
   EXPECT_EQ(mode_of({}), "none");
   EXPECT_EQ(mode_of(hcas({"a", "b"}, Mode::kHca)), "hca");
   auto mixed = hcas({"a", "b"});
@@ -242,7 +242,7 @@ TEST(Words, OfModesAndReasons) {
   EXPECT_EQ(to_string(FailureReason::kInternal), "internal");
 }
 
-TEST(FailureReason, ByErrno) {
+TEST(FailureReason, RefinesReasonByErrno) {
   const std::tuple<FailureReason, int, FailureReason> cases[] = {
       {FailureReason::kUnsaid, 0, FailureReason::kState},
       {FailureReason::kUnsaid, EPERM, FailureReason::kState},
@@ -271,7 +271,7 @@ NodeSettings settings_of(const std::string& ledger) {
   return node;
 }
 
-class ReturnsTest : public testing::Test {
+class ReleaseReportTest : public testing::Test {
  protected:
   Owner make_pod() {
     const TempDir there;
@@ -321,7 +321,7 @@ class ReturnsTest : public testing::Test {
   const Owner db_ = container_owner("db", "/b");
 };
 
-TEST_F(ReturnsTest, AtPoststop) {
+TEST_F(ReleaseReportTest, ReportsPoststop) {
   give(web_, kFirst, {web_.key, "web", myself()});
   by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
@@ -333,7 +333,7 @@ TEST_F(ReturnsTest, AtPoststop) {
   EXPECT_EQ(call_.timing.steps()[1].first, "rails");
 }
 
-TEST_F(ReturnsTest, SaysNothingWhereNothingWasHeldOrAStartFailed) {
+TEST_F(ReleaseReportTest, ReportsNothingWithoutGrantOrForFailedStart) {
   by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
   EXPECT_TRUE(reported().empty());
@@ -343,7 +343,7 @@ TEST_F(ReturnsTest, SaysNothingWhereNothingWasHeldOrAStartFailed) {
   EXPECT_TRUE(reported().empty());
 }
 
-TEST_F(ReturnsTest, APodsContainerLeaves) {
+TEST_F(ReleaseReportTest, ReportsContainerThatLeavesPod) {
   const Owner pod = living_pod();
   give(pod, kFirst, {web_.key, "web", myself()});
   by_ = Releaser::kPoststop;
@@ -352,7 +352,7 @@ TEST_F(ReturnsTest, APodsContainerLeaves) {
   expect_one("left container=web key=" + pod.key + " netns=/proc/self/ns/net", "hcas=mlx5_0", "");
 }
 
-TEST_F(ReturnsTest, OthersWhoseContainerOrNamespaceIsGone) {
+TEST_F(ReleaseReportTest, ReportsGoneContainerAndNamespace) {
   give(web_, kFirst, {web_.key, "web", dead_process()});
   ASSERT_TRUE(book(ledger_, db_, {kFirst}, {db_.key, "db", myself()}).has_value());
   expect_one("returned container=web key=" + web_.key, "reason=container-gone", "container-gone");
@@ -363,7 +363,7 @@ TEST_F(ReturnsTest, OthersWhoseContainerOrNamespaceIsGone) {
              "namespace-gone");
 }
 
-TEST_F(ReturnsTest, Everything) {
+TEST_F(ReleaseReportTest, ReportsRecover) {
   by_ = Releaser::kRecover;
   const Owner pod = make_pod();
   give(pod, kFirst, {web_.key, "web", dead_process()});
@@ -371,7 +371,7 @@ TEST_F(ReturnsTest, Everything) {
   expect_one("returned container=web", "reason=recover", "recover");
 }
 
-TEST_F(ReturnsTest, AStartThatWasKilled) {
+TEST_F(ReleaseReportTest, ReportsKilledStart) {
   const auto book_both = [&] {
     const auto ledger = Ledger::open(path_);
     return ledger && book(*ledger, web_, {kFirst, kSecond}, {web_.key, "web", myself()}) ? 0 : 1;

@@ -129,7 +129,7 @@ class GrantTest : public testing::Test {
   bool has_view_ = false;
 };
 
-TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
+TEST_F(GrantTest, BooksBeforeApplyAndSettlesAfter) {
   Asking asking = asking_for("mlx5_0");
   asking.caller.engine = Engine::kCrio;
   ASSERT_OK(give("web-1", asking));
@@ -143,7 +143,7 @@ TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
   EXPECT_EQ(outcome_.engine, Engine::kCrio);
 }
 
-TEST_F(GrantTest, WhatCannotBeAppliedIsFreeAgain) {
+TEST_F(GrantTest, FreesHcasWhenApplyFails) {
   EXPECT_EQ(
       error_message(give("web-1", asking_for("all", Mode::kExclusive), fabric::make_error("no room in the container"))),
       "no room in the container");
@@ -154,7 +154,7 @@ TEST_F(GrantTest, WhatCannotBeAppliedIsFreeAgain) {
   EXPECT_TRUE(give("web-2", asking_for("all", Mode::kExclusive)));
 }
 
-TEST_F(GrantTest, CountsGrantOnceAndNoBookingAndKeepsItWhenALaterCallFails) {
+TEST_F(GrantTest, CountsGrantOnceAndKeepsItWhenLaterCallFails) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0"), {}, "booked"));
   EXPECT_FALSE(outcome_.granted_mode) << "the container has not come yet";
   ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
@@ -176,7 +176,7 @@ TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
   EXPECT_TRUE(must(grant_of("web-1")).pending);
 }
 
-TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
+TEST_F(GrantTest, ErrorsHaveReason) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
   for (const auto& [wish, reason] : {std::pair("mlx5_0", FailureReason::kBusy),
                                      {"2", FailureReason::kBusy},
@@ -195,7 +195,7 @@ TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
   EXPECT_EQ(failure_reason(said.error()), FailureReason::kDevices);
 }
 
-TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesHoldersOfItsVirtualOnes) {
+TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesUsersOfItsVirtualFunctions) {
   fs::create_directory_symlink(vf(), pf() / "virtfn0");
   write_file(pf() / "sriov_numvfs", "1\n");
   // The physical function first.
@@ -243,7 +243,7 @@ TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
 }
 
 // One of its VFs was made, bound or renamed after the physical function was booked.
-TEST_F(GrantTest, HoldsVirtualFunctionThatComesLaterForTheHolderOfItsPhysicalOne) {
+TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   const fs::path physical = pf();
   Asking with_node = asking_for("none");
   with_node.request->mode.reset();
@@ -271,7 +271,7 @@ TEST_F(GrantTest, HoldsVirtualFunctionThatComesLaterForTheHolderOfItsPhysicalOne
 }
 
 // A virtual machine's, or the netdev of a container that has no HCA.
-TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasAVirtualOne) {
+TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasVirtualFunction) {
   write_file(pf() / "sriov_numvfs", "1\n");
   fs::create_directory(pf() / "virtfn0");
   fs::create_directory_symlink("../../../../bus/pci/drivers/vfio-pci", pf() / "virtfn0/driver");
@@ -282,7 +282,7 @@ TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasAVirtualO
 }
 
 // What is held with a physical function is neither a reason to give it nor among what the log says was given.
-TEST_F(GrantTest, SecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
+TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
   make_vf(vf(), pf());
   write_file(sys_ + "/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
   for (const char* call : {"prestart", "createRuntime"}) {
@@ -359,7 +359,7 @@ void GrantTest::expect_held_under_any_name(const std::string& other, const std::
   EXPECT_EQ(ledger_problems(node_.ledger), "");
 }
 
-TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
+TEST_F(GrantTest, RenamedHcaStaysWithItsOwner) {
   expect_held_under_any_name("mlx5_0", "mlx5_1");
 }
 
@@ -425,7 +425,7 @@ TEST_F(GrantTest, HcaThatWasRenamedIsStillShared) {
 }
 
 // Whichever of the two is asked for by name, so that the other is not read for its own sake.
-TEST_F(GrantTest, AFunctionThatWasRenamedKeepsItsPhysicalOneOrItsVirtualOnes) {
+TEST_F(GrantTest, RenamedFunctionsStillExcludeEachOther) {
   make_vf(vf(), pf());
   ASSERT_EQ(refusal("mlx5_0", Mode::kExclusive, "web-1"), "");
   rename_hca(sys_, "mlx5_0", "v9");
@@ -440,7 +440,7 @@ TEST_F(GrantTest, AFunctionThatWasRenamedKeepsItsPhysicalOneOrItsVirtualOnes) {
 }
 
 // Between rdma-runtime or rdma-nri and createRuntime.
-TEST_F(GrantTest, WhatWasBookedIsAppliedUnderTheNameThatItHasByThen) {
+TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
   const auto apply = [&](const Plan& plan) {
@@ -470,7 +470,7 @@ TEST_F(GrantTest, WhatWasBookedIsAppliedUnderTheNameThatItHasByThen) {
 }
 
 // Its driver was bound anew, or it is back from a pod's network namespace whose return is still under way.
-TEST_F(GrantTest, HcaWhoseNodeHasAnotherNumberIsStillHeld) {
+TEST_F(GrantTest, HcaWithAnotherNodeNumberIsStillHeld) {
   ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive, "web-1"), "");
   write_file(sys_ + "/class/infiniband_verbs/uverbs1/dev", "231:199\n");
   EXPECT_NE(refusal("mlx5_1"), "");
@@ -478,7 +478,7 @@ TEST_F(GrantTest, HcaWhoseNodeHasAnotherNumberIsStillHeld) {
   EXPECT_EQ(applied_, Strings{"mlx5_1"});
 }
 
-TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
+TEST_F(GrantTest, KeepsMountsOfSpec) {
   Asking asking = asking_for("mlx5_0");
   asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
   ASSERT_TRUE(give("web-1", asking));
@@ -486,7 +486,7 @@ TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
 }
 
 // At restore config.json has the mounts already, and nobody named their source since the checkpoint.
-TEST_F(GrantTest, AViewThatTheSpecMountsIsMadeAgainAndKept) {
+TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   for (const bool is_overlay : {false, true}) {
     ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
     const std::string view = grant_of("web-1")->users.at(0).view;
@@ -511,7 +511,7 @@ TEST_F(GrantTest, AViewThatTheSpecMountsIsMadeAgainAndKept) {
 }
 
 // Another NRI plugin added a node behind rdma-nri, or the HCA's terms are others by now.
-TEST_F(GrantTest, DecidesAgainWhereMoreIsBoundThanWasBooked) {
+TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
   const auto bind = [&](bool with_another, Mode mode) {
     Asking asking = asking_for("mlx5_0", Mode::kShared);
     // Its spec lacks that limit, so that all is decided again.
@@ -556,7 +556,7 @@ class PassedDescriptor : public GrantTest {
   const std::string process_ = directory_ / "node/proc/4711";
 };
 
-TEST_F(PassedDescriptor, HoldsTheHcaOfAnExclusiveGrantUntilItIsClosed) {
+TEST_F(PassedDescriptor, KeepsExclusiveHcaUntilDescriptorIsClosed) {
   ASSERT_OK(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
   const auto noted = grant_of("web-1")->hcas.at(0).open;
   EXPECT_EQ(noted, (OpenState{.index = {}, .contexts = {}, .node = DeviceNumber{1, 7}}));
@@ -573,7 +573,7 @@ TEST_F(PassedDescriptor, HoldsTheHcaOfAnExclusiveGrantUntilItIsClosed) {
   EXPECT_EQ(ledger_problems(node_.ledger), "");
 }
 
-TEST_F(PassedDescriptor, HoldsNothingOfASharedGrantOrAStartThatFailed) {
+TEST_F(PassedDescriptor, DoesNotKeepSharedHcaOrFailedStart) {
   EXPECT_FALSE(give("web-1", asking_for("mlx5_0", Mode::kExclusive), fabric::make_error("no room in the container")));
   EXPECT_FALSE(grant_of("web-1"));
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kShared)));
@@ -606,7 +606,7 @@ TEST_F(GrantInSpec, PublishesTokenAndDevices) {
 }
 
 // What is booked is the container's from the start: no token is left that anybody could show.
-TEST_F(GrantInSpec, GivesGrantToTheContainerWhereThereIsNoHook) {
+TEST_F(GrantInSpec, ContainerOwnsGrantWithoutHook) {
   call_.bundle = "/bundle";
   call_.state = identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()).value();
   ASSERT_OK(grant_in_spec(asking_, myself(), call_, [](const Plan&, Json& config) -> Result<void> {
@@ -622,7 +622,7 @@ TEST_F(GrantInSpec, GivesGrantToTheContainerWhereThereIsNoHook) {
   EXPECT_EQ(user.bundle, "/bundle");
 }
 
-TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
+TEST_F(GrantTest, EndedContainerHasNoEarlierGrant) {
   const Owner owner = owner_of("web-1");
   const Grantee who{owner, {owner.key, "web-1", dead_process()}};
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
@@ -634,7 +634,7 @@ TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
   EXPECT_FALSE(was_given_before(*ledger, who).value()) << "no poststop came";
 }
 
-TEST_F(GrantTest, LeavesOutMountsThatAreThereOrCoverNothing) {
+TEST_F(GrantTest, LeavesOutExistingAndUselessMounts) {
   Asking asking = asking_for("mlx5_0");
   const auto inventory = must(read_node_for(asking, node_, true));
   const Owner owner;
@@ -656,7 +656,7 @@ TEST_F(GrantTest, LeavesOutMountsThatAreThereOrCoverNothing) {
     EXPECT_EQ(first + mounts(in_spec, {{"/sys", false}, {"/sys/class/infiniband", true}}), all);
 }
 
-TEST_F(GrantTest, DecidingWritesNothing) {
+TEST_F(GrantTest, ForeseeWritesNothing) {
   const Asking asking = asking_for("all", Mode::kExclusive);
   const auto inventory = read_node_for(asking, node_, false);
   const auto ledger = Ledger::open(node_.ledger);
@@ -668,7 +668,7 @@ TEST_F(GrantTest, DecidingWritesNothing) {
 }
 
 // A booking that goes out of scope.
-TEST_F(GrantTest, BookingIsUndoneUnlessItIsFinished) {
+TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
   const auto ledger = Ledger::open(node_.ledger);
   const NodeRails rails(node_.ledger, nullptr);
   const Log log;

@@ -45,7 +45,7 @@ Request naming(const std::string& list) {
   return request;
 }
 
-TEST(ReadNodeFor, ReadsNamedHcasAndWhatDecidesAlone) {
+TEST(ReadNodeFor, ReadsNamedHcasAndNeededFactsOnly) {
   const Node node;
   const auto inventory = node.read(naming("mlx5_1"));
   ASSERT_EQ(inventory.hcas.size(), 1U);
@@ -82,7 +82,7 @@ TEST(ReadNodeFor, ReadsNamedHcasAndWhatDecidesAlone) {
 
 // What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs a GID of an address there, an InfiniBand port
 // none.
-TEST(ReadNodeFor, ReadsOneOwnGidOfRoceAlone) {
+TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   auto inventory = test_support::rails(3);
   inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
   inventory.netdevs.at(3).addresses.clear();
@@ -176,7 +176,7 @@ TEST(ReadNodeFor, FindsGivenNodesByNumberInTheOrderOfTheirNetdevs) {
   EXPECT_EQ(among.given.front()->name(), "mlx5_2");
 }
 
-TEST(ReadNodeFor, TheNodeSaysWhoseADynamicNumberIs) {
+TEST(ReadNodeFor, FindsHcaOfDynamicDeviceNumber) {
   const Node node;
   const std::string links = node.settings.root + "/sys/dev/char";
   fs::create_directories(links);
@@ -212,7 +212,7 @@ std::string answer_for(const Node& node, const Request& request, const Config& c
   return plan ? "given; " + fabric::join(plan->warnings, ", ") : plan.error().message;
 }
 
-TEST(ReadNodeFor, TakesWhatIsNotThereForAbsent) {
+TEST(ReadNodeFor, MissingFilesCountAsAbsent) {
   const Node without;
   for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
     fs::remove_all(without.settings.root + path);
@@ -225,7 +225,7 @@ TEST(ReadNodeFor, TakesWhatIsNotThereForAbsent) {
   EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
 }
 
-TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
+TEST(ReadNodeFor, UnreadableFilesAreErrors) {
   const Config usual;
   Config without_cm;
   without_cm.nodes.rdma_cm = false;
@@ -268,7 +268,7 @@ TEST(ReadNodeFor, RefusesHcaThatIsRenamedWhileItIsRead) {
             fmt::format("cannot read `{}infiniband/mlx5_0`: Stale file handle", sys));
 }
 
-TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
+TEST(ReadNodeFor, UnreadableInformationIsAWarning) {
   const Node node;
   const std::string path = node.settings.root + "/sys/class/net/rail1";
   make_unreadable(path);
@@ -280,7 +280,7 @@ TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
 
 // What a pool selects by may take the HCA elsewhere than what is seen says: into a pool with other limits, or into
 // none.
-TEST(ReadNodeFor, WhatPoolsSelectByIsNotAbsentEither) {
+TEST(ReadNodeFor, UnreadableSelectorOfPoolIsAnError) {
   const auto pools = [](auto select) {
     Config config;
     config.pools.push_back({"selected", {}, {Mode::kHca}, {}, std::nullopt});
@@ -317,7 +317,7 @@ TEST(ReadNodeFor, WhatPoolsSelectByIsNotAbsentEither) {
   }
 }
 
-TEST(ReadNodeFor, ARailCountsFromPoolsThatAreKnown) {
+TEST(ReadNodeFor, RailNumberNeedsKnownPools) {
   const Node node;
   Config config;
   config.networks["rails"].name = "rails";
@@ -384,7 +384,7 @@ class OwnHcas : public testing::Test {
   const Owner owner_ = netns_owner(identify_netns("/proc/self/ns/net").value());
 };
 
-TEST_F(OwnHcas, KnowsMovedNetdevsOfItsOwnGrantByTheirNamesOnTheNode) {
+TEST_F(OwnHcas, NamesMovedNetdevsAsOnNode) {
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "no record";
   write(*owner_.netns);
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24");
@@ -398,14 +398,14 @@ TEST_F(OwnHcas, KnowsMovedNetdevsOfItsOwnGrantByTheirNamesOnTheNode) {
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "a namespace that is gone";
 }
 
-TEST_F(OwnHcas, ARecordThatCannotBeSeenIsNoMissingOne) {
+TEST_F(OwnHcas, UnreadableRecordIsAnError) {
   ASSERT_EQ(symlink("network", (ledger_ / "network").c_str()), 0);
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)),
             "cannot read `" + ledger_.path() + "/network/" + owner_.key + ".json`: Too many levels of symbolic links");
 }
 
 // An RDMA device that is not in the namespace either (this one has none by that name) stays unknown.
-TEST_F(OwnHcas, WhatIsNowhereStaysUnknown) {
+TEST_F(OwnHcas, MissingHcaStaysUnknown) {
   write(*owner_.netns);
   EXPECT_EQ(after(node_with("test_hca_9", "eth0")), "test_hca_9 eth0");
 }
@@ -459,7 +459,7 @@ Request narrowed() {
 constexpr long kListing = (kMany - kFew) * 48 / 8192 + 1;
 
 // What has to look at all HCAs reads as little of each as decides; whoever names HCAs reads these alone.
-TEST(Scale, ReadsNamedHcasAlone) {
+TEST(Scale, ReadsNamedHcasOnly) {
   Config selecting;
   selecting.pools.push_back({"rails", {}, {}, {}, {}});
   selecting.pools.front().selectors.vendors = {"15b3"};

@@ -166,7 +166,7 @@ TEST(LedgerContention, LimitsHoldUnder64Processes) {
   EXPECT_EQ(ledger_problems(path), "");
 }
 
-TEST(LedgerContention, AKilledProcessLeavesNothingThatStays) {
+TEST(LedgerContention, RecoverCleansUpAfterKilledProcesses) {
   const TempDir temp;
   SharedBeliefs beliefs;
   const std::string path = temp / "ledger";
@@ -200,7 +200,7 @@ TEST(LedgerContention, AKilledProcessLeavesNothingThatStays) {
 constexpr int kContainersOfPod = 24;
 
 // Hooks of one pod at once: each finds its own user, and the HCAs of all.
-TEST(LedgerContention, TheContainersOfAPodDoNotLoseEachOther) {
+TEST(LedgerContention, KeepsAllUsersOfPodThatStartAtOnce) {
   const TempDir temp;
   const std::string path = temp / "ledger";
   const Owner pod = netns_owner({1, 2, "/proc/self/ns/net"});
@@ -300,7 +300,7 @@ class LedgerCrash : public testing::Test {
   }
 };
 
-TEST_F(LedgerCrash, BeforeEverySystemCall) {
+TEST_F(LedgerCrash, RepairsKillBeforeEverySystemCall) {
   for (const Crash& crash : crashes()) {
     for (long call = 1;; ++call) {
       const TempDir temp;
@@ -393,7 +393,7 @@ TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
 }
 
 // Each grant is read once, whatever it holds, and locked only if something of it does not agree.
-TEST(LedgerCost, OfRecoverIsAFewCallsAGrant) {
+TEST(LedgerCost, RecoverMakesFewCallsForEachGrant) {
   const auto recover = [](const Ledger& ledger) { return ledger.recover().has_value(); };
   const auto few = cost_with(20, 8, recover);
   if (!few.possible) GTEST_SKIP() << "ptrace is not allowed here";
@@ -426,7 +426,7 @@ class Starter : public Child {
         }) {}
 };
 
-TEST_F(LedgerRace, AStartThatIsSettledAndEndsMeanwhileIsNotUndone) {
+TEST_F(LedgerRace, KeepsStepsThatSettleWhileTheyAreChecked) {
   for (const bool all : {false, true}) {
     for (long call = 1;; ++call) {
       Starter starter(path_, web_, {web_.key, "web", myself()});
@@ -449,7 +449,7 @@ TEST_F(LedgerRace, AStartThatIsSettledAndEndsMeanwhileIsNotUndone) {
 }
 
 // As /var/run/netns, which another mount namespace gets while somebody looks for a namespace there.
-TEST_F(LedgerRace, ADirectoryThatComesBackMeanwhileHasItsNamespace) {
+TEST_F(LedgerRace, KeepsGrantWhenDirectoryReturnsDuringCheck) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
   write_file(directory + "/cni-1", "");
@@ -468,7 +468,7 @@ TEST_F(LedgerRace, ADirectoryThatComesBackMeanwhileHasItsNamespace) {
   }
 }
 
-TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
+TEST_F(LedgerRace, KeepsGrantWhenCgroupHierarchyIsReplaced) {
   const std::string root = temp_ / "cgroup";
   const std::string away = temp_ / "away";
   write_file(root + "/c/cgroup.events", "populated 1\n");
@@ -490,7 +490,7 @@ TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
 }
 
 // A poststop of a killed `delete`: meanwhile another container of that id and bundle is on its way.
-TEST_F(LedgerRace, ALatePoststopDoesNotEndAStartThatIsAtWork) {
+TEST_F(LedgerRace, LatePoststopKeepsStartThatRuns) {
   const Child next;
   const Starter starter(path_, web_, {web_.key, "web", next.identity()});
   bool passed_over = false;
@@ -499,7 +499,7 @@ TEST_F(LedgerRace, ALatePoststopDoesNotEndAStartThatIsAtWork) {
   EXPECT_TRUE(find(web_));
 }
 
-TEST_F(LedgerRace, ALatePoststopDoesNotEndTheTokenOfTheNextContainer) {
+TEST_F(LedgerRace, LatePoststopKeepsTokenOfNextContainer) {
   const Child next;
   const Owner token = token_owner(kToken);
   ASSERT_EQ(give(token, {kAlone}, {token.key, "web", next.identity(), "/run/web"}), "");
@@ -508,7 +508,7 @@ TEST_F(LedgerRace, ALatePoststopDoesNotEndTheTokenOfTheNextContainer) {
 }
 
 // ... or is there, or the poststop is of a container below another root of the runtime.
-TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsTheOneThatLives) {
+TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsLivingOne) {
   Child next;
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
   bool passed_over = false;
@@ -521,7 +521,7 @@ TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsTheOneThatLives) {
 }
 
 // The runtime of `run` calls poststop itself.
-TEST_F(LedgerRace, WhoseOwnProcessEndsItIsNotLate) {
+TEST_F(LedgerRace, PoststopOfOwnRuntimeRemovesUser) {
   GrantUser user{web_.key, "web", myself(), temp_.path()};
   user.state = identify_runtime_state(RuntimeState::Kind::kRunc, temp_.path()).value();
   ASSERT_EQ(give(web_, {kAlone}, user), "");

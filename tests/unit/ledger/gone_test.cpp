@@ -80,7 +80,7 @@ StoredGrant grant(Owner::Kind kind, std::vector<StoredUser> users) {
   return one;
 }
 
-TEST(Gone, AUserHasEndedOnlyIfAllThatIsKnownOfItIsProvenGone) {
+TEST(Gone, UserHasEndedOnlyIfAllItsPartsAreProvenGone) {
   for (const Seen process : kAll) {
     for (const Seen container : kAll) {
       for (const Seen cgroup : kAll) {
@@ -104,7 +104,7 @@ TEST(Gone, AUserHasEndedOnlyIfAllThatIsKnownOfItIsProvenGone) {
   }
 }
 
-TEST(Gone, AContainersGrantVanishesWithItsLastUserAndDropsTheDead) {
+TEST(Gone, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
   Told gone;
   gone.processes = Seen::kGone;
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
@@ -129,7 +129,7 @@ TEST(Gone, AContainersGrantVanishesWithItsLastUserAndDropsTheDead) {
   EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
 }
 
-TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
+TEST(Gone, PodGrantIsStaleWithoutNamespaceAndProcesses) {
   constexpr auto kPod = Owner::Kind::kNetns;
   const std::string kToken = token().user.key;
   struct Row {
@@ -161,7 +161,7 @@ TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
   EXPECT_FALSE(is_namespace_gone(container_owner("web", "/b")));
 }
 
-TEST(Gone, TellsWhatHasNotEnded) {
+TEST(Gone, DetectsUsersThatHaveNotEnded) {
   Told gone;
   gone.processes = Seen::kGone;
   Told above;
@@ -201,7 +201,7 @@ TEST(Gone, TellsWhatHasNotEnded) {
 
 enum Look : int { kHeld = 10, kFree, kNotPossible, kFailed };
 
-class LedgerUnseen : public ConsistentLedger {
+class LedgerFailedLookup : public ConsistentLedger {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, for namespaces and mounts";
@@ -230,7 +230,7 @@ class LedgerUnseen : public ConsistentLedger {
   }
 };
 
-TEST_F(LedgerUnseen, AHolderThatCannotBeLookedAtHolds) {
+TEST_F(LedgerFailedLookup, KeepsGrantIfProcessCannotBeRead) {
   Child holder;
   ASSERT_EQ(give(web_, {kAlone}, {"c", "web", holder.identity()}), "");
   const auto look_hidden = [&] {
@@ -244,7 +244,7 @@ TEST_F(LedgerUnseen, AHolderThatCannotBeLookedAtHolds) {
   EXPECT_EQ(look(ledger_, db_), kFree);
 }
 
-TEST_F(LedgerUnseen, AnotherPidNamespaceIsRefused) {
+TEST_F(LedgerFailedLookup, RefusesAnotherPidNamespace) {
   ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
   const auto open = [&] {
     const auto ledger = Ledger::open(path_);
@@ -255,7 +255,7 @@ TEST_F(LedgerUnseen, AnotherPidNamespaceIsRefused) {
 }
 
 // Metrics come from a container of its own PID namespace, in which no owner of a grant is a process.
-TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
+TEST_F(LedgerFailedLookup, ListsRecordsInAnotherPidNamespace) {
   ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
   const PlannedHca other{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
   ASSERT_EQ(give(db_, {other}, {"d", "db", dead_process()}), "");
@@ -272,7 +272,7 @@ TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
       Ledger::for_each_recorded_at(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
 }
 
-TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {
+TEST_F(LedgerFailedLookup, EmptyLedgerMovesToOtherNamespaces) {
   is_damaged_ = true;
   const std::string place = path_ + "/place";
   const auto own = fs::read_symlink(place);
@@ -292,7 +292,7 @@ TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {
       "cannot use `" + path_ + "` here: it is of the namespaces pid-1.time-2, this process is in " + own.string());
 }
 
-TEST_F(LedgerUnseen, DamagedPlaceIsNamedWithItsRemedy) {
+TEST_F(LedgerFailedLookup, NamesDamagedPlaceAndItsRemedy) {
   const std::string place = path_ + "/place";
   const std::function<void()> damages[] = {[&] { fs::create_symlink("pid-4026531836", place); },
                                            [&] { fs::create_symlink("pid-4026531836.time-40265318x4", place); },
@@ -310,7 +310,7 @@ TEST_F(LedgerUnseen, DamagedPlaceIsNamedWithItsRemedy) {
   EXPECT_TRUE(Ledger::open(path_));
 }
 
-TEST_F(LedgerUnseen, APodsNamespaceIsGoneOnlyFromItsOwnDirectory) {
+TEST_F(LedgerFailedLookup, PodNamespaceIsGoneOnlyFromRecordedDirectory) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
   const Owner pod = pod_in(directory);

@@ -34,7 +34,7 @@ class LedgerTest : public ConsistentLedger {
   }
 };
 
-TEST(LedgerKeys, TellOwnersApart) {
+TEST(LedgerKeys, DifferForEachIdAndBundle) {
   const auto key = [](std::string_view id, std::string_view bundle) { return container_owner(id, bundle).key; };
   // SHA-256 of "web\0/run/web", as sha256sum gives it.
   EXPECT_EQ(key("web", "/run/web"), "container-web-8a28944892cb53211da608b051818df9");
@@ -52,7 +52,7 @@ TEST(LedgerKeys, TellOwnersApart) {
   EXPECT_NE(*first, *second);
 }
 
-TEST_F(LedgerTest, ABookingIsPendingUntilSettled) {
+TEST_F(LedgerTest, BookingIsPendingUntilSettled) {
   ASSERT_TRUE(book(ledger_, web_, {kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}}, {web_.key, "web", myself()}));
   auto grant = find(web_);
   ASSERT_TRUE(grant);
@@ -69,7 +69,7 @@ TEST_F(LedgerTest, ABookingIsPendingUntilSettled) {
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
-TEST_F(LedgerTest, AnExclusiveHcaHasOneHolder) {
+TEST_F(LedgerTest, RefusesHcaOfAnotherExclusiveGrant) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
   EXPECT_EQ(ask(db_, 1).others, 1U);
@@ -84,7 +84,7 @@ TEST_F(LedgerTest, AnExclusiveHcaHasOneHolder) {
   EXPECT_EQ(give(db_, {kAlone}), "");
 }
 
-TEST_F(LedgerTest, NotAloneWhereOthersAre) {
+TEST_F(LedgerTest, RefusesExclusiveGrantOfSharedHca) {
   ASSERT_EQ(give(web_, {kShared}), "");
   EXPECT_EQ(give(db_, {kAlone}), "cannot give `mlx5_0` to one alone: others hold it");
   EXPECT_EQ(give(db_, {kShared}), "");
@@ -104,7 +104,7 @@ TEST_F(LedgerTest, CountsUnitsUpToTheLimit) {
   EXPECT_EQ(ask(web_, 16).others, 15U);
 }
 
-TEST_F(LedgerTest, TheDeadDoNotCount) {
+TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}, dead_process()), "");
   ASSERT_TRUE(find(web_)->vanished);
   EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
@@ -120,7 +120,7 @@ TEST_F(LedgerTest, TheDeadDoNotCount) {
 }
 
 // Whoever's process is not known may live.
-TEST_F(LedgerTest, AUserWithoutAProcessIsNotDead) {
+TEST_F(LedgerTest, KeepsGrantOfUserWithoutProcess) {
   ASSERT_EQ(give(web_, {kAlone}, std::nullopt), "");
   EXPECT_FALSE(find(web_)->vanished);
   EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
@@ -128,7 +128,7 @@ TEST_F(LedgerTest, AUserWithoutAProcessIsNotDead) {
   EXPECT_FALSE(find(web_));
 }
 
-TEST_F(LedgerTest, AContainerCalledTwiceJoinsItself) {
+TEST_F(LedgerTest, SecondBookingOfContainerJoinsTheFirst) {
   ASSERT_EQ(give(web_, {kShared}), "");
   ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}, myself()), "");
   const auto grant = must(find(web_));
@@ -136,7 +136,7 @@ TEST_F(LedgerTest, AContainerCalledTwiceJoinsItself) {
   EXPECT_EQ(grant.users.size(), 1U);
 }
 
-TEST_F(LedgerTest, APodKeepsItsGrantWhileItsNamespaceIsThere) {
+TEST_F(LedgerTest, KeepsPodGrantWhileItsNamespaceExists) {
   Child first;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", first.identity()}), "");
   ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
@@ -150,7 +150,7 @@ TEST_F(LedgerTest, APodKeepsItsGrantWhileItsNamespaceIsThere) {
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kAlone}));
 }
 
-TEST_F(LedgerTest, APodIsGoneWhenItsNamespaceAndItsProcessesAre) {
+TEST_F(LedgerTest, ReleasesPodGrantWithoutNamespaceAndProcesses) {
   write_file(temp_ / "cni-1", "");
   Child init;
   const Owner owner = pod_of(temp_ / "cni-1");
@@ -164,7 +164,7 @@ TEST_F(LedgerTest, APodIsGoneWhenItsNamespaceAndItsProcessesAre) {
 }
 
 // The kernel gives the number of a namespace that is gone to the next one.
-TEST_F(LedgerTest, ANewPodDoesNotInheritByItsNumber) {
+TEST_F(LedgerTest, NewPodWithReusedInodeGetsNoOldHca) {
   const Owner old = netns_owner({4, 4026532500, temp_ / "cni-old"});
   ASSERT_EQ(give(old, {kAlone, kOtherAlone}, {"c-1", "c-1", dead_process()}), "");
   const Owner fresh = netns_owner({4, 4026532500, temp_ / "cni-new"});
@@ -177,7 +177,7 @@ TEST_F(LedgerTest, ANewPodDoesNotInheritByItsNumber) {
   EXPECT_EQ(grant.owner.netns->path, temp_ / "cni-new");
 }
 
-TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
+TEST_F(LedgerTest, DropsUnsettledHcasWhenContainerLeavesPod) {
   ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   ASSERT_TRUE(book(ledger_, pod_, {kShared, kOtherAlone}, {"c-2", "c-2", myself()}));
   EXPECT_EQ(find(pod_)->hcas.size(), 2U);
@@ -192,7 +192,7 @@ TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
-TEST_F(LedgerTest, ATokenBecomesTheContainers) {
+TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   const std::string token = new_token().value();
   const Owner booked = token_owner(token);
   GrantUser requester{booked.key, "web", dead_process()};
@@ -214,7 +214,7 @@ TEST_F(LedgerTest, ATokenBecomesTheContainers) {
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself()}).value());
 }
 
-TEST_F(LedgerTest, ATokenJoinsItsPod) {
+TEST_F(LedgerTest, BindAddsGrantOfTokenToPod) {
   ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   const std::string token = new_token().value();
   const Owner booked = token_owner(token);
@@ -227,7 +227,7 @@ TEST_F(LedgerTest, ATokenJoinsItsPod) {
 }
 
 // At spec time the pod was known already: the grant is the pod's, and the token one of its users.
-TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
+TEST_F(LedgerTest, BindReplacesTokenUserByContainer) {
   const std::string token = new_token().value();
   GrantUser requester{token_owner(token).key, "c-1", dead_process()};
   requester.view = view_name(kView);
@@ -242,7 +242,7 @@ TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
 }
 
 // A container can read its token in its mounts, and write it into the annotations of another.
-TEST_F(LedgerTest, ATokenIsBoundByTheContainerThatItWasBookedForOnly) {
+TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
   const std::string token = new_token().value();
   const Owner booked = token_owner(token);
   fs::create_directory(temp_ / "web");
@@ -268,7 +268,7 @@ TEST_F(LedgerTest, ATokenIsBoundByTheContainerThatItWasBookedForOnly) {
   EXPECT_TRUE(ledger_.bind(token, web_, web).value());
 }
 
-TEST_F(LedgerTest, TeardownOfNothingIsSuccessAndMadeUpTokensBindNothing) {
+TEST_F(LedgerTest, TeardownWithoutGrantSucceedsAndUnknownTokensBindNothing) {
   EXPECT_TRUE(ledger_.leave(web_, web_.key));
   EXPECT_TRUE(ledger_.give_back(web_.key));
   EXPECT_TRUE(ledger_.settle(web_.key));
@@ -282,7 +282,7 @@ TEST_F(LedgerTest, TeardownOfNothingIsSuccessAndMadeUpTokensBindNothing) {
   EXPECT_FALSE(find(web_));
 }
 
-TEST_F(LedgerTest, RecoverReturnsWhatNobodyHolds) {
+TEST_F(LedgerTest, RecoverReleasesStaleGrantsAndEntries) {
   ASSERT_EQ(give(web_, {kShared}, dead_process()), "");
   ASSERT_EQ(give(db_, {kShared}), "");
   write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
@@ -295,7 +295,7 @@ TEST_F(LedgerTest, RecoverReturnsWhatNobodyHolds) {
   EXPECT_EQ(ledger_.list()->size(), 1U);
 }
 
-TEST_F(LedgerTest, ALockThatIsHeldNamesItsHolder) {
+TEST_F(LedgerTest, NamesProcessThatHoldsLock) {
   const auto locked = must(ledger_.lock({"mlx5_1", "mlx5_0", "mlx5_1"}));
   const auto waited = ledger_.lock({"mlx5_0"}, 20);
   EXPECT_EQ(
@@ -305,7 +305,7 @@ TEST_F(LedgerTest, ALockThatIsHeldNamesItsHolder) {
   EXPECT_TRUE(ledger_.lock({"mlx5_2"}, 20));
 }
 
-TEST_F(LedgerTest, ALockThatIsHeldSaysForWhomAndSinceWhen) {
+TEST_F(LedgerTest, NamesContainerAndAgeOfHeldLock) {
   const auto message = [&] { return ledger_.lock({"mlx5_0"}, 20).error().message; };
   const auto other = Ledger::open(path_, nullptr, "web-\x1b");
   const auto locked = must(other->lock({"mlx5_0"}));
@@ -326,7 +326,7 @@ TEST_F(LedgerTest, ALockThatIsHeldSaysForWhomAndSinceWhen) {
   }
 }
 
-TEST_F(LedgerTest, AGrantThatIsLockedNamesItsHolder) {
+TEST_F(LedgerTest, NamesProcessThatLockedGrant) {
   const auto files = LedgerFiles::open(path_).value();
   const auto lock = KeyLock::take(*files, {web_.key});
   ASSERT_TRUE(lock);
@@ -338,7 +338,7 @@ TEST_F(LedgerTest, AGrantThatIsLockedNamesItsHolder) {
             fmt::format("cannot lock grant `{}` within 0 s: another process holds it", web_.key));
 }
 
-TEST_F(LedgerTest, RefusesNames) {
+TEST_F(LedgerTest, RefusesInvalidNames) {
   for (const std::string name : {"", ".", "..", "a/b", "a b"})
     EXPECT_EQ(error_message(ledger_.lock({name})), "cannot use HCA `" + name + "`: that is no name of a device");
   EXPECT_FALSE(ledger_.lock({std::string(64, 'x')}));
@@ -349,7 +349,7 @@ TEST_F(LedgerTest, RefusesNames) {
   EXPECT_FALSE(locked->book(web_, {kShared}, {"../c", "c", myself()}));
 }
 
-TEST_F(LedgerTest, OneDeviceHasOneLockWhateverItIsCalled) {
+TEST_F(LedgerTest, LocksRenamedDeviceOnce) {
   const HcaDevices devices = {{kAlone.name, "0000.1a.00.0"}, {"mlx5_9", "0000.1a.00.0"}};
   auto one = ledger_.lock({kAlone.name}, 20, devices);
   ASSERT_TRUE(one);
@@ -364,7 +364,7 @@ TEST_F(LedgerTest, OneDeviceHasOneLockWhateverItIsCalled) {
   EXPECT_EQ(find(db_)->hcas.front().device, "0000.1a.00.0");
 }
 
-TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {
+TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
   is_damaged_ = true;
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string file = grant_file(web_);
@@ -411,7 +411,7 @@ TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {
   }
 }
 
-TEST_F(LedgerTest, FilesThatAreNotOursAreRefused) {
+TEST_F(LedgerTest, RefusesFilesThatOtherUsersCanChange) {
   is_damaged_ = true;
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string file = grant_file(web_);
@@ -425,7 +425,7 @@ TEST_F(LedgerTest, FilesThatAreNotOursAreRefused) {
   EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: it is not a file");
 }
 
-TEST(LedgerDirectory, OnlyOurs) {
+TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   const TempDir temp;
   const auto error = [](const std::string& path) {
     const auto ledger = Ledger::open(path);

@@ -45,7 +45,7 @@ std::string flip(std::string text, std::size_t bit) {
   return text;
 }
 
-TEST(GrantRecord, EveryDamageIsAnError) {
+TEST(GrantRecord, DetectsAnyDamage) {
   const auto grant = full_grant();
   const auto read = must(parse_grant(grant_text(grant), "p", kKey));
   EXPECT_EQ(grant_text(read), grant_text(grant));
@@ -84,7 +84,7 @@ class LedgerRecord : public ConsistentLedger {
   }
 };
 
-TEST_F(LedgerRecord, NoFlippedBitGivesAnHcaTwice) {
+TEST_F(LedgerRecord, FlippedBitNeverAllocatesHcaTwice) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string text = read_file(grant_file(web_));
   for (std::size_t byte = 0; byte < text.size(); ++byte) {
@@ -95,7 +95,7 @@ TEST_F(LedgerRecord, NoFlippedBitGivesAnHcaTwice) {
   write_file(grant_file(web_), text);
 }
 
-TEST_F(LedgerRecord, NoDamagedLinkGivesAnHcaTwice) {
+TEST_F(LedgerRecord, DamagedLinkNeverAllocatesHcaTwice) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string link = path_ + "/hca/mlx5_0/exclusive";
   for (std::size_t byte = 0; byte < web_.key.size(); ++byte) {
@@ -146,7 +146,7 @@ TEST_F(LedgerRecord, RecoverKeepsDamagedLinkOfGrantThatCannotBeRead) {
   EXPECT_TRUE(is_refused(db_, kSharedByTwo));
 }
 
-TEST_F(LedgerRecord, WrongUnitsInTheIndexGiveNoHcaTwice) {
+TEST_F(LedgerRecord, WrongUnitsInIndexNeverAllocateHcaTwice) {
   ASSERT_EQ(give(web_, {kSharedByTwo}), "");
   const std::string holders = path_ + "/hca/mlx5_0/holders/";
   for (const char* units : {"0", "3", "9"}) {
@@ -158,7 +158,7 @@ TEST_F(LedgerRecord, WrongUnitsInTheIndexGiveNoHcaTwice) {
   }
 }
 
-TEST_F(LedgerRecord, RecoverRestoresWhatTheIndexHasLost) {
+TEST_F(LedgerRecord, RecoverRestoresMissingIndexEntries) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", myself()}), "");
   for (const char* lost : {"/hca/mlx5_0/exclusive", "/hca/mlx5_0/holders", "/hca"}) {
@@ -173,7 +173,7 @@ TEST_F(LedgerRecord, RecoverRestoresWhatTheIndexHasLost) {
 }
 
 // One that is misnamed counts as done: then the HCA is held until its container has ended.
-TEST_F(LedgerRecord, NoDamagedMarkerFreesAnHca) {
+TEST_F(LedgerRecord, DamagedMarkerNeverFreesHca) {
   book_and_die(web_, {kAlone}, {web_.key, "web", myself()});
   const std::string marker = entries(path_ + "/pending");
   for (std::size_t byte = 0; byte < marker.size(); ++byte) {
@@ -187,7 +187,7 @@ TEST_F(LedgerRecord, NoDamagedMarkerFreesAnHca) {
   EXPECT_FALSE(find(web_));
 }
 
-TEST_F(LedgerRecord, IsWrittenOnceAChange) {
+TEST_F(LedgerRecord, WritesRecordOnceForEachChange) {
   const Owner token = token_owner(kToken);
   ASSERT_TRUE(book(ledger_, token, {kAlone}, {token.key, "web", myself()}));
   const ino_t booked = inode(grant_file(token));
@@ -208,7 +208,7 @@ TEST_F(LedgerRecord, IsWrittenOnceAChange) {
 }
 
 // The call before, by the same process, could not undo what it had begun.
-TEST_F(LedgerRecord, SettlesWhatWasBegunThroughThisLedger) {
+TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
   const auto before = Ledger::open(path_);
   ASSERT_TRUE(book(*before, pod_, {kAlone}, {"c-1", "c-1", myself()}));
   ASSERT_EQ(give(pod_, {kOtherAlone}, {"c-2", "c-2", myself()}), "");
@@ -220,7 +220,7 @@ TEST_F(LedgerRecord, SettlesWhatWasBegunThroughThisLedger) {
 }
 
 // A marker that cannot be looked at is not one that is gone.
-TEST_F(LedgerRecord, WhoseMarkerCannotBeLookedAtIsNotRead) {
+TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   int seen = 0;
   const auto use = [&](const Grant&) -> fabric::Result<void> {
@@ -236,7 +236,7 @@ TEST_F(LedgerRecord, WhoseMarkerCannotBeLookedAtIsNotRead) {
   EXPECT_TRUE(unread[0].message.starts_with("cannot look at `")) << unread[0].message;
 }
 
-TEST_F(LedgerRecord, ThatIsBadHoldsItsOwnHcasOnly) {
+TEST_F(LedgerRecord, DamagedRecordHoldsItsOwnHcasOnly) {
   is_damaged_ = true;
   ASSERT_EQ(give(web_, {kAlone}), "");
   damage(web_);
@@ -251,7 +251,7 @@ TEST_F(LedgerRecord, ThatIsBadHoldsItsOwnHcasOnly) {
   EXPECT_TRUE(ledger_.leave(db_, db_.key));
 }
 
-TEST_F(LedgerRecord, ThatIsBadTakesAPlaceWhereOthersShare) {
+TEST_F(LedgerRecord, DamagedRecordCountsAsSharer) {
   is_damaged_ = true;
   ASSERT_EQ(give(web_, {kSharedByTwo}), "");
   damage(web_);
@@ -266,7 +266,7 @@ TEST_F(LedgerRecord, ThatIsBadTakesAPlaceWhereOthersShare) {
       has_text(error_message(book(ledger_, third, {kAlone}, {third.key, "third", myself()})), grant_file(web_)));
 }
 
-TEST_F(LedgerRecord, ThatIsBadIsNamedBesideTheOthers) {
+TEST_F(LedgerRecord, ListsGrantsBesideDamagedRecord) {
   is_damaged_ = true;
   GrantUser user{web_.key, "web", myself()};
   user.pod = "sandbox";
@@ -287,7 +287,7 @@ TEST_F(LedgerRecord, ThatIsBadIsNamedBesideTheOthers) {
   EXPECT_EQ(ledger_.find_by_id("db")->size(), 1U);
 }
 
-TEST_F(LedgerRecord, ThatIsBadIsNamedByRecoverWhichReturnsTheOthers) {
+TEST_F(LedgerRecord, RecoverReportsDamagedRecordAndReleasesRest) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   ASSERT_EQ(give(db_, {kOtherAlone}, dead_process()), "");
   damage(web_);
@@ -307,7 +307,7 @@ TEST_F(LedgerRecord, ThatIsBadIsNamedByRecoverWhichReturnsTheOthers) {
 }
 
 // createRuntime knows no pod, and books after it has bound.
-TEST_F(LedgerRecord, BookingMoreKeepsThePod) {
+TEST_F(LedgerRecord, SecondBookingKeepsPod) {
   GrantUser user{token_owner(kToken).key, "web", std::nullopt};
   user.pod = "sandbox";
   ASSERT_EQ(give(token_owner(kToken), {kAlone}, user), "");

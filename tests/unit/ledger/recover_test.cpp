@@ -58,7 +58,7 @@ class LedgerLeftovers : public ConsistentLedger {
   }
 };
 
-TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
+TEST_F(LedgerLeftovers, RequestReleasesPodGrantOfDeadToken) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
   EXPECT_TRUE(find(pod_)->vanished);
   EXPECT_EQ(holder(web_), "");
@@ -68,7 +68,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
   EXPECT_EQ(give(web_, {kAlone}), "");
 }
 
-TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
+TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   Child second;
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, second.identity())), "");
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
@@ -86,7 +86,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
 }
 
 // Between two containers of a pod the HCAs are the pod's: the next start may fail.
-TEST_F(LedgerLeftovers, APodsHcasStayWhenARestartFails) {
+TEST_F(LedgerLeftovers, KeepsPodHcasWhenRestartFails) {
   Child container;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
   container.kill();
@@ -97,7 +97,7 @@ TEST_F(LedgerLeftovers, APodsHcasStayWhenARestartFails) {
   EXPECT_EQ(holder(web_), pod_.label);
 }
 
-TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
+TEST_F(LedgerLeftovers, DropsDeadTokenBesideContainers) {
   Child requester;
   Child container;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
@@ -111,7 +111,7 @@ TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
   EXPECT_EQ(users(pod_), "c-1");
 }
 
-TEST_F(LedgerLeftovers, ATokenWhoseRequesterIsNotKnownOrLivesStays) {
+TEST_F(LedgerLeftovers, KeepsTokenOfUnknownOrLivingRequester) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, std::nullopt)), "");
   EXPECT_EQ(holder(web_), pod_.label);
   ASSERT_TRUE(ledger_.give_back(pod_.key));
@@ -120,7 +120,7 @@ TEST_F(LedgerLeftovers, ATokenWhoseRequesterIsNotKnownOrLivesStays) {
 }
 
 // The other token of the pod is nobody's, the one whose container has come is not.
-TEST_F(LedgerLeftovers, BindingKeepsItsOwnTokenOnly) {
+TEST_F(LedgerLeftovers, BindKeepsItsOwnTokenOnly) {
   Child first;
   Child second;
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, first.identity())), "");
@@ -134,7 +134,7 @@ TEST_F(LedgerLeftovers, BindingKeepsItsOwnTokenOnly) {
   EXPECT_EQ(holder(web_), pod_.label);
 }
 
-TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
+TEST_F(LedgerLeftovers, HookContinuesDespiteUnreadableLeftovers) {
   is_damaged_ = true;
   const auto dead = dead_process();
   write_file(path_ + "/grants/bad.json", "{");
@@ -153,7 +153,7 @@ TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
   EXPECT_EQ(give(web_, {kAlone}), "");
 }
 
-TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
+TEST_F(LedgerLeftovers, RecoverReportsLeftoverItCannotRepairAndRepairsRest) {
   const std::string name = returned("bad", dead_process());
   write_file(path_ + "/pending/" + name, "half a gr");
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
@@ -162,7 +162,7 @@ TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
 }
 
 // Who waits asks for the lock again and again, some thousand times.
-TEST_F(LedgerLeftovers, WhatAnotherHasLockedIsLeftToIt) {
+TEST_F(LedgerLeftovers, RepairSkipsLockedGrant) {
   const std::string busy = marker(db_.key, dead_process());
   const std::string free = marker(web_.key, dead_process());
   write_file(path_ + "/pending/" + busy, "");
@@ -180,7 +180,7 @@ TEST_F(LedgerLeftovers, WhatAnotherHasLockedIsLeftToIt) {
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
-TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
+TEST_F(LedgerLeftovers, LockedHcaUsesOneDescriptor) {
   const auto open = [] {
     const std::string names = entries("/proc/self/fd");
     return std::count(names.begin(), names.end(), ' ');
@@ -193,7 +193,7 @@ TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
   EXPECT_EQ(open() - before, 20);
 }
 
-TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
+TEST_F(LedgerLeftovers, FindsGrantsByContainerAndPodId) {
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "") << "without any grant";
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself(), "", {}, "sandbox"}), "");
   ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself(), "", {}, "sandbox"}), "");
@@ -211,7 +211,7 @@ TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
   EXPECT_EQ(entries(path_ + "/ids"), "") << "nothing stays";
 }
 
-TEST_F(LedgerLeftovers, ABoundTokenKeepsThePodItWasGivenIn) {
+TEST_F(LedgerLeftovers, BoundTokenKeepsItsPod) {
   GrantUser user = token(kToken, std::nullopt);
   user.pod = "sandbox";
   ASSERT_EQ(give(token_owner(kToken), {kAlone}, user), "");
@@ -220,7 +220,7 @@ TEST_F(LedgerLeftovers, ABoundTokenKeepsThePodItWasGivenIn) {
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), web_.key);
 }
 
-TEST_F(LedgerLeftovers, RecoverPutsTheIndexOfIdsRight) {
+TEST_F(LedgerLeftovers, RecoverCorrectsIndexOfIds) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   const std::string own = path_ + "/ids/" + text_digest("c-1");
   const std::string stale = path_ + "/ids/" + text_digest("c-9");
@@ -269,7 +269,7 @@ class LedgerEffects : public ConsistentLedger {
   std::shared_ptr<NotedEffects> effects_;
 };
 
-TEST_F(LedgerEffects, GivingCallsNothing) {
+TEST_F(LedgerEffects, AllocationUndoesNoEffects) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   ASSERT_EQ(give(web_, {kOtherAlone}), "") << "more of it";
   ASSERT_EQ(give(pod_, {kThird}, {"c-1", "c-1", myself()}), "");
@@ -278,7 +278,7 @@ TEST_F(LedgerEffects, GivingCallsNothing) {
   EXPECT_EQ(calls(), Strings());
 }
 
-TEST_F(LedgerEffects, AReturnedGrantKeepsNothing) {
+TEST_F(LedgerEffects, ReleaseUndoesAllEffects) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}), "");
   ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
@@ -290,7 +290,7 @@ TEST_F(LedgerEffects, AReturnedGrantKeepsNothing) {
   EXPECT_EQ(held(web_), "no grant");
 }
 
-TEST_F(LedgerEffects, WhoLeavesAPodLeavesItsHcas) {
+TEST_F(LedgerEffects, LeaveKeepsEffectsOfPodHcas) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "") << "not settled";
   ASSERT_EQ(error_message(ledger_.leave(pod_, "c-2")), "");
@@ -302,7 +302,7 @@ TEST_F(LedgerEffects, WhoLeavesAPodLeavesItsHcas) {
   EXPECT_EQ(calls(), Strings());
 }
 
-TEST_F(LedgerEffects, StepsOfTheDeadAreUndone) {
+TEST_F(LedgerEffects, RepairUndoesEffectsOfDeadSteps) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
   ASSERT_TRUE(ledger_.repair_pending());
@@ -317,7 +317,7 @@ TEST_F(LedgerEffects, StepsOfTheDeadAreUndone) {
   EXPECT_EQ(held(web_), "no grant");
 }
 
-TEST_F(LedgerEffects, WhoAsksAndRecoverReturnWhatVanished) {
+TEST_F(LedgerEffects, RequestAndRecoverReleaseStaleGrants) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   ASSERT_EQ(give(db_, {kAlone}), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
@@ -332,7 +332,7 @@ TEST_F(LedgerEffects, WhoAsksAndRecoverReturnWhatVanished) {
   EXPECT_EQ(held(db_), "mlx5_1");
 }
 
-TEST_F(LedgerEffects, ADeadTokenOfAPodTakesNothingAlong) {
+TEST_F(LedgerEffects, DeadTokenLeavesItsHcasToPod) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   {
     Child requester;
@@ -347,7 +347,7 @@ TEST_F(LedgerEffects, ADeadTokenOfAPodTakesNothingAlong) {
 
 constexpr const char* kFailure = "netdev `eth0` has not come back";
 
-TEST_F(LedgerEffects, AGrantIsHeldWhileItsEffectsAre) {
+TEST_F(LedgerEffects, KeepsGrantWhileEffectsRemain) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   effects_->fails = true;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -364,7 +364,7 @@ TEST_F(LedgerEffects, AGrantIsHeldWhileItsEffectsAre) {
   EXPECT_EQ(held(db_), "mlx5_0");
 }
 
-TEST_F(LedgerEffects, WhatVanishedIsHeldToo) {
+TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
   EXPECT_EQ(give(db_, {kAlone}), kFailure);
@@ -393,7 +393,7 @@ TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
 }
 
 // A request that names none of them can be met from the rest.
-TEST_F(LedgerEffects, WhatCannotBeReturnedIsNotOffered) {
+TEST_F(LedgerEffects, ReportsGrantThatCannotBeReleasedAsOwner) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
   const auto locked = must(ledger_.lock({kAlone.name, kOtherAlone.name}));
@@ -403,7 +403,7 @@ TEST_F(LedgerEffects, WhatCannotBeReturnedIsNotOffered) {
   EXPECT_FALSE(holdings.at(kOtherAlone.name).exclusive_holder);
 }
 
-TEST_F(LedgerEffects, StepsOfTheDeadAreHeldAndRepairedLater) {
+TEST_F(LedgerEffects, KeepsDeadStepsUntilEffectsAreUndone) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
   effects_->fails = true;
@@ -420,7 +420,7 @@ TEST_F(LedgerEffects, StepsOfTheDeadAreHeldAndRepairedLater) {
   EXPECT_EQ(held(pod_), "mlx5_0");
 }
 
-TEST_F(LedgerEffects, AUserWhoseEffectsStayStays) {
+TEST_F(LedgerEffects, KeepsUserWhileItsEffectsRemain) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "");
   effects_->fails = true;
@@ -434,7 +434,7 @@ TEST_F(LedgerEffects, AUserWhoseEffectsStayStays) {
 }
 
 // Its id stood for it, as rdma-nri books: no process will ever show that it has gone.
-TEST_F(LedgerEffects, WhoCouldNotLeaveIsReturnedByWhoAsks) {
+TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
   const Owner token = token_owner(kToken);
   for (const bool recovers : {false, true}) {
     ASSERT_EQ(give(token, {kAlone}, {token.key, "c", std::nullopt}), "");

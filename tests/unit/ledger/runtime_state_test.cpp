@@ -56,7 +56,7 @@ class RuntimeStates : public ConsistentLedger, public testing::WithParamInterfac
   RuntimeState state_;
 };
 
-TEST_P(RuntimeStates, AnInitThatLivesAndItsEnd) {
+TEST_P(RuntimeStates, DetectsLivingAndDeadInit) {
   Child init;
   write(init.identity(), bundle_);
   EXPECT_EQ(seen(), "present");
@@ -66,7 +66,7 @@ TEST_P(RuntimeStates, AnInitThatLivesAndItsEnd) {
   EXPECT_EQ(seen(), "gone") << "its number is another process's";
 }
 
-TEST_P(RuntimeStates, AnotherBundle) {
+TEST_P(RuntimeStates, ContainerOfAnotherBundleIsGone) {
   fs::create_directories(temp_ / "other");
   write(myself(), temp_ / "other");
   EXPECT_EQ(seen(), "gone");
@@ -77,7 +77,7 @@ TEST_P(RuntimeStates, AnotherBundle) {
   EXPECT_EQ(seen(), "unknown: ENOENT") << "it may have been a link";
 }
 
-TEST_P(RuntimeStates, NothingIsThere) {
+TEST_P(RuntimeStates, MissingStateIsGoneOrUnknown) {
   EXPECT_EQ(seen(), "gone");
   fs::create_directory(root_ + "/c");
   const auto begun = look_at(state_, "c", bundle_);
@@ -86,7 +86,7 @@ TEST_P(RuntimeStates, NothingIsThere) {
   EXPECT_TRUE(has_text(error_hint(begun), remedy));
 }
 
-TEST_P(RuntimeStates, AnotherRootProvesNothing) {
+TEST_P(RuntimeStates, AnotherRootIsUnknown) {
   const auto in_turn = [&](const char* there, const std::function<void()>& change) {
     change();
     EXPECT_EQ(seen(), there);
@@ -104,7 +104,7 @@ TEST_P(RuntimeStates, AnotherRootProvesNothing) {
   });
 }
 
-TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
+TEST_P(RuntimeStates, RecoverWarnsOfReplacedRoot) {
   Child requester;
   ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   fs::rename(root_, temp_ / "away");
@@ -124,7 +124,7 @@ TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
   EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
 }
 
-TEST_P(RuntimeStates, WhatCannotBeReadIsUnknown) {
+TEST_P(RuntimeStates, UnreadableStateIsUnknown) {
   const std::string whole = document(dead_process(), bundle_).dump();
   for (std::size_t length = 0; length < whole.size(); ++length) {
     write(whole.substr(0, length));
@@ -152,7 +152,7 @@ TEST_P(RuntimeStates, WhatCannotBeReadIsUnknown) {
   EXPECT_EQ(seen(), "unknown: ENOTDIR");
 }
 
-TEST_P(RuntimeStates, WhoMayNotLookSeesNothing) {
+TEST_P(RuntimeStates, DeniedLookupIsUnknown) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, for another user";
   write(dead_process(), bundle_);
   const auto look = [&] {
@@ -171,7 +171,7 @@ TEST_P(RuntimeStates, WhoMayNotLookSeesNothing) {
 
 // What there is to see of a container from `create` to `delete`, with what lives meanwhile: its grant is held as long
 // as something does, and free at the end.
-TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
+TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
   Child requester;
   Child init;
   ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
@@ -196,7 +196,7 @@ TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
 }
 
 // Of a `delete` that was killed, when the next container of that id and bundle is there.
-TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
+TEST_P(RuntimeStates, LatePoststopKeepsLivingContainer) {
   Child requester;
   Child init;
   ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
@@ -216,7 +216,7 @@ TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
 }
 
 // The pod's next container is due.
-TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
+TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   const std::string netns = temp_ / "netns";
   write_file(netns, "");
   const Owner pod = pod_of(netns);
@@ -281,7 +281,7 @@ TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
   EXPECT_FALSE(test_support::book(ledger_, there, {kAlone}, {there.key, "c", myself(), bundle_}));
 }
 
-TEST_P(RuntimeStates, AreKeptByGrantsAndLeftByStartsThatFail) {
+TEST_P(RuntimeStates, GrantRecordsStateAndIsReleasedAfterFailedStart) {
   const Json kept = to_record(state_);
   EXPECT_EQ(from_record<RuntimeState>(kept).value(), state_);
   EXPECT_FALSE(from_record<RuntimeState>(Json{{"runtime", "kata"}, {"root", kept["root"]}}));
@@ -317,7 +317,7 @@ class RuntimeRecords : public testing::Test {
   RuntimeRecord web_{"/bin/a runtime", dead_process(), root_ + "/web"};
 };
 
-TEST_F(RuntimeRecords, AreRecalledAndKeptWhileTheContainerIsThere) {
+TEST_F(RuntimeRecords, KeepsRecordWhileContainerExists) {
   EXPECT_EQ(recall("web"), "");
   web_.witness += "\nand more";
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
@@ -339,7 +339,7 @@ TEST_F(RuntimeRecords, AreRecalledAndKeptWhileTheContainerIsThere) {
   EXPECT_EQ(recall("web"), "/bin/other");
 }
 
-TEST_F(RuntimeRecords, OnlyWhatIsProvenToBeGoneIsSwept) {
+TEST_F(RuntimeRecords, SweepsOnlyProvenGoneContainers) {
   EXPECT_EQ(sweep(SweptRuntimes::kAll), "|");
   ASSERT_TRUE(remember_runtime(ledger_, "present", web_));
   ASSERT_TRUE(remember_runtime(ledger_, "being-made", {"/r", myself(), root_ + "/none"}));
@@ -356,14 +356,14 @@ TEST_F(RuntimeRecords, OnlyWhatIsProvenToBeGoneIsSwept) {
   EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere present|being-made elsewhere present");
 }
 
-TEST_F(RuntimeRecords, RecoverSweepsThemAll) {
+TEST_F(RuntimeRecords, SweepOfAllNeedsNoMarks) {
   ASSERT_TRUE(remember_runtime(ledger_, "present", web_));
   ASSERT_TRUE(remember_runtime(ledger_, "gone", {"/r", dead_process(), root_ + "/none"}));
   EXPECT_EQ(sweep(SweptRuntimes::kEnding), "gone present|");
   EXPECT_EQ(sweep(SweptRuntimes::kAll), "present|");
 }
 
-TEST_F(RuntimeRecords, WhatSomebodyElseWroteIsNoRecord) {
+TEST_F(RuntimeRecords, RefusesDamagedRecords) {
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
   for (const char* target : {"x", "1.2", "1.2 /r", "1.2 r\n", "1 /r\n", "1.x /r\n", " /r\n", "1.2 \n/w"}) {
     forget_runtime(ledger_, "web");
@@ -373,7 +373,7 @@ TEST_F(RuntimeRecords, WhatSomebodyElseWroteIsNoRecord) {
   }
 }
 
-TEST_F(RuntimeRecords, TheLastChoiceIsWrittenOnceEach) {
+TEST_F(RuntimeRecords, WritesChangedChoiceOnce) {
   EXPECT_FALSE(*last_choice(ledger_));
   for (const RuntimeChoice& choice :
        {RuntimeChoice{std::nullopt, "/bin/a runtime"}, RuntimeChoice{Engine::kCrio, "/bin/crun"}}) {

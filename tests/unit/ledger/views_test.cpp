@@ -49,7 +49,7 @@ class LedgerViews : public ConsistentLedger {
   }
 };
 
-TEST_F(LedgerViews, OneServesAllWhoHaveTheSame) {
+TEST_F(LedgerViews, SharesViewOfSameEntries) {
   EXPECT_EQ(make(kTwo), "");
   const ino_t made = inode(directory(kTwo));
   EXPECT_EQ(make({kTwo.rbegin(), kTwo.rend()}), "") << "in any order";
@@ -61,7 +61,7 @@ TEST_F(LedgerViews, OneServesAllWhoHaveTheSame) {
   EXPECT_EQ(std::count(made_now.begin(), made_now.end(), ' '), 2) << made_now;
 }
 
-TEST_F(LedgerViews, WhatSomebodyChangedIsMadeAnewBesideTheOld) {
+TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
   const std::string view = directory(kTwo);
   const std::string verbs = view + "/infiniband_verbs";
   const std::function<void()> changes[] = {
@@ -132,7 +132,7 @@ TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
-TEST_F(LedgerViews, OfManyMakersEachFindsItWhole) {
+TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
   GrantUser user{web_.key, "c", myself()};
   user.view = view_name(kTwo);
   ASSERT_EQ(give(web_, {kAlone}, user), "") << "what no grant names recover() may remove";
@@ -154,7 +154,7 @@ TEST_F(LedgerViews, OfManyMakersEachFindsItWhole) {
   EXPECT_EQ(views(), view_name(kTwo));
 }
 
-TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
+TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
   ASSERT_EQ(give_view(web_, kTwo), "");
   ASSERT_EQ(give_view(db_, kView, dead_process()), "");
   write_file(directory(kTwo) + "/infiniband/full/of/files", "x");
@@ -178,7 +178,7 @@ TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
   EXPECT_EQ(views(), living + " none");
 }
 
-TEST_F(LedgerViews, OneThatCannotBeRemovedIsAWarning) {
+TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
   ASSERT_EQ(make(kTwo), "");
   std::string deep = path_ + "/views/container-gone";
   for (int i = 0; i < 40; ++i)
@@ -193,7 +193,7 @@ TEST_F(LedgerViews, OneThatCannotBeRemovedIsAWarning) {
 }
 
 // It may name any of them.
-TEST_F(LedgerViews, AGrantThatCannotBeReadKeepsAll) {
+TEST_F(LedgerViews, UnreadableGrantKeepsAllViews) {
   is_damaged_ = true;
   ASSERT_EQ(make(kTwo), "");
   write_file(path_ + "/grants/bad.json", "{");
@@ -201,7 +201,7 @@ TEST_F(LedgerViews, AGrantThatCannotBeReadKeepsAll) {
   EXPECT_EQ(views(), view_name(kTwo));
 }
 
-TEST_F(LedgerViews, WhoJoinsAgainWithoutAViewKeepsTheOneOfBefore) {
+TEST_F(LedgerViews, JoinWithoutViewKeepsEarlierView) {
   ASSERT_EQ(give_view(web_, kTwo), "");
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "c", myself()}), "");
   EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwo));

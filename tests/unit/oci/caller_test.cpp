@@ -21,7 +21,7 @@ const std::string kPodmans = "/var/lib/containers/storage/vfs-containers/" + kId
 const std::string kKubernetes = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + kId;
 const std::string kDockers = "/var/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/" + kId;
 
-TEST(Caller, IsToldByBundleAndCgroupsPath) {
+TEST(Caller, DetectsEngineFromBundleAndCgroupsPath) {
   const std::tuple<std::string, std::string, std::string_view> rows[] = {
       {kCrios, "/kubepods/besteffort/pod3b8f2c62/crio-" + kId, "crio"},
       {kCrios + "/", "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId, "crio"},
@@ -61,7 +61,7 @@ TEST(Caller, IsToldByBundleAndCgroupsPath) {
   EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").engine, Engine::kRunc);
 }
 
-TEST(Caller, IsToldByTheRuntimesRoot) {
+TEST(Caller, DetectsEngineFromRuntimeRoot) {
   const std::pair<const char*, Engine> rows[] = {{"/run/containerd/runc/k8s.io", Engine::kContainerd},
                                                  {"/var/run/docker/runtime-runc/moby", Engine::kDocker},
                                                  {"/run/user/1000/docker/runtime-rdma/moby", Engine::kDocker},
@@ -79,7 +79,7 @@ TEST(Caller, IsToldByTheRuntimesRoot) {
   EXPECT_EQ(both.by, "the runtime's root says docker, and the bundle is containerd's");
 }
 
-TEST(Caller, IsTheOneNamedUnlessTheBundleIsAnothers) {
+TEST(Caller, NamedEngineCountsUnlessBundleContradicts) {
   const auto named = [](Engine engine, const std::string& bundle) {
     return recognise({.engine = engine, .is_named = true, .bundle = bundle}, "/libpod_parent/libpod-" + kId);
   };
@@ -115,7 +115,7 @@ Asking asking(const Json& config, const Caller& caller) {
 }
 
 // rdma-runtime and hook of a node whose configuration names no engine.
-TEST(Caller, ACrioPodOfANamespaceThatMayAskIsHeard) {
+TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   Json config = recorded("crio-annotation.config.json");
   const Caller caller{.bundle = kCrios, .runtime_root = "/run/runc"};
   const Asking heard = asking(config, caller);
@@ -138,7 +138,7 @@ TEST(Caller, ACrioPodOfANamespaceThatMayAskIsHeard) {
 }
 
 // It has all nodes of the node; an annotation that may ask is heard, one that may not is not.
-TEST(Caller, APrivilegedCrioPodAsksByItsAnnotationAlone) {
+TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   Json config = recorded("crio-privileged.config.json");
   ASSERT_EQ(config["annotations"]["io.kubernetes.pod.namespace"], "kube-system");
   const auto id = config["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
@@ -160,7 +160,7 @@ TEST(Caller, APrivilegedCrioPodAsksByItsAnnotationAlone) {
 }
 
 // An image's manifest with all that CRI-O and containerd write.
-TEST(Caller, APodmanImageGainsNothingByForgedAnnotations) {
+TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
   Json config = recorded("crio-annotation.config.json");
   config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-a";
   for (const std::string& path : {"/libpod_parent/libpod-" + kId, "machine.slice:libpod:" + kId,
@@ -181,7 +181,7 @@ TEST(Caller, APodmanImageGainsNothingByForgedAnnotations) {
   }
 }
 
-TEST(Caller, AContainerdPodGainsNothingByCriosAnnotationsAndWhoAsksNothingIsNotWarned) {
+TEST(Caller, CrioAnnotationsOfContainerdPodAreIgnored) {
   Json config = recorded("crio-annotation.config.json");
   config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-b";
   EXPECT_FALSE(asking(config, {.bundle = kKubernetes, .runtime_root = "/run/containerd/runc/k8s.io"}).request);
@@ -190,7 +190,7 @@ TEST(Caller, AContainerdPodGainsNothingByCriosAnnotationsAndWhoAsksNothingIsNotW
   EXPECT_TRUE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kPodmans}).warnings.empty());
 }
 
-TEST(Caller, IsShownByPlan) {
+TEST(Caller, PlanShowsEngine) {
   const test_support::TempDir directory;
   Json config = recorded("crio-annotation.config.json");
   config["annotations"].erase("rdma-init.io/devices");

@@ -15,7 +15,7 @@ Json json(const char* text) {
   return Json::parse(text);
 }
 
-TEST(ContainerSpec, readsWhatDecidingNeeds) {
+TEST(ContainerSpec, ReadsMembers) {
   const auto spec = read_container_spec(json(R"({
     "root": {"path": "rootfs"},
     "annotations": {"rdma-init.io/devices": "all"},
@@ -42,7 +42,7 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
   EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
 }
 
-TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
+TEST(ContainerSpec, DetectsWhetherNodeMountsAreWritable) {
   const char* const admin = R"({"bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"]})";
   const char* const user = R"([{"type": "user"}])";
   const char* const joined = R"([{"type": "user", "path": "/proc/7/ns/user"}])";
@@ -76,7 +76,7 @@ TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
   EXPECT_FALSE(maps_root(""));
 }
 
-TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {
+TEST(ContainerSpec, LastRuleOfAllDevicesDecides) {
   const std::pair<const char*, bool> rows[] = {
       {R"([])", false},
       {R"([{"allow": true, "access": "rwm"}])", true},
@@ -100,7 +100,7 @@ TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {
   }
 }
 
-TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
+TEST(ContainerSpec, OptionalMembersMayBeMissingOrNull) {
   for (const char* text :
        {"{}", R"({"root": null, "annotations": null, "process": null, "mounts": null, "linux": null})",
         R"({"process": {"env": null, "user": null, "rlimits": null}, "linux": {"devices": null}})"}) {
@@ -111,7 +111,7 @@ TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
   }
 }
 
-TEST(ContainerSpec, namesTheMemberThatIsWrong) {
+TEST(ContainerSpec, ErrorsNameTheMember) {
   const std::pair<const char*, const char*> rows[] = {
       {"[]", "`config.json` of the container: expected an object"},
       {R"({"annotations": []})", "`annotations`: expected an object"},
@@ -137,7 +137,7 @@ TEST(ContainerSpec, namesTheMemberThatIsWrong) {
     EXPECT_EQ(read_container_spec(json(config)).error().message, error) << config;
 }
 
-TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
+TEST(ContainerSpec, ReadsPodIdentityOfKubernetesEnginesOnly) {
   ContainerSpec spec;
   spec.annotations = {{"io.kubernetes.cri.sandbox-namespace", "team-a"},
                       {"io.kubernetes.cri.container-name", "trainer"},

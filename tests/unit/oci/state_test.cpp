@@ -31,7 +31,7 @@ struct Pipe {
   fabric::UniqueFd out;
 };
 
-TEST(OciState, ReadsWhatRuncWritesAndCrunAtPoststop) {
+TEST(OciState, ReadsStatesOfRuncAndCrun) {
   const auto runc = must(parse_oci_state(
       R"({"ociVersion":"1.0.2-dev","id":"web-1","status":"creating","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}})"));
   EXPECT_EQ(runc.id, "web-1");
@@ -56,7 +56,7 @@ std::string with_bundle(const std::string& bundle) {
   return R"({"id":"c","pid":4711,"bundle":")" + bundle + R"("})";
 }
 
-TEST(OciState, RefusesOrAcceptsNames) {
+TEST(OciState, ChecksIdPidAndBundle) {
   const std::string id_error = "cannot read the container's state: `id` is not 1 to 1024 printable bytes without `/`";
   const std::string pid_range = "cannot read the container's state: `pid` is out of range";
   const std::string pid_type = "cannot read the container's state: `pid` is not an integer";
@@ -92,7 +92,7 @@ TEST(OciState, RefusesOrAcceptsNames) {
   EXPECT_EQ(parse_oci_state(with_pid("4194304"))->pid, 4194304);
 }
 
-TEST(ReadStateText, ReadsWhatComesInPieces) {
+TEST(ReadStateText, ReadsTextInPieces) {
   Pipe pipe;
   const pid_t child = fork();
   if (child == 0) {
@@ -108,7 +108,7 @@ TEST(ReadStateText, ReadsWhatComesInPieces) {
 }
 
 // A byte now and then must not start the time anew.
-TEST(ReadStateText, TheTimeIsForAllOfIt) {
+TEST(ReadStateText, TimeoutCoversWholeRead) {
   Pipe pipe;
   const pid_t child = fork();
   if (child == 0) {
@@ -125,7 +125,7 @@ TEST(ReadStateText, TheTimeIsForAllOfIt) {
   EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 100 ms");
 }
 
-TEST(ReadStateText, EndsWhenNothingOrTooMuchComes) {
+TEST(ReadStateText, RefusesMissingOrTooLongInput) {
   const Pipe pipe;
   EXPECT_EQ(read_state_text(pipe.in.get(), 20).error().message,
             "the container's state on stdin does not end within 20 ms");
@@ -136,7 +136,7 @@ TEST(ReadStateText, EndsWhenNothingOrTooMuchComes) {
             "cannot read the container's state on stdin: Bad file descriptor");
 }
 
-TEST(ProcessIdentity, LivesUntilItEnds) {
+TEST(ProcessIdentity, IsPresentUntilProcessEnds) {
   const pid_t child = fork();
   if (child == 0) {
     pause();
@@ -175,7 +175,7 @@ TEST(ProcessIdentity, NameIsNotParsed) {
 }
 
 // Its first thread ends, the other goes on with whatever it has open: not dead, although its state is that of a zombie.
-TEST(ProcessIdentity, FirstThreadEnds) {
+TEST(ProcessIdentity, IsPresentAfterFirstThreadEnds) {
   const pid_t child = fork();
   if (child == 0) {
     std::thread([] {
@@ -192,13 +192,13 @@ TEST(ProcessIdentity, FirstThreadEnds) {
   EXPECT_EQ(sight(hook::look_at(identity)), "gone");
 }
 
-TEST(ProcessIdentity, NeedsAProcess) {
+TEST(ProcessIdentity, RefusesInvalidPids) {
   for (const pid_t pid : {0, -1, 4194304})
     EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
 }
 
 // No descriptor is left, or /proc shows no processes: the process, which lives, is not taken for one that has ended.
-TEST(ProcessIdentity, WhatCannotBeSeenIsNotGone) {
+TEST(ProcessIdentity, FailedLookupIsUnknown) {
   const auto self = must(hook::identify(getpid()));
   const auto says = [&](const char* expected, bool (*arrange)()) {
     return in_child([&] { return arrange() ? sight(hook::look_at(self)) == expected : 2; });

@@ -95,7 +95,7 @@ void check(const std::vector<RequestRow>& rows, Config config = {}) {
   }
 }
 
-TEST(Request, whoseWordItIs) {
+TEST(Request, RequestsOnlyFromTrustedSources) {
   const Annotations two = devices("2");
   const Annotations other_sandbox = {{kOwnDevices, "2"}, {"io.kubernetes.cri-o.SandboxName", "k8s_train-0_team-a_u_0"}};
   const Annotations mode_and_network = {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}};
@@ -125,7 +125,7 @@ TEST(Request, whoseWordItIs) {
                                  "it may not ask for HCAs; \"annotations_may_request\" in config.json says who may"});
 }
 
-TEST(Request, orderOfThoseWhoAsk) {
+TEST(Request, FirstSourceDecides) {
   const Annotations all_three = {{kOwnDevices, "mlx5_1"}, {kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
   const Annotations for_trainer = {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}};
   const Annotations for_other = {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}};
@@ -154,7 +154,7 @@ TEST(Request, orderOfThoseWhoAsk) {
   check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
 }
 
-TEST(Request, umadNodesAndASandboxAskNothing) {
+TEST(Request, UmadNodesAndSandboxRequestNothing) {
   ContainerSpec umad;
   umad.devices = {{"/dev/infiniband/umad0", 'c', 231, 0}, {"/dev/infiniband/issm0", 'c', 231, 64}};
   EXPECT_EQ(shown(*parse_request(umad, Config(), Engine::kRunc)), "nothing");
@@ -167,7 +167,7 @@ TEST(Request, umadNodesAndASandboxAskNothing) {
   EXPECT_EQ(shown(*parse_request(spec, config, Engine::kPodman)), "all");
 }
 
-TEST(Request, variables) {
+TEST(Request, VariablesNarrowAndRequestIfAllowed) {
   const std::vector<std::string> all = {"MELLANOX_VISIBLE_DEVICES=all"};
   const std::vector<std::string> first = {"MELLANOX_VISIBLE_DEVICES=all", "RDMA_VISIBLE_DEVICES=0"};
   const std::vector<std::string> bad = {"MELLANOX_VISIBLE_DEVICES=mlx5_0"};
@@ -195,7 +195,7 @@ TEST(Request, variables) {
         config);
 }
 
-TEST(Request, volcengine) {
+TEST(Request, ReadsVolcengineAnnotation) {
   const Annotations two_nics = {{kVolcengine, kTwoNics}};
   check({{"other names are not ours", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
          {"odd entries are not ours", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
@@ -246,7 +246,7 @@ TEST(Request, volcengine) {
   check({{"\"rdma\" is the pool's network", Engine::kRunc, two_nics, "2 network of pool"}}, config);
 }
 
-TEST(Request, networks) {
+TEST(Request, ReadsSpiderpoolNetworks) {
   const Annotations fabric = {{kSpiderpool, "fabric"}};
   Config config;
   config.networks["fabric"] = {"fabric", std::nullopt, "macvlan", std::nullopt};
@@ -273,7 +273,7 @@ TEST(Request, networks) {
         config);
 }
 
-TEST(Request, refusals) {
+TEST(Request, RefusesMalformedValues) {
   const Annotations own_mode = {{kOwnDevices, "1"}, {"rdma-init.io/mode", "own"}};
   const std::string long_value(kMaxValueBytes + 1, 'x');
   std::string long_list = "a";
@@ -294,7 +294,7 @@ TEST(Request, refusals) {
           1, Strings{"PCIDEVICE_X=" + long_value}}});
 }
 
-TEST(Request, nodesAndOrder) {
+TEST(Request, ReadsNodesAndOrder) {
   ContainerSpec spec;
   spec.devices = {{"/dev/infiniband/uverbs1", 'c', 231, 193}, {"/dev/infiniband/uverbs1", 'c', 231, 193},
                   {"/dev/infiniband/uverbs2", 'b', 231, 194}, {"/dev/infiniband/uverbs", 'c', 1, 1},
@@ -313,7 +313,7 @@ TEST(Request, nodesAndOrder) {
   EXPECT_EQ(parse_request(spec, config, Engine::kContainerd)->request->gpu_hint, "0");
 }
 
-TEST(Request, uuidsOfGpus) {
+TEST(Request, ReadsUuidsOfGpus) {
   const std::string one = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   const std::string two = "GPU-00000000-0000-0000-0000-000000000002";
   const std::string unknown = std::string(8, '?') + "-0000-0000-0000-" + std::string(12, '?');
@@ -339,7 +339,7 @@ TEST(Request, uuidsOfGpus) {
 }
 
 // A pod's author can read UUIDs in an earlier pod: who did not ask gets no HCA by them.
-TEST(Request, uuidsAloneGiveNoDefault) {
+TEST(Request, UuidsDoNotRequestDefault) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   Config config;
   config.default_devices = "gpu";
@@ -354,7 +354,7 @@ TEST(Request, uuidsAloneGiveNoDefault) {
 }
 
 // The variable is the image's: however long, it costs no container its start.
-TEST(Request, aMillionGpusAreNotHeard) {
+TEST(Request, IgnoresVariableWithMillionGpus) {
   ContainerSpec spec;
   spec.annotations[kOwnDevices] = "gpu";
   std::string many = "NVIDIA_VISIBLE_DEVICES=";
@@ -369,7 +369,7 @@ TEST(Request, aMillionGpusAreNotHeard) {
 }
 
 // A path can be anything that leads to /dev, so that the number says what a node is.
-TEST(Request, uverbsNodesUnderAnyPath) {
+TEST(Request, FindsUverbsNodesUnderAnyPath) {
   const std::vector<SpecDevice> others = {{"/dev/null", 'c', 1, 3},  {"/dev/a", 'c', 231, 191},
                                           {"/dev/b", 'c', 231, 224}, {"/dev/c", 'b', 231, 193},
                                           {"/dev/d", 'c', 230, 193}, {"/dev/e", 'c', 511, 8},
@@ -395,7 +395,7 @@ TEST(Request, uverbsNodesUnderAnyPath) {
 }
 
 // mknod(2) cuts them to 231:192.
-TEST(Request, deviceNumbersThatTheKernelCutsAreRefused) {
+TEST(Request, RefusesDeviceNumbersThatKernelTruncates) {
   const std::pair<std::int64_t, std::int64_t> rows[] = {
       {4096 + 231, 192}, {231 - 4096, 192}, {231, (1 << 20) + 192}, {231, -1}};
   for (const auto& [major, minor] : rows) {
@@ -412,7 +412,7 @@ TEST(Request, deviceNumbersThatTheKernelCutsAreRefused) {
 }
 
 // Engines give a privileged container the node's whole /dev.
-TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
+TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   ContainerSpec spec;
   spec.devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs1", 'c', 231, 193}};
   EXPECT_EQ(parse_request(spec, {}, Engine::kRunc)->request->given.size(), 2U);
@@ -446,7 +446,7 @@ TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
   EXPECT_TRUE(asking->request->given.empty());
 }
 
-TEST(Request, namesThatBoundWhatHasToBeRead) {
+TEST(Request, NamedHcasLimitTheRead) {
   const std::pair<const char*, std::optional<std::vector<std::string>>> rows[] = {
       {"mlx5_1,mlx5_0,mlx5_1:1", std::vector<std::string>{"mlx5_0", "mlx5_1"}},
       {"mlx5_*", std::nullopt},
