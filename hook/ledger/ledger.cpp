@@ -75,10 +75,10 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
     return fmt::format("container `{}`{}", fabric::printable(user.id),
                        knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");
   };
-  return Error{.message = fmt::format("the annotation `{}` names a grant that was booked for {}, this is {}",
-                                      kGrantAnnotation, named(booked), named(binding)),
+  return Error{.message = fmt::format("the annotation `{}` names a grant of {}, this is {}", kGrantAnnotation,
+                                      named(booked), named(binding)),
                .code = EPERM,
-               .hint = "take the annotation out: only rdma-runtime and rdma-nri write it",
+               .hint = "remove the annotation: only rdma-runtime and rdma-nri write it",
                .reason = FailureReason::kRefused};
 }
 

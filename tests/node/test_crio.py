@@ -177,7 +177,7 @@ class ByRuntime(CrioCase):
         container = self.container("annotation")
         self.assertEqual(self.create(container), container.config)
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
-        self.assertRegex(self.said(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: .*not heard")
+        self.assertRegex(self.said(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: ignoring annotation ")
 
     def test_reports_refusal_to_conmon_and_log_of_node(self):
         container = self.container("annotation", {"rdma-init.io/devices": "mlx5_9"})
@@ -278,7 +278,7 @@ class ByHook(CrioCase):
         said = self.created(container)
         self.assertIn("engine=crio", said)
         self.assertIn("mode=exclusive", said)
-        self.assertNotIn("not heard", said)
+        self.assertNotIn("ignoring", said)
 
     def test_logs_nothing_for_container_with_capability(self):
         said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))

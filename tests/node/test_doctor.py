@@ -248,9 +248,9 @@ FAULTS = [
     ("unsafe kernel", None, lambda node: node.write("proc/sys/kernel/osrelease", "6.12.117\n"), "config", "warning", "limits",
      "before Linux 7.3"),
     ("hook that others can change", None, lambda node: (node.root / "opt/rdma/bin").chmod(0o777), "programs", "broken", "/opt/rdma/bin/rdma-hook",
-     "cannot execute `/opt/rdma/bin/rdma-hook`: others than root may change `/opt/rdma/bin`"),
+     "cannot execute `/opt/rdma/bin/rdma-hook`: users other than root can change `/opt/rdma/bin`"),
     ("tool that others can change", None, lambda node: node.write("usr/bin/ibv_devinfo", IBV_DEVINFO, 0o757), "programs", "warning", "programs",
-     "cannot execute `/usr/bin/ibv_devinfo`: others than root may change `/usr/bin/ibv_devinfo`"),
+     "cannot execute `/usr/bin/ibv_devinfo`: users other than root can change `/usr/bin/ibv_devinfo`"),
     ("unknown key", lambda node: node.config.update(pool=[]), None, "config", "broken", "config.json:", "pool"),
     ("index without a number", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "seven\n"), "config", "broken",
      "node_index", "it has no number"),
@@ -270,7 +270,7 @@ FAULTS = [
     ("IOMMU", None, lambda node: node.write("sys/bus/pci/devices/0000:10:00.0/iommu_group/type", "DMA-FQ\n"), "iommu", "warning", "IOMMU", "mlx5_0"),
     ("ledger is a file", None, lambda node: (node.remove("run/rdma-hook"), node.write("run/rdma-hook", "")), "ledger", "broken", "run/rdma-hook", "directory"),
     ("ledger is open to all", None, lambda node: (node.root / "run/rdma-hook").chmod(0o777), "ledger", "broken",
-     "run/rdma-hook", "others may read"),
+     "run/rdma-hook", "other users can read"),
 ]
 HEALTHY = [
     ("healthy", None, None),

@@ -499,7 +499,7 @@ def changed_by_others():
             node.root.joinpath(changeable).chmod(mode)
             asked = "ctr" if changeable.endswith("ctr") else "containerd"
             path = f"/{changeable}"
-            node.unchanged(f"cannot execute `/usr/bin/{asked}`: others than root may change `{path}`; remedy: chown -h root {path}; "
+            node.unchanged(f"cannot execute `/usr/bin/{asked}`: users other than root can change `{path}`; remedy: chown -h root {path}; "
                            f"chmod go-w {path}\n", *node.chosen)
             assert not said.exists()
             node.root.joinpath(changeable).chmod(0o755)
@@ -508,7 +508,7 @@ def changed_by_others():
     with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
         (node.root / "opt").chmod(0o777)
-        node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: others than root may change `/opt`", *node.chosen)
+        node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: users other than root can change `/opt`", *node.chosen)
         assert not list((node.root / "opt").iterdir())
 
 

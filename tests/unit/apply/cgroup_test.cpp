@@ -536,7 +536,7 @@ TEST_P(OwnCgroupTest, ProcessThatOutlivesInitKeepsGrant) {
   EXPECT_FALSE(ledger.find(web.key).value()->vanished);
   EXPECT_EQ(ledger.find(web.key).value()->users.at(0), user) << "the record is unchanged";
   EXPECT_EQ(error_message(ledger.leave(web, web.key)),
-            fmt::format("cannot return the grant of container web-1: processes of its cgroup `{}` still run",
+            fmt::format("cannot release the grant of container web-1: processes of its cgroup `{}` still run",
                         base_.directory()));
   end(child);
   EXPECT_TRUE(second());

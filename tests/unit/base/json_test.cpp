@@ -14,7 +14,7 @@ using hook::JsonLimits;
 using hook::parse_json;
 using test_support::must;
 
-// The list itself included.
+// Returns a text with this number of values, including the list.
 std::string many_values(int count) {
   std::string text = "[0";
   for (int i = 2; i < count; ++i)
@@ -31,7 +31,7 @@ std::string nested(int levels, const char* open, const char* close) {
   return text;
 }
 
-// Written out again, a text is what it was: order, unknown members, 64-bit integers.
+// A parsed text is written unchanged: order, unknown members, 64-bit integers.
 TEST(HookJson, KeepsDocumentUnchanged) {
   for (const char* text : {
            R"({"z":1,"a":{"y":[],"b":{}},"m":null})",
@@ -43,7 +43,7 @@ TEST(HookJson, KeepsDocumentUnchanged) {
     SCOPED_TRACE(text);
     EXPECT_EQ(must(parse_json(text, "it")).dump(), text);
   }
-  // Many members, too.
+  // Also with many members.
   Json expected = Json::object();
   for (int i = 0; i < 500; ++i)
     expected.push_back({"key" + std::to_string((i * 37) % 500), i});
@@ -88,11 +88,11 @@ TEST(HookJson, EnforcesLimits) {
   EXPECT_TRUE(parse_json(nested(64, "[", "]"), "it"));
   EXPECT_TRUE(parse_json("[1]", "it", {.bytes = 3, .depth = 1}));
   EXPECT_EQ(parse_json("[11]", "it", {.bytes = 3, .depth = 1}).error().message, "it: longer than 3 bytes");
-  // A recursive parser would have ended here.
+  // A recursive parser would overflow its stack.
   EXPECT_FALSE(parse_json(std::string(std::size_t{8} << 20, '['), "it"));
-  // Quotes are cut.
+  // Quotations are cut.
   EXPECT_LT(parse_json("[\"" + std::string(std::size_t{1} << 20, 'x'), "it").error().message.size(), 300U);
-  // A linear look through the members for each new one would take minutes.
+  // A linear search of all members for each new one would take minutes.
   std::string text = "{";
   for (int i = 0; i < 100'000; ++i)
     text += "\"" + std::to_string(i) + "\":0,";
@@ -135,7 +135,7 @@ TEST(HookJson, ReadsRegularFilesWithinLimit) {
   EXPECT_EQ(hook::read_text_file(dir / "none").error().code, ENOENT);
 }
 
-// The limit holds while the other end still writes, and the code tells it from other errors.
+// The limit holds while the other end still writes, and has its own errno.
 TEST(HookJson, RefusesPipeThatIsTooLongOrDoesNotEnd) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

@@ -1,4 +1,4 @@
-// Where the messages of a stage go. What goes to syslog: tests/node.
+// Outputs of a stage's messages. For syslog: tests/node.
 #include "hook/base/log.hpp"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class LogTest : public testing::Test {
   LogTest() : stderr_(::dup(STDERR_FILENO)) {}
   ~LogTest() override { restore(); }
   void restore() const { ::dup2(stderr_, STDERR_FILENO); }
-  // Says it with this as stderr.
+  // Logs a message with this descriptor as stderr.
   void say(int fd, std::string_view message = "$(reboot)", int times = 1) const {
     ::dup2(fd, STDERR_FILENO);
     const Log log = Log::of_stage();
@@ -32,7 +32,7 @@ class LogTest : public testing::Test {
       log.warning(message);
     restore();
   }
-  // What can be read there without waiting.
+  // Returns the text that can be read without waiting.
   static std::string heard(int fd) {
     ::fcntl(fd, F_SETFL, O_NONBLOCK);
     char text[256];
@@ -43,7 +43,7 @@ class LogTest : public testing::Test {
   int stderr_;
 };
 
-// What is written into the writer can be read from the reader.
+// A pair of descriptors: the reader gets the text of the writer.
 struct Ends {
   enum Kind { kPipe, kSocket, kTerminal };
   explicit Ends(Kind kind) {
@@ -64,7 +64,7 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
     const Ends ends(kind);
     say(ends.writer.get());
     EXPECT_EQ(heard(ends.reader.get()), "rdma-hook: warning: $(reboot)\n");
-    EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "it is the caller's too";
+    EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "the caller shares the file description";
   }
   const test_support::TempDir directory;
   const std::string path = directory / "profile.sh";
@@ -74,7 +74,7 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   EXPECT_EQ(test_support::read_file(path), "");
 }
 
-// As crun opens what an image names: a FIFO, another process's pipe, a terminal.
+// crun opens the path in an image's annotation for append: a FIFO, another process's pipe, or a terminal.
 TEST_F(LogTest, WritesNothingToDescriptorOpenedForAppend) {
   const test_support::TempDir directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
@@ -126,9 +126,9 @@ TEST(Timing, AddsUpStepsInOrder) {
   EXPECT_GE(steps[0].second, 5000U) << "microseconds, both times";
   EXPECT_GE(steps[1].second, 4000U);
   const auto total = timing.total();
-  EXPECT_GE(total, steps[0].second + steps[1].second) << "nothing belongs to two";
+  EXPECT_GE(total, steps[0].second + steps[1].second) << "no time counts twice";
   pass(milliseconds(1));
-  EXPECT_GE(timing.total(), total + 1000) << "it goes on";
+  EXPECT_GE(timing.total(), total + 1000) << "the total continues";
   EXPECT_EQ(timing.steps().size(), 2U);
 }
 

@@ -30,7 +30,7 @@
 namespace hook {
 namespace {
 
-// How a child ends that runs this: its exit code, or 1000 and the signal.
+// Runs the function in a child. Returns its exit code, or 1000 and the signal.
 int outcome(const std::function<int()>& function) {
   const pid_t child = fork();
   if (child == 0) _exit(function());
@@ -93,7 +93,7 @@ struct FilterRow {
   int outcome;
 };
 
-// Executable memory.
+// Maps executable memory.
 int map_executable() {
   void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? errno : 0;
@@ -158,7 +158,7 @@ TEST(RestrictProcess, AllowsOnlyCallsOfTheHook) {
     EXPECT_EQ(after_filter(row.call), row.outcome) << row.name;
 }
 
-// To read a netdev's settings, and to restore them.
+// Stages read a netdev's settings there, and restore them.
 TEST(RestrictProcess, AllowsSysfsOfANetworkNamespace) {
   for (const SysfsAccess access : {SysfsAccess::kRead, SysfsAccess::kWrite}) {
     const auto opened = [access] {
@@ -186,7 +186,7 @@ TEST(RestrictProcess, ChildrenMayExecuteAndConnect) {
     EXPECT_EQ(outcome([&] { return restrict_with_children() ? row.call() : 250; }), row.outcome) << row.name;
 }
 
-// What a process that is restricted otherwise must not do either.
+// Calls that the other filters forbid too.
 const FilterRow kForbiddenRows[] = {
     {"execve", [] { return error_of(execl("/bin/true", "true", nullptr)); }, kKilled},
     {"io_uring", [] { return error_of(syscall(SYS_io_uring_setup, 0, nullptr)); }, kKilled},
@@ -241,7 +241,7 @@ TEST(RestrictProcess, ServerMayOnlyServe) {
 
 constexpr const char* kSets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapAmb:"};
 
-// Of /proc/self/status, where no system call is needed that the filter has not.
+// Reads /proc/self/status, because the filter forbids capget(2).
 std::uint64_t capabilities(std::string_view set) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -257,7 +257,7 @@ constexpr std::uint64_t kKept = bit(CAP_SYS_ADMIN) | bit(CAP_SYS_CHROOT) | bit(C
                                 bit(CAP_SYSLOG) | bit(CAP_NET_ADMIN) | bit(CAP_NET_RAW) | bit(CAP_MKNOD) |
                                 bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_SETUID) | bit(CAP_SETGID);
 
-// Which of the sets is not what it should be after the filter, for who has these capabilities; 0: none.
+// Returns the number of the first set that is wrong after the filter, for a process with these capabilities; 0: none.
 int wrong_set(std::uint64_t permitted) {
   for (int set = 0; set < 4; ++set) {
     const bool kept = set == 1 || set == 2;

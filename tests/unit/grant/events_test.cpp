@@ -1,4 +1,4 @@
-// Lines of the log about grants, and what a call notes of the grants that it returns.
+// Log lines about grants, and the reasons that a call notes for the grants that it releases.
 #include <gtest/gtest.h>
 
 #include "hook/base/failure.hpp"
@@ -45,7 +45,7 @@ TEST(EventLine, QuotesUnsafeValuesAndCutsLongOnes) {
     EXPECT_EQ(field(value), "e k=" + expected) << name;
   EXPECT_EQ(field(std::string(128, 'x')), "e k=" + std::string(128, 'x'));
   EXPECT_EQ(field(std::string(129, 'x')), "e k=" + std::string(128, 'x') + "...");
-  // In the middle of a character.
+  // Cut in the middle of a character.
   EXPECT_EQ(field(std::string(127, 'x') + "\xc3\xbc"), "e k=\"" + std::string(127, 'x') + "\\ufffd...\"");
 }
 
@@ -74,7 +74,7 @@ TEST(EventLine, LeavesOutFieldsBeyondLimit) {
   EXPECT_TRUE(text.ends_with("...\" n=7 left_out=8")) << text;
 }
 
-// As a program reads it: key=value with blanks between, values in quotes with JSON's escapes.
+// Parses a line as a program does: key=value separated by blanks, values in quotes with JSON's escapes.
 std::map<std::string, std::string> parse_line(const std::string& line) {
   std::map<std::string, std::string> fields;
   std::size_t at = line.find(' ');
@@ -275,14 +275,14 @@ class ReleaseReportTest : public testing::Test {
  protected:
   Owner make_pod() {
     const TempDir there;
-    return netns_owner(identify_netns(there.path()).value());  // gone as soon as this returns
+    return netns_owner(identify_netns(there.path()).value());  // the directory is gone when this returns
   }
   Owner living_pod() { return netns_owner(identify_netns("/proc/self/ns/net").value()); }
   void give(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
     ASSERT_TRUE(book(ledger_, owner, {hca}, user).has_value());
     ASSERT_TRUE(ledger_.settle(owner.key).has_value());
   }
-  // "EVENT container=... reason=..." of each line that has been written since, and the reasons that are counted.
+  // Returns the lines that report() writes, and the reasons that it counts.
   Strings reported() {
     testing::internal::CaptureStderr();
     call_.outcome = {};
@@ -306,7 +306,7 @@ class ReleaseReportTest : public testing::Test {
     if (!counted.empty()) {
       EXPECT_EQ(lines[1], "counted " + counted);
     }
-    EXPECT_TRUE(reported().empty()) << "once";
+    EXPECT_TRUE(reported().empty()) << "each is reported once";
   }
 
   TempDir directory_;
@@ -325,7 +325,7 @@ TEST_F(ReleaseReportTest, ReportsPoststop) {
   give(web_, kFirst, {web_.key, "web", myself()});
   by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
-  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value()) << "again";
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value()) << "a second call succeeds";
   expect_one("returned container=web key=" + web_.key,
              "reason=poststop hcas=mlx5_0 mode=exclusive held_s=0 total_us=", "poststop");
   ASSERT_EQ(call_.timing.steps().size(), 2U);

@@ -1,4 +1,4 @@
-// One grant on a node of files and a ledger of its own: what is read, decided, booked, applied, settled, and undone.
+// Grants on a node of files with its own ledger: read, decide, book, apply, settle and roll back.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ class GrantTest : public testing::Test {
     node_.ledger = directory_ / "ledger";
   }
 
-  // One call of its own, as each stage is one. applied: what reached the way.
+  // Grants in a call of its own, as each stage does. applied_: the HCAs that reached the way.
   Result<void> give(const std::string& id, const Asking& asking, Result<void> answer = {},
                     std::string_view event = "granted", const std::function<Result<void>()>& meanwhile = {}) {
     applied_.clear();
@@ -80,11 +80,11 @@ class GrantTest : public testing::Test {
     outcome_ = call.outcome;
     return given;
   }
-  // Why the wish is not granted; "": it is.
+  // Returns the error of the request; "": it is granted.
   std::string refusal(const std::string& wish, Mode mode = Mode::kExclusive, const std::string& id = "web-2") {
     return error_message(give(id, asking_for(wish, mode)));
   }
-  // As rdma-runtime or rdma-nri books, and createRuntime then grants; `between`: what changes the asking meanwhile.
+  // Books as rdma-runtime or rdma-nri, and grants as createRuntime. `between` may change the request in between.
   Result<void> book_and_bind(
       Asking asking, const std::function<void(Asking&)>& between,
       const std::function<Result<void>(const Plan&)>& apply = [](const Plan&) { return Result<void>(); }) {
@@ -103,7 +103,7 @@ class GrantTest : public testing::Test {
     const Owner owner = owner_of(id);
     return Ledger::open(node_.ledger)->leave(owner, owner.key).has_value();
   }
-  // The first HCA's directory of its PCI function, and that of the second one.
+  // Return the directories of the PCI functions of the first and the second HCA.
   fs::path pf() const { return fs::canonical(sys_ + "/class/infiniband/mlx5_0/device"); }
   fs::path vf() const { return fs::canonical(sys_ + "/class/infiniband/mlx5_1/device"); }
   static void make_vf(const fs::path& pf, const fs::path& vf) {
@@ -118,7 +118,7 @@ class GrantTest : public testing::Test {
   }
 
   TempDir directory_;
-  // held: given to web-1, then renamed.
+  // held: the HCA that is allocated to web-1, then renamed.
   void expect_held_under_any_name(const std::string& other, const std::string& held);
 
   const std::string sys_ = directory_ / "node/sys";
@@ -149,14 +149,14 @@ TEST_F(GrantTest, FreesHcasWhenApplyFails) {
       "no room in the container");
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_FALSE(outcome_.granted_mode);
-  EXPECT_TRUE(outcome_.returned.empty()) << "a start that fails is no return";
+  EXPECT_TRUE(outcome_.returned.empty()) << "a failed start is no release";
   EXPECT_EQ(ledger_problems(node_.ledger), "");
   EXPECT_TRUE(give("web-2", asking_for("all", Mode::kExclusive)));
 }
 
 TEST_F(GrantTest, CountsGrantOnceAndKeepsItWhenLaterCallFails) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0"), {}, "booked"));
-  EXPECT_FALSE(outcome_.granted_mode) << "the container has not come yet";
+  EXPECT_FALSE(outcome_.granted_mode) << "the container has not started yet";
   ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
   ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
   EXPECT_FALSE(outcome_.granted_mode) << "counted once";
@@ -164,7 +164,7 @@ TEST_F(GrantTest, CountsGrantOnceAndKeepsItWhenLaterCallFails) {
   EXPECT_FALSE(must(grant_of("web-2")).pending) << "the container may be running with it";
 }
 
-// As long as it is pending, whoever comes after this process undoes it; settled, it would be a grant like any other.
+// The next call rolls back a grant that is pending. A settled one would be a valid grant.
 TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
   const auto damage = [&]() -> Result<void> {
     fs::create_directory(node_.ledger + "/network");
@@ -203,17 +203,17 @@ TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesUsersOfItsVirtualFunctions) {
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
   for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca})
     EXPECT_TRUE(has_text(refusal("mlx5_1", mode), "`mlx5_1` is held by container web-1"));
-  EXPECT_EQ(refusal("mlx5_0", Mode::kExclusive, "web-1"), "") << "a further call of who has both";
+  EXPECT_EQ(refusal("mlx5_0", Mode::kExclusive, "web-1"), "") << "a second call of their owner";
   ASSERT_TRUE(leave("web-1"));
   // The virtual one first.
   for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca}) {
     ASSERT_EQ(refusal("mlx5_1", mode, "web-1"), "");
     EXPECT_TRUE(has_text(refusal("mlx5_0"), "`mlx5_0` has the VF mlx5_1, which is "));
     EXPECT_FALSE(grant_of("web-2"));
-    EXPECT_EQ(refusal("mlx5_0", Mode::kShared, "web-3"), "") << "each is a function of its own";
+    EXPECT_EQ(refusal("mlx5_0", Mode::kShared, "web-3"), "") << "they are separate functions";
     ASSERT_TRUE(leave("web-3") && leave("web-1"));
   }
-  // It is in another network namespace, whoever has it there; or nobody knows.
+  // The virtual function is in another network namespace, or the number of functions is unknown.
   fs::remove_all(vf() / "infiniband" / "mlx5_1");
   EXPECT_TRUE(has_text(refusal("mlx5_0"), "VF virtfn0 with its HCA in another"));
   write_file(pf() / "sriov_numvfs", "?\n");
@@ -221,7 +221,7 @@ TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesUsersOfItsVirtualFunctions) {
   EXPECT_EQ(refusal("mlx5_0", Mode::kShared), "");
 }
 
-// As a device plugin gives them, under a rule of each: their number makes no container a privileged one.
+// A device plugin adds all nodes, each with its own rule: their number does not make the container privileged.
 TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
   lay_out(test_support::rails(8, 4), directory_ / "eight");
   node_.root = directory_ / "eight";
@@ -237,12 +237,12 @@ TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
   };
   ASSERT_OK(give("web-1", ask()));
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 8U);
-  // Of one that may use all devices they are the engine's.
+  // In a container that may use all devices, the engine added the nodes.
   config["linux"]["resources"]["devices"] = Json::parse(R"([{"allow": true, "access": "rwm"}])");
   EXPECT_FALSE(ask().request);
 }
 
-// One of its VFs was made, bound or renamed after the physical function was booked.
+// A virtual function is made, bound or renamed after the physical function was booked.
 TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   const fs::path physical = pf();
   Asking with_node = asking_for("none");
@@ -260,7 +260,7 @@ TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   EXPECT_EQ(error_message(give("web-2", with_node)), held + ", but the container already has its device node");
   EXPECT_FALSE(grant_of("web-2"));
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca, "web-1"), "") << "its own";
-  // With the RDMA subsystem exclusive it is where its netdev is.
+  // With an exclusive RDMA subsystem, the HCA is in its netdev's namespace.
   fs::rename(physical / "infiniband/mlx5_0", physical / "away");
   ASSERT_TRUE(leave("web-1"));
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca), "annotation rdma-init.io/devices: `mlx5_1` is a VF of " +
@@ -270,7 +270,7 @@ TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca), "");
 }
 
-// A virtual machine's, or the netdev of a container that has no HCA.
+// For example that of a virtual machine, or of a container with a netdev only.
 TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasVirtualFunction) {
   write_file(pf() / "sriov_numvfs", "1\n");
   fs::create_directory(pf() / "virtfn0");
@@ -281,7 +281,7 @@ TEST_F(GrantTest, RefusesExclusivePhysicalFunctionWhileAnotherDriverHasVirtualFu
   EXPECT_EQ(refusal("mlx5_0"), "");
 }
 
-// What is held with a physical function is neither a reason to give it nor among what the log says was given.
+// A function that is held with another one cannot meet a request, and the log does not list it.
 TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
   make_vf(vf(), pf());
   write_file(sys_ + "/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
@@ -294,7 +294,7 @@ TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
                                       OpenState{.index = {}, .contexts = {}, .node = DeviceNumber{231, 193}}},
                                      {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true, "0000.10.00.0"}}));
   ASSERT_TRUE(leave("web-1"));
-  // Bound to what was booked before the container, which needs no second look at the node.
+  // createRuntime binds the booking, and needs no second read of the node.
   Asking asking = asking_for("1", Mode::kExclusive);
   asking.admin.memlock.reset();
   testing::internal::CaptureStderr();
@@ -305,12 +305,12 @@ TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
   });
   const std::string said = testing::internal::GetCapturedStderr();
   ASSERT_OK(bound);
-  EXPECT_TRUE(has_text(said, "given mlx5_1: "));
+  EXPECT_TRUE(has_text(said, "allocated mlx5_1: "));
   EXPECT_TRUE(has_text(said, " hcas=mlx5_1 "));
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
 }
 
-// `rdma dev set`, by any container with CAP_NET_ADMIN where the RDMA subsystem is shared.
+// Renames an HCA as `rdma dev set` does: any container with CAP_NET_ADMIN can, if the RDMA subsystem is shared.
 void rename_hca(const std::string& sys, const std::string& from, const std::string& to) {
   const fs::path hca = fs::canonical(sys + "/class/infiniband/" + from);
   const fs::path renamed = hca.parent_path() / to;
@@ -341,16 +341,16 @@ void GrantTest::expect_held_under_any_name(const std::string& other, const std::
     expect_held("hca_9", mode);
     expect_held("all", mode);
   }
-  ASSERT_EQ(refusal("1"), "") << "a count finds another one";
+  ASSERT_EQ(refusal("1"), "") << "a request by count gets the other HCA";
   EXPECT_EQ(applied_, Strings{other});
   ASSERT_TRUE(leave("web-2"));
-  // A further call of who has it, after which it is renamed again.
+  // A second call of its owner, then another rename.
   ASSERT_EQ(refusal("1", Mode::kExclusive, "web-1"), "");
   EXPECT_EQ(applied_, Strings{"hca_9"});
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 1U);
   rename_hca(sys_, "hca_9", "hca_8");
   expect_held("hca_8");
-  // Two that swapped names are held by what they are.
+  // After a swap of names, each device keeps its owner.
   swap_hcas(sys_, other, "hca_8");
   expect_held(other);
   EXPECT_EQ(refusal("hca_8"), "");
@@ -363,7 +363,8 @@ TEST_F(GrantTest, RenamedHcaStaysWithItsOwner) {
   expect_held_under_any_name("mlx5_0", "mlx5_1");
 }
 
-// A node with two rxe devices. They have no device link, and their node GUIDs are of their netdevs' MAC addresses.
+// A node with two rxe devices. They have no device link, and their node GUIDs derive from the MAC addresses of their
+// netdevs.
 class SoftwareHcaTest : public GrantTest {
  protected:
   SoftwareHcaTest() { lay_out({"5054:00ff:fe12:0000", "5054:00ff:fe12:0001"}); }
@@ -413,7 +414,7 @@ TEST_F(SoftwareHcaTest, HcaWithUnreadableGuidIsNotAllocated) {
   const std::string guid = sys_ + "/class/infiniband/rxe0/node_guid";
   fs::remove(guid);
   fs::create_directory(guid);
-  EXPECT_TRUE(has_text(refusal("rxe0"), "somebody unknown (its node GUID cannot be read)"));
+  EXPECT_TRUE(has_text(refusal("rxe0"), "an unknown owner (its node GUID cannot be read)"));
   EXPECT_EQ(refusal("rxe1"), "");
 }
 
@@ -424,7 +425,7 @@ TEST_F(GrantTest, HcaThatWasRenamedIsStillShared) {
   EXPECT_EQ(refusal("mlx5_9", Mode::kShared), "");
 }
 
-// Whichever of the two is asked for by name, so that the other is not read for its own sake.
+// For a request of either function by name, which alone does not read the other one.
 TEST_F(GrantTest, RenamedFunctionsStillExcludeEachOther) {
   make_vf(vf(), pf());
   ASSERT_EQ(refusal("mlx5_0", Mode::kExclusive, "web-1"), "");
@@ -439,7 +440,7 @@ TEST_F(GrantTest, RenamedFunctionsStillExcludeEachOther) {
   EXPECT_NE(refusal("1", Mode::kHca), "");
 }
 
-// Between rdma-runtime or rdma-nri and createRuntime.
+// A rename between rdma-runtime or rdma-nri and createRuntime.
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
@@ -459,7 +460,7 @@ TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
     };
     const auto bound = book_and_bind(asking, swap, apply);
     ASSERT_TRUE(is_booked) << error_message(bound);
-    // The other one's name is another's HCA by now.
+    // The requested name now belongs to an HCA of another owner.
     EXPECT_EQ(bound.has_value(), wish == std::string_view("1")) << error_message(bound);
     EXPECT_EQ(nodes.find("231:193"), std::string::npos) << nodes;
     EXPECT_EQ(nodes.empty(), !bound) << nodes;
@@ -469,7 +470,7 @@ TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   EXPECT_EQ(ledger_problems(node_.ledger), "");
 }
 
-// Its driver was bound anew, or it is back from a pod's network namespace whose return is still under way.
+// Its driver was bound again, or it has returned from a pod's network namespace while the release still runs.
 TEST_F(GrantTest, HcaWithAnotherNodeNumberIsStillHeld) {
   ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive, "web-1"), "");
   write_file(sys_ + "/class/infiniband_verbs/uverbs1/dev", "231:199\n");
@@ -485,7 +486,7 @@ TEST_F(GrantTest, KeepsMountsOfSpec) {
   EXPECT_FALSE(has_view_);
 }
 
-// At restore config.json has the mounts already, and nobody named their source since the checkpoint.
+// At a restore, config.json already has the mounts, and no user has named their source since the checkpoint.
 TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   for (const bool is_overlay : {false, true}) {
     ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
@@ -510,11 +511,11 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   }
 }
 
-// Another NRI plugin added a node behind rdma-nri, or the HCA's terms are others by now.
+// Another NRI plugin added a node after rdma-nri, or the HCA's mode has changed.
 TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
   const auto bind = [&](bool with_another, Mode mode) {
     Asking asking = asking_for("mlx5_0", Mode::kShared);
-    // Its spec lacks that limit, so that all is decided again.
+    // The spec lacks this limit, so createRuntime decides again.
     asking.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
     return book_and_bind(asking, [=](Asking& later) {
       later.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
@@ -535,8 +536,8 @@ TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
   EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy) << refused.error().message;
 }
 
-// A uverbs descriptor that was passed on, without a context: of process 4711 of another container. /dev/full stands for
-// the node.
+// Process 4711 of another container has a uverbs descriptor that was passed to it, without a context. /dev/full stands
+// for the node.
 class PassedDescriptor : public GrantTest {
  protected:
   PassedDescriptor() {
@@ -605,7 +606,7 @@ TEST_F(GrantInSpec, PublishesTokenAndDevices) {
   EXPECT_EQ(must(grant).users.at(0).process, myself());
 }
 
-// What is booked is the container's from the start: no token is left that anybody could show.
+// The container owns the grant from the start: no token exists that another container could use.
 TEST_F(GrantInSpec, ContainerOwnsGrantWithoutHook) {
   call_.bundle = "/bundle";
   call_.state = identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()).value();
@@ -613,7 +614,7 @@ TEST_F(GrantInSpec, ContainerOwnsGrantWithoutHook) {
     EXPECT_FALSE(config.contains("annotations"));
     return {};
   }));
-  EXPECT_EQ(call_.outcome.granted_mode, "hca") << "counted here, since no hook will";
+  EXPECT_EQ(call_.outcome.granted_mode, "hca") << "counted here, because no hook follows";
   const Owner owner = container_owner("web-1", root_name(*call_.state));
   const auto user = must(must(must(Ledger::open(node_.ledger)).find(owner.key))).users.at(0);
   EXPECT_EQ(user.key, owner.key);
@@ -631,7 +632,7 @@ TEST_F(GrantTest, EndedContainerHasNoEarlierGrant) {
   ASSERT_TRUE(ledger->leave(owner, owner.key));
   ASSERT_TRUE(test_support::book(*ledger, owner, {{"mlx5_0", Mode::kHca, 1, std::nullopt}}, who.user));
   ASSERT_TRUE(ledger->settle(owner.key));
-  EXPECT_FALSE(was_given_before(*ledger, who).value()) << "no poststop came";
+  EXPECT_FALSE(was_given_before(*ledger, who).value()) << "poststop did not run";
 }
 
 TEST_F(GrantTest, LeavesOutExistingAndUselessMounts) {
@@ -664,10 +665,10 @@ TEST_F(GrantTest, ForeseeWritesNothing) {
   const Owner owner = owner_of("plan");
   EXPECT_EQ(names(foresee({asking, owner, node_, &*ledger}, *inventory)->plan), "mlx5_0 mlx5_1");
   EXPECT_TRUE(ledger->list()->empty());
-  EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";
+  EXPECT_TRUE(give("web-1", asking)) << "no lock remains";
 }
 
-// A booking that goes out of scope.
+// The destructor of a Booking.
 TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
   const auto ledger = Ledger::open(node_.ledger);
   const NodeRails rails(node_.ledger, nullptr);
@@ -689,7 +690,7 @@ TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_FALSE(book_it(true));
   EXPECT_TRUE(grant_of("web-1"));
-  EXPECT_TRUE(book_it(false)) << "had before";
+  EXPECT_TRUE(book_it(false)) << "it had a grant before";
   EXPECT_TRUE(grant_of("web-1"));
 }
 

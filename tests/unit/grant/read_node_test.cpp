@@ -1,5 +1,5 @@
-// What is read of a node depends on what decides; what a pod has already is known under the node's names; and one more
-// container costs the same, however many HCAs and grants the node has: system calls are counted.
+// Reads only the facts of a node that the decision needs, and names a pod's HCAs as on the node. The next container
+// costs the same with any number of HCAs and grants: the tests count system calls.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -77,11 +77,11 @@ TEST(ReadNodeFor, ReadsNamedHcasAndNeededFactsOnly) {
   Request with_rails = naming("all");
   with_rails.network = "rails";
   EXPECT_EQ(node.read(with_rails, networks).netdevs.size(), 3U);
-  EXPECT_EQ(node.read(naming("mlx5_7")).hcas.size(), 3U) << "the refusal says what there is";
+  EXPECT_EQ(node.read(naming("mlx5_7")).hcas.size(), 3U) << "the refusal lists all HCAs";
 }
 
-// What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs a GID of an address there, an InfiniBand port
-// none.
+// RDMA_INIT_REQUIRE counts ports that can be used: in the node's network, a RoCE port needs a GID with a local address,
+// an InfiniBand port needs none.
 TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   auto inventory = test_support::rails(3);
   inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
@@ -94,7 +94,7 @@ TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   EXPECT_EQ(port(0).gids.size(), 2U) << "the first of RoCE v2 will do";
   EXPECT_FALSE(port(1).netdev);
   EXPECT_TRUE(port(1).gids.empty());
-  EXPECT_TRUE(port(2).gids.empty()) << "rail2 has no address that one could be of";
+  EXPECT_TRUE(port(2).gids.empty()) << "rail2 has no address";
   EXPECT_EQ(live.netdevs.size(), 4U);
   const auto plan = must(make_plan({.among = Candidates(live, *asking.request, {}),
                                     .holdings = {},
@@ -106,11 +106,11 @@ TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   asking.spec.has_netns = true;
   live = must(read_node_for(asking, node.settings, true));
   EXPECT_EQ(port(0).netdev, "rail0");
-  EXPECT_EQ(live.netdevs.at(0).addresses.size(), 2U) << "which rdma-init is told";
+  EXPECT_EQ(live.netdevs.at(0).addresses.size(), 2U) << "rdma-init gets these";
   EXPECT_TRUE(port(0).gids.empty());
 }
 
-// Of netdevs that move, where the network has none.
+// Moved netdevs bring their addresses if the network has no ranges.
 TEST(ReadNodeFor, ReadsAddressesThatRailsBringAlong) {
   const Node node(test_support::rails(2));
   Asking asking{.request = naming("mlx5_0,mlx5_1")};
@@ -124,7 +124,7 @@ TEST(ReadNodeFor, ReadsAddressesThatRailsBringAlong) {
     for (const fabric::Netdev& netdev : live.netdevs)
       count += netdev.addresses.size();
     EXPECT_EQ(live.netdevs.size(), 2U) << "no other netdevs";
-    // The first is of RoCE v1, the second says what the adapter can.
+    // The first GID is RoCE v1; the second shows that the adapter supports v2.
     EXPECT_EQ(live.hcas.at(0).ports.at(0).gids.size(), variables ? 2U : 0U);
     return count;
   };
@@ -136,7 +136,7 @@ TEST(ReadNodeFor, ReadsAddressesThatRailsBringAlong) {
   EXPECT_EQ(addresses(true), 4U) << "there may be other rails";
 }
 
-// NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.
+// NVIDIA's device plugin and runtime name GPUs in a variable, and add no device nodes.
 TEST(ReadNodeFor, ReadsGpusByTheUuidsOfTheDriver) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   auto inventory = test_support::rails(2);
@@ -163,7 +163,7 @@ TEST(ReadNodeFor, FindsGivenNodesByNumberInTheOrderOfTheirNetdevs) {
   Request request = naming("mlx5_0");
   request.given = {{"/dev/x", 'c', 231, 194}};
   const auto both = node.read(request).hcas;
-  ASSERT_EQ(both.size(), 2U) << "what it names and what it has";
+  ASSERT_EQ(both.size(), 2U) << "the named HCA and the HCA of its node";
   EXPECT_EQ(both.back().name, "mlx5_2");
   request = naming("all");
   request.given_is_the_grant = true;
@@ -197,7 +197,7 @@ TEST(ReadNodeFor, FindsHcaOfDynamicDeviceNumber) {
   EXPECT_EQ(given(511, 9), fmt::format("read the link `{}/511:9`: Invalid argument", links));
 }
 
-// A symbolic link to itself stands for whatever cannot be read though it is there: ELOOP.
+// A symbolic link to itself stands for a file that exists but cannot be read: ELOOP.
 void make_unreadable(const std::string& path) {
   fs::remove_all(path);
   fs::create_directories(fs::path(path).parent_path());
@@ -217,8 +217,8 @@ TEST(ReadNodeFor, MissingFilesCountAsAbsent) {
   for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
     fs::remove_all(without.settings.root + path);
   EXPECT_EQ(answer_for(without, naming("mlx5_1"), {}), "given; ");
-  // Without a PCI function below which its uverbs entry is, it is looked for among all of the class: the class'
-  // attribute abi_version is no entry.
+  // Without a PCI function, its uverbs entry is searched in the whole class. The attribute abi_version of the class is
+  // no entry.
   const Node node;
   ASSERT_TRUE(fs::remove(node.settings.root + "/sys/class/infiniband/mlx5_1/device"));
   ASSERT_TRUE(fs::is_regular_file(node.settings.root + "/sys/class/infiniband_verbs/abi_version"));
@@ -239,7 +239,7 @@ TEST(ReadNodeFor, UnreadableFilesAreErrors) {
       {"/dev/infiniband/rdma_cm", usual, true},
       {"/sys/class/infiniband", usual, true},
       {"/sys/class/infiniband/mlx5_1", usual, true},
-      {"/sys/class/infiniband/mlx5_2", usual, false},  // not asked for, hence not read
+      {"/sys/class/infiniband/mlx5_2", usual, false},  // not requested, so not read
       {"/sys/class/infiniband_verbs", usual, true},
       {"/sys/class/infiniband_verbs/uverbs1/ibdev", usual, true},
       {"/sys/class/infiniband_verbs/uverbs1/dev", usual, true},
@@ -258,7 +258,7 @@ TEST(ReadNodeFor, UnreadableFilesAreErrors) {
   }
 }
 
-// As after a swap of two names between the look at the HCAs and the look at their uverbs nodes.
+// Two HCAs swap names after the read of the HCAs, before the read of their uverbs nodes.
 TEST(ReadNodeFor, RefusesHcaThatIsRenamedWhileItIsRead) {
   const Node node;
   const std::string sys = node.settings.root + "/sys/class/";
@@ -278,8 +278,7 @@ TEST(ReadNodeFor, UnreadableInformationIsAWarning) {
             fmt::format("given; cannot read `{}`: Too many levels of symbolic links", path));
 }
 
-// What a pool selects by may take the HCA elsewhere than what is seen says: into a pool with other limits, or into
-// none.
+// An unreadable selector may put the HCA into another pool, with other limits, or into none.
 TEST(ReadNodeFor, UnreadableSelectorOfPoolIsAnError) {
   const auto pools = [](auto select) {
     Config config;
@@ -309,7 +308,8 @@ TEST(ReadNodeFor, UnreadableSelectorOfPoolIsAnError) {
     EXPECT_EQ(answer_for(node, naming("3"), config).find("requests 3 HCAs, 2 are free"), 8U);
     Config first = config;
     std::swap(first.pools[0], first.pools[1]);
-    EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; ")) << "whatever it is, this pool has it";
+    EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; "))
+        << "this pool has the HCA in any case";
     Request given = naming("all");
     given.given_is_the_grant = true;
     given.given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
@@ -338,7 +338,7 @@ TEST(ReadNodeFor, RailNumberNeedsKnownPools) {
                                   "Too many levels of symbolic links",
                                   path));
   config.rails = {"mlx5_0", "mlx5_7", "mlx5_1", "mlx5_2"};
-  EXPECT_EQ(answer(), "rail 2") << "config.json says";
+  EXPECT_EQ(answer(), "rail 2") << "config.json lists the rails";
 }
 
 Inventory node_with(const std::string& hca, std::optional<std::string> netdev) {
@@ -365,7 +365,7 @@ class OwnHcas : public testing::Test {
     const auto store = NetworkRecordStore::open(ledger_.path());
     ASSERT_TRUE(store && store->write(record));
   }
-  // "HCA PORT'S-NETDEV ..." and the error.
+  // Returns "HCA NETDEV-OF-PORT ...", or the error.
   std::string after(Inventory inventory) const {
     const auto added = add_own_hcas(ledger_.path(), owner_, "", inventory);
     if (!added) return added.error().message;
@@ -389,7 +389,7 @@ TEST_F(OwnHcas, NamesMovedNetdevsAsOnNode) {
   write(*owner_.netns);
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24");
   EXPECT_EQ(after(node_with("mlx5_0", "net1")), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24") << "read inside";
-  EXPECT_EQ(after(node_with("mlx5_0", "eth8")), "mlx5_0 eth8") << "it came back, and is another one's";
+  EXPECT_EQ(after(node_with("mlx5_0", "eth8")), "mlx5_0 eth8") << "it has returned, and belongs to another owner";
   write(*owner_.netns, RailKind::kMacvlan);
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "its netdev never left";
   auto other = *owner_.netns;
@@ -404,7 +404,7 @@ TEST_F(OwnHcas, UnreadableRecordIsAnError) {
             "cannot read `" + ledger_.path() + "/network/" + owner_.key + ".json`: Too many levels of symbolic links");
 }
 
-// An RDMA device that is not in the namespace either (this one has none by that name) stays unknown.
+// An RDMA device that is not in the namespace either stays unknown.
 TEST_F(OwnHcas, MissingHcaStaysUnknown) {
   write(*owner_.netns);
   EXPECT_EQ(after(node_with("test_hca_9", "eth0")), "test_hca_9 eth0");
@@ -413,7 +413,7 @@ TEST_F(OwnHcas, MissingHcaStaysUnknown) {
 constexpr unsigned kFew = 8;
 constexpr unsigned kMany = 128;
 
-// RoCE rails, each with a netdev, as VFs are.
+// Lays out RoCE rails, each with a netdev, like VFs.
 std::string node_of(const TempDir& directory, unsigned hcas) {
   constexpr unsigned kSlots = 16;
   const std::string root = directory / std::to_string(hcas);
@@ -421,7 +421,7 @@ std::string node_of(const TempDir& directory, unsigned hcas) {
   return root;
 }
 
-// System calls until it is known what the container gets; -1: nothing, or it cannot be counted here.
+// Returns the system calls up to the plan; -1: no plan, or calls cannot be counted here.
 long calls_to_decide(const std::string& root, const Request& request, const Config& config) {
   NodeSettings settings;
   settings.root = root;
@@ -455,10 +455,10 @@ Request narrowed() {
   return request;
 }
 
-// Names alone are read of the others: 32 bytes of a listing each.
+// Of other HCAs only the names are read: 32 bytes of a listing each.
 constexpr long kListing = (kMany - kFew) * 48 / 8192 + 1;
 
-// What has to look at all HCAs reads as little of each as decides; whoever names HCAs reads these alone.
+// A request that can match all HCAs reads few facts of each. A request with names reads these HCAs only.
 TEST(Scale, ReadsNamedHcasOnly) {
   Config selecting;
   selecting.pools.push_back({"rails", {}, {}, {}, {}});

@@ -333,7 +333,7 @@ TEST_F(AskProgram, RefusesProgramThatAnotherUserCanChange) {
   const auto refused_for = [&](const std::string& changeable, mode_t mode) {
     EXPECT_EQ(::chmod(changeable.c_str(), mode), 0);
     const fabric::Error error = ask_program("", {program}).error();
-    EXPECT_EQ(error.message, fmt::format("cannot execute `{}`: others than root may change `{}`", program, changeable));
+    EXPECT_EQ(error.message, fmt::format("cannot execute `{}`: users other than root can change `{}`", program, changeable));
     EXPECT_EQ(error.hint, fmt::format("chown -h root {0}; chmod go-w {0}", changeable));
     EXPECT_EQ(error.code, EACCES);
     EXPECT_EQ(::chmod(changeable.c_str(), 0755), 0);
@@ -354,7 +354,7 @@ TEST_F(AskProgram, RefusesScriptWithInterpreterThatAnotherUserCanChange) {
   ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
   ASSERT_EQ(::chmod(interpreter.c_str(), 0777), 0);
   EXPECT_EQ(ask_program("", {program}).error().message,
-            fmt::format("cannot execute `{0}`: its interpreter `{1}`: others than root may change `{1}`", program,
+            fmt::format("cannot execute `{0}`: its interpreter `{1}`: users other than root can change `{1}`", program,
                         interpreter));
   EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
   ASSERT_EQ(::chmod(interpreter.c_str(), 0755), 0);
@@ -392,7 +392,7 @@ TEST_F(AskProgram, StaysBelowRoot) {
         << path;
   }
   ASSERT_EQ(::chmod(root.c_str(), 0777), 0);
-  EXPECT_EQ(open_program("/bin/engine", root).error().message, "others than root may change `/`");
+  EXPECT_EQ(open_program("/bin/engine", root).error().message, "users other than root can change `/`");
 }
 
 TEST(InstallRecord, RefusesTextWithWrongHash) {

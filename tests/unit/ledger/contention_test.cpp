@@ -1,5 +1,5 @@
-// The ledger under 64 processes at once, under SIGKILL at every system call, with a thousand grants in it, and with
-// other processes that are stopped before each of their system calls.
+// The ledger with 64 processes at once, with SIGKILL at every system call, with a thousand grants, and with processes
+// that are stopped before each of their system calls.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ constexpr int kWorkers = 64;
 constexpr unsigned kLimit = 5;
 constexpr std::size_t kHcas = 4;
 
-// What the processes believe, outside the ledger: who holds each HCA, by its slot.
+// The processes' own record of the HCAs that they hold, outside the ledger, by slot.
 struct Beliefs {
   std::array<std::array<std::atomic<pid_t>, kWorkers>, kHcas> shared{};
   std::array<std::atomic<pid_t>, kHcas> alone{};
@@ -58,7 +58,7 @@ bool lives(pid_t pid) {
   return identity && !is_proven_gone(look_at(*identity));
 }
 
-// One container's life as a hook sees it: ask, take what is free, use it, leave.
+// The life of one container, as hooks see it: request, book the free HCAs, use them, leave.
 class Worker {
  public:
   Worker(const std::string& path, int slot, Beliefs& beliefs)
@@ -158,7 +158,7 @@ TEST(LedgerContention, LimitsHoldUnder64Processes) {
     waitpid(child, nullptr, 0);
   EXPECT_EQ(beliefs->violations, 0);
   EXPECT_EQ(beliefs->errors, 0);
-  EXPECT_GT(beliefs->exclusive_grants, 0) << "the test must have granted both kinds, or it shows nothing";
+  EXPECT_GT(beliefs->exclusive_grants, 0) << "without grants of both kinds the test proves nothing";
   EXPECT_GT(beliefs->shared_grants, 0);
   EXPECT_GT(beliefs->refusals, 0);
   EXPECT_EQ(entries(path + "/grants"), "");
@@ -195,11 +195,10 @@ TEST(LedgerContention, RecoverCleansUpAfterKilledProcesses) {
   EXPECT_EQ(ledger_problems(path), "");
 }
 
-// They all wait for one lock, under sanitizers and on a loaded machine too: 64 of them came near the ten seconds of its
-// limit.
+// They all wait for one lock. With 64 containers, sanitizers and a loaded machine came near its limit of ten seconds.
 constexpr int kContainersOfPod = 24;
 
-// Hooks of one pod at once: each finds its own user, and the HCAs of all.
+// Hooks of one pod run at once: each finds its own user, and the HCAs of all.
 TEST(LedgerContention, KeepsAllUsersOfPodThatStartAtOnce) {
   const TempDir temp;
   const std::string path = temp / "ledger";
@@ -230,12 +229,12 @@ TEST(LedgerContention, KeepsAllUsersOfPodThatStartAtOnce) {
   EXPECT_EQ(ledger_problems(path), "");
 }
 
-// One operation that is killed before each of its system calls in turn.
+// An operation that is killed before each of its system calls in turn.
 struct Crash {
   const char* name;
   std::function<fabric::Result<void>(const Ledger&)> before;
   std::function<fabric::Result<void>(const Ledger&)> body;
-  std::string holder = {};  // the key of the grant that stays when it is done
+  std::string holder = {};  // key of the grant that remains when it is done
 };
 
 class LedgerCrash : public testing::Test {
@@ -286,7 +285,7 @@ class LedgerCrash : public testing::Test {
              [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key}};
   }
 
-  // Somebody who does not repair anything, and takes what the ledger says is free: only what no grant lists.
+  // A rival that repairs nothing, and takes an HCA that no grant lists.
   std::string compete(const Ledger& ledger) const {
     auto locked = ledger.lock({"mlx5_0"});
     if (!locked) return locked.error().message;
@@ -323,12 +322,12 @@ TEST_F(LedgerCrash, RepairsKillBeforeEverySystemCall) {
       ASSERT_EQ(ledger_problems(path), "") << where;
       ASSERT_EQ(entries(path + "/pending"), "") << where;
       if (!traced.stopped && !crash.holder.empty()) {
-        // Who worked on it has ended, and its steps were done.
+        // Its worker has ended after its steps were done.
         const auto held = ledger->find(crash.holder);
         ASSERT_TRUE(held && *held && !(*held)->pending) << where;
         ASSERT_EQ((*held)->hcas.size(), hcas_.size()) << where;
       }
-      // Everything can be returned, and given again.
+      // All grants can be released, and allocated again.
       for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key})
         ASSERT_TRUE(ledger->give_back(key)) << where;
       ASSERT_EQ(entries(path + "/grants"), "") << where;
@@ -346,7 +345,7 @@ TEST_F(LedgerCrash, RepairsKillBeforeEverySystemCall) {
   }
 }
 
-// System calls of the body in a ledger where so many containers share so many HCAs.
+// Returns the system calls of the body in a ledger with this number of containers that share this number of HCAs.
 Traced cost_with(int grants, int shared, const std::function<bool(const Ledger&)>& body) {
   const TempDir temp;
   const std::string path = temp / "ledger";
@@ -372,7 +371,7 @@ Traced cost_with(int grants, int shared, const std::function<bool(const Ledger&)
   return traced;
 }
 
-// One more container costs the same whoever else holds something: counted, because a clock would decide by chance.
+// The next container costs the same with any number of grants. The test counts system calls, because time would vary.
 TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
   const Owner web = container_owner("web", "/");
   const GrantUser user{web.key, "c", myself()};
@@ -392,7 +391,7 @@ TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
   }
 }
 
-// Each grant is read once, whatever it holds, and locked only if something of it does not agree.
+// Each grant is read once, and locked only if something of it does not agree.
 TEST(LedgerCost, RecoverMakesFewCallsForEachGrant) {
   const auto recover = [](const Ledger& ledger) { return ledger.recover().has_value(); };
   const auto few = cost_with(20, 8, recover);
@@ -402,7 +401,7 @@ TEST(LedgerCost, RecoverMakesFewCallsForEachGrant) {
 
 class LedgerRace : public ConsistentLedger {
  protected:
-  // As a hook asks, and as recover() does. 1: it would be given the HCA.
+  // ask() requests as a hook, and returns 1 if it would get the HCA. recover() returns 1 if it released a grant.
   int ask() const {
     const auto ledger = Ledger::open(path_);
     if (!ledger || !ledger->repair_pending()) return 2;
@@ -416,7 +415,7 @@ class LedgerRace : public ConsistentLedger {
   }
 };
 
-// Booked by a process that waits then.
+// A process that books and then waits.
 class Starter : public Child {
  public:
   Starter(const std::string& path, const Owner& owner, const GrantUser& user)
@@ -448,7 +447,7 @@ TEST_F(LedgerRace, KeepsStepsThatSettleWhileTheyAreChecked) {
   }
 }
 
-// As /var/run/netns, which another mount namespace gets while somebody looks for a namespace there.
+// Like /var/run/netns, which is mounted while another process reads a namespace there.
 TEST_F(LedgerRace, KeepsGrantWhenDirectoryReturnsDuringCheck) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
@@ -489,7 +488,7 @@ TEST_F(LedgerRace, KeepsGrantWhenCgroupHierarchyIsReplaced) {
   }
 }
 
-// A poststop of a killed `delete`: meanwhile another container of that id and bundle is on its way.
+// The poststop of a killed `delete`: meanwhile another container of this id and bundle starts.
 TEST_F(LedgerRace, LatePoststopKeepsStartThatRuns) {
   const Child next;
   const Starter starter(path_, web_, {web_.key, "web", next.identity()});
@@ -507,7 +506,7 @@ TEST_F(LedgerRace, LatePoststopKeepsTokenOfNextContainer) {
   EXPECT_EQ(holder(db_), token.label);
 }
 
-// ... or is there, or the poststop is of a container below another root of the runtime.
+// Or it runs, or the poststop belongs to a container below another root of the runtime.
 TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsLivingOne) {
   Child next;
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
@@ -520,7 +519,7 @@ TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsLivingOne) {
   EXPECT_EQ(holder(db_), "");
 }
 
-// The runtime of `run` calls poststop itself.
+// With `run`, the runtime itself calls poststop.
 TEST_F(LedgerRace, PoststopOfOwnRuntimeRemovesUser) {
   GrantUser user{web_.key, "web", myself(), temp_.path()};
   user.state = identify_runtime_state(RuntimeState::Kind::kRunc, temp_.path()).value();

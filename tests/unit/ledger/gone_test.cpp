@@ -1,5 +1,5 @@
-// Whether the users and the owner of a grant are gone, by what a witness says. What cannot be seen is held: a look at a
-// process or a network namespace that fails takes nobody's HCA away.
+// Whether the users and the owner of a grant are gone, for each result of a witness. A failed lookup of a process or
+// network namespace releases no HCA.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -29,7 +29,7 @@ Result<Presence> result_of(Seen seen) {
   return seen == Seen::kGone ? Presence::kGone : Presence::kPresent;
 }
 
-// Says the same of everything of a kind.
+// Returns the same result for all objects of a kind.
 struct Told : Witness {
   Seen processes = Seen::kThere;
   Seen containers = Seen::kThere;
@@ -110,7 +110,8 @@ TEST(Gone, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
     EXPECT_TRUE(is_vanished(grant(kind, {}), {}, gone));
     EXPECT_TRUE(is_vanished(grant(kind, {user(true)}), {}, gone));
-    EXPECT_FALSE(is_vanished(grant(kind, {user(true), user(false)}), {}, gone)) << "no process, no proof";
+    EXPECT_FALSE(is_vanished(grant(kind, {user(true), user(false)}), {}, gone))
+        << "without a process nothing is proven";
     EXPECT_FALSE(is_vanished(grant(kind, {user(true)}), {}, Told()));
   }
   StoredUser killed = worked_on(kSelf, true);
@@ -172,19 +173,19 @@ TEST(Gone, DetectsUsersThatHaveNotEnded) {
   EXPECT_FALSE(is_another_ones_end(user(false), kSelf, Told()));
   EXPECT_TRUE(is_another_ones_end(user(true), kSelf, Told()));
   EXPECT_FALSE(is_another_ones_end(user(true), kSelf, gone));
-  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime calls";
-  EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, gone)) << "its createRuntime works";
+  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime is an ancestor";
+  EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, gone)) << "its createRuntime is running";
   EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, Told()));
   Told told;
   EXPECT_TRUE(check_ended(user(false).user, told));
   EXPECT_EQ(check_ended(user(true).user, told).error().message,
-            "cannot book for container `web`: process 7 of a container of this id and bundle has not ended");
+            "cannot allocate for container `web`: process 7 of a container of this id and bundle has not ended");
   told.processes = Seen::kUnknown;
   EXPECT_EQ(check_ended(user(true).user, told).error().code, EBUSY);
   told.processes = Seen::kGone;
   EXPECT_TRUE(check_ended(user(true).user, told));
   EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
-  EXPECT_TRUE(check_seen(user(true, true), told)) << "it is seen to live";
+  EXPECT_TRUE(check_seen(user(true, true), told)) << "it lives";
   told.containers = Seen::kUnknown;
   EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
   EXPECT_FALSE(check_seen(user(true, true), told));
@@ -206,7 +207,7 @@ class LedgerFailedLookup : public ConsistentLedger {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, for namespaces and mounts";
   }
-  // Whether another container would be given the HCA, and whether recover() leaves the grant alone.
+  // Returns whether another container would get the HCA, and whether recover() keeps the grant.
   static int look(const Ledger& ledger, const Owner& asking) {
     const auto locked = ledger.lock({kAlone.name});
     const auto holdings = locked ? locked->holdings(asking, {{kAlone.name, 1}}) : locked.error();
@@ -240,7 +241,7 @@ TEST_F(LedgerFailedLookup, KeepsGrantIfProcessCannotBeRead) {
   };
   EXPECT_EQ(in_child(look_hidden), kHeld);
   holder.kill();
-  EXPECT_EQ(in_child(look_hidden), kHeld) << "it ended, but that cannot be seen";
+  EXPECT_EQ(in_child(look_hidden), kHeld) << "it has ended, but the lookup fails";
   EXPECT_EQ(look(ledger_, db_), kFree);
 }
 
@@ -254,7 +255,7 @@ TEST_F(LedgerFailedLookup, RefusesAnotherPidNamespace) {
   EXPECT_EQ(look(ledger_, db_), kHeld);
 }
 
-// Metrics come from a container of its own PID namespace, in which no owner of a grant is a process.
+// Metrics are served from a container with its own PID namespace, in which the owners' pids mean nothing.
 TEST_F(LedgerFailedLookup, ListsRecordsInAnotherPidNamespace) {
   ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
   const PlannedHca other{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
@@ -289,7 +290,7 @@ TEST_F(LedgerFailedLookup, EmptyLedgerMovesToOtherNamespaces) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(
       error_message(refused),
-      "cannot use `" + path_ + "` here: it is of the namespaces pid-1.time-2, this process is in " + own.string());
+      "cannot use `" + path_ + "` here: it belongs to the namespaces pid-1.time-2, this process is in " + own.string());
 }
 
 TEST_F(LedgerFailedLookup, NamesDamagedPlaceAndItsRemedy) {
@@ -317,12 +318,12 @@ TEST_F(LedgerFailedLookup, PodNamespaceIsGoneOnlyFromRecordedDirectory) {
   ASSERT_EQ(give(pod, {kAlone}, {"c", "c", dead_process()}), "");
   fs::rename(directory, away);
   EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ENOENT");
-  EXPECT_EQ(look(ledger_, db_), kHeld) << "there is no such directory here";
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "the directory is missing";
   fs::create_directory(directory);
   EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ESTALE");
-  EXPECT_EQ(look(ledger_, db_), kHeld) << "this is another directory";
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "it is another directory";
   std::ofstream(directory + "/cni-1") << "";
-  EXPECT_EQ(look(ledger_, db_), kHeld) << "with another namespace of that name";
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "it has another namespace of that name";
   fs::remove_all(directory);
   fs::rename(away, directory);
   EXPECT_EQ(sight(look_at(*pod.netns)), "present");

@@ -1,4 +1,4 @@
-// What the ledger answers, and what it refuses. Races and crashes: contention_test.cpp.
+// Results and refusals of the ledger. Races and crashes: contention_test.cpp.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ class LedgerTest : public ConsistentLedger {
 
 TEST(LedgerKeys, DifferForEachIdAndBundle) {
   const auto key = [](std::string_view id, std::string_view bundle) { return container_owner(id, bundle).key; };
-  // SHA-256 of "web\0/run/web", as sha256sum gives it.
+  // SHA-256 of "web\0/run/web", from sha256sum.
   EXPECT_EQ(key("web", "/run/web"), "container-web-8a28944892cb53211da608b051818df9");
   EXPECT_EQ(container_owner("web", "/run/web").label, "container web");
   EXPECT_NE(key("web", "/a"), key("web", "/b"));
@@ -75,9 +75,9 @@ TEST_F(LedgerTest, RefusesHcaOfAnotherExclusiveGrant) {
   EXPECT_EQ(ask(db_, 1).others, 1U);
   EXPECT_EQ(ask(web_, 1).exclusive_holder, std::nullopt);
   EXPECT_TRUE(ask(web_, 1).own);
-  // Not even for a caller that did not ask.
-  EXPECT_EQ(give(db_, {kAlone}), "cannot give `mlx5_0`: container web holds it alone");
-  EXPECT_EQ(give(db_, {kShared}), "cannot give `mlx5_0`: container web holds it alone");
+  // Also for a caller that did not read the holdings.
+  EXPECT_EQ(give(db_, {kAlone}), "cannot allocate `mlx5_0`: container web holds it exclusively");
+  EXPECT_EQ(give(db_, {kShared}), "cannot allocate `mlx5_0`: container web holds it exclusively");
   EXPECT_FALSE(find(db_));
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
   EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
@@ -86,7 +86,7 @@ TEST_F(LedgerTest, RefusesHcaOfAnotherExclusiveGrant) {
 
 TEST_F(LedgerTest, RefusesExclusiveGrantOfSharedHca) {
   ASSERT_EQ(give(web_, {kShared}), "");
-  EXPECT_EQ(give(db_, {kAlone}), "cannot give `mlx5_0` to one alone: others hold it");
+  EXPECT_EQ(give(db_, {kAlone}), "cannot allocate `mlx5_0` exclusively: other containers hold it");
   EXPECT_EQ(give(db_, {kShared}), "");
 }
 
@@ -108,10 +108,10 @@ TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}, dead_process()), "");
   ASSERT_TRUE(find(web_)->vanished);
   EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
-  EXPECT_FALSE(find(web_)) << "returned on the way";
-  EXPECT_EQ(entries(path_ + "/hca/mlx5_1/holders"), "") << "with the HCA that nobody had locked";
+  EXPECT_FALSE(find(web_)) << "released by the request";
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_1/holders"), "") << "also the HCA that was not locked";
   EXPECT_EQ(give(db_, {kAlone}), "");
-  // A limit that is reached: the dead go, the living stay.
+  // At the limit, grants of dead users are released and those of living users stay.
   for (int i = 0; i < 6; ++i) {
     const Owner owner = container_owner("c" + std::to_string(i), "/");
     ASSERT_EQ(give(owner, {{"mlx5_2", Mode::kShared, 1, 4}}, i % 2 == 0 ? dead_process() : myself()), "");
@@ -119,7 +119,7 @@ TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
   EXPECT_EQ(ask(web_, 4, "mlx5_2").others, 3U);
 }
 
-// Whoever's process is not known may live.
+// A user without a recorded process may live.
 TEST_F(LedgerTest, KeepsGrantOfUserWithoutProcess) {
   ASSERT_EQ(give(web_, {kAlone}, std::nullopt), "");
   EXPECT_FALSE(find(web_)->vanished);
@@ -142,10 +142,10 @@ TEST_F(LedgerTest, KeepsPodGrantWhileItsNamespaceExists) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
   first.kill();
-  EXPECT_FALSE(find(pod_)->vanished) << "restarts join it";
+  EXPECT_FALSE(find(pod_)->vanished) << "a restarted container joins it";
   ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
   EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{pod_.key, "pod", {}}, {"c-3", "c-3", myself()}}))
-      << "the dead one is dropped, and the pod has what it had";
+      << "the dead user is dropped, and the pod keeps its HCAs";
   ASSERT_TRUE(ledger_.leave(pod_, "c-3"));
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kAlone}));
 }
@@ -163,7 +163,7 @@ TEST_F(LedgerTest, ReleasesPodGrantWithoutNamespaceAndProcesses) {
   EXPECT_FALSE(find(owner));
 }
 
-// The kernel gives the number of a namespace that is gone to the next one.
+// The kernel reuses the inode number of a namespace that is gone.
 TEST_F(LedgerTest, NewPodWithReusedInodeGetsNoOldHca) {
   const Owner old = netns_owner({4, 4026532500, temp_ / "cni-old"});
   ASSERT_EQ(give(old, {kAlone, kOtherAlone}, {"c-1", "c-1", dead_process()}), "");
@@ -184,7 +184,7 @@ TEST_F(LedgerTest, DropsUnsettledHcasWhenContainerLeavesPod) {
   ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared}));
   EXPECT_EQ(ledger_problems(path_), "");
-  // The first container of a pod fails: nothing stays.
+  // The first container of a pod fails: no grant remains.
   const Owner other = netns_owner({1, 2, "/proc/self/ns/net"});
   ASSERT_TRUE(book(ledger_, other, {kOtherAlone}, {"c-3", "c-3", myself()}));
   ASSERT_TRUE(ledger_.leave(other, "c-3"));
@@ -200,7 +200,7 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   ASSERT_EQ(give(booked, {kAlone}, requester), "");
   ASSERT_TRUE(ledger_.make_view(kView));
   const auto bound = must(ledger_.bind(token, web_, {web_.key, "web", myself()}));
-  ASSERT_TRUE(bound) << "though its requester is gone: nobody has returned it";
+  ASSERT_TRUE(bound) << "its requester is gone, but the grant was not released yet";
   EXPECT_TRUE((bound)->pending);
   ASSERT_TRUE(ledger_.settle(web_.key));
   EXPECT_FALSE(find(booked));
@@ -210,7 +210,7 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   EXPECT_EQ(find(web_)->users, (std::vector<GrantUser>{container}));
   EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
   EXPECT_EQ(ledger_problems(path_), "");
-  // Once.
+  // A token can be bound once.
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself()}).value());
 }
 
@@ -226,7 +226,7 @@ TEST_F(LedgerTest, BindAddsGrantOfTokenToPod) {
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), pod_.key + "@1");
 }
 
-// At spec time the pod was known already: the grant is the pod's, and the token one of its users.
+// The pod was known when the spec was written: the pod owns the grant, and the token is a user.
 TEST_F(LedgerTest, BindReplacesTokenUserByContainer) {
   const std::string token = new_token().value();
   GrantUser requester{token_owner(token).key, "c-1", dead_process()};
@@ -241,7 +241,7 @@ TEST_F(LedgerTest, BindReplacesTokenUserByContainer) {
   EXPECT_FALSE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
 }
 
-// A container can read its token in its mounts, and write it into the annotations of another.
+// A container can read its token in its mounts, and write it into the annotations of another container.
 TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
   const std::string token = new_token().value();
   const Owner booked = token_owner(token);
@@ -252,7 +252,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
   for (const Owner& owner : {booked, pod_}) {
     ASSERT_EQ(give(owner, {kAlone}, token_user), "");
     EXPECT_EQ(error_message(ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"})),
-              fmt::format("the annotation `rdma-init.io/grant` names a grant that was booked for container `web` of "
+              fmt::format("the annotation `rdma-init.io/grant` names a grant of container `web` of "
                           "bundle `{0}/link`, this is container `db` of bundle `{0}/web`",
                           temp_.path()));
     EXPECT_FALSE(ledger_.bind(token, pod_, {web_.key, "web", myself(), temp_ / "missing"}));
@@ -262,7 +262,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
     ASSERT_TRUE(ledger_.bind(token, pod_, web).value());
     ASSERT_TRUE(ledger_.give_back(pod_.key));
   }
-  // Of a record without a bundle (rdma-nri) the id is what is known.
+  // A record without a bundle, as rdma-nri writes it, is checked by id only.
   ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", myself()}), "");
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself(), temp_ / "web"}));
   EXPECT_TRUE(ledger_.bind(token, web_, web).value());
@@ -315,10 +315,10 @@ TEST_F(LedgerTest, NamesContainerAndAgeOfHeldLock) {
   ASSERT_EQ(::utimensat(AT_FDCWD, lock.c_str(), times, 0), 0);
   const std::string said = message();
   const std::string holder =
-      fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 s, or 13
+      fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 or 13 s
   EXPECT_TRUE(has_text(said, holder));
 
-  // What no living process has written, or another version.
+  // Texts of no living process, or of another version.
   for (const char* text : {"", "4711\n", "x 1 web\n", "1 1 web\n"}) {
     fs::resize_file(lock, 0);
     write_file(lock, text);
@@ -358,7 +358,7 @@ TEST_F(LedgerTest, LocksRenamedDeviceOnce) {
   one = fabric::make_error("unlocked");
   auto two = must(ledger_.lock({"mlx5_9"}, 20, devices));
   EXPECT_EQ(error_message(two.book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()})),
-            "cannot give `mlx5_9`: " + web_.label + " holds it alone");
+            "cannot allocate `mlx5_9`: " + web_.label + " holds it exclusively");
   ASSERT_TRUE(ledger_.give_back(web_.key));
   EXPECT_TRUE(two.book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()}));
   EXPECT_EQ(find(db_)->hcas.front().device, "0000.1a.00.0");
@@ -407,7 +407,7 @@ TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
     EXPECT_TRUE(has_text(error_message(ledger_.find(web_.key)), file));
     EXPECT_FALSE(ledger_.list());
     const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}}));
-    EXPECT_TRUE(holdings.at("mlx5_0").exclusive_holder) << "closed, not open";
+    EXPECT_TRUE(holdings.at("mlx5_0").exclusive_holder) << "an unreadable grant keeps its HCA";
   }
 }
 
@@ -416,7 +416,7 @@ TEST_F(LedgerTest, RefusesFilesThatOtherUsersCanChange) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string file = grant_file(web_);
   chmod(file.c_str(), 0666);
-  EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: it is not root's alone");
+  EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: users other than root can change it");
   fs::rename(file, temp_ / "elsewhere");
   fs::create_symlink(temp_ / "elsewhere", file);
   EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot read `" + file + "`: Too many levels of symbolic links");
@@ -434,7 +434,7 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   fs::create_directory(temp / "open");
   chmod((temp / "open").c_str(), 0755);
   EXPECT_EQ(error(temp / "open"),
-            "cannot use `" + (temp / "open") + "`: others may read or change it | chmod 0700 " + (temp / "open"));
+            "cannot use `" + (temp / "open") + "`: other users can read or change it | chmod 0700 " + (temp / "open"));
   fs::create_directory(temp / "target");
   chmod((temp / "target").c_str(), 0700);
   fs::create_directory_symlink(temp / "target", temp / "link");
@@ -446,7 +446,7 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   fs::remove(temp / "good/grants");
   fs::create_directory_symlink(temp / "target", temp / "good/grants");
   EXPECT_EQ(error(temp / "good"), "cannot use `" + (temp / "good/grants") + "`: it is not a directory" + remedy);
-  if (geteuid() != 0) GTEST_SKIP() << "the owner of a directory can be changed by root only";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a directory";
   ASSERT_EQ(chown((temp / "target").c_str(), 65534, 65534), 0);
   EXPECT_EQ(error(temp / "target"), "cannot use `" + (temp / "target") + "`: its owner is not root" + remedy);
 }

@@ -1,5 +1,5 @@
-// The record of a grant: what it is written as, how often, and that no damage to it or to what leads to it gives
-// somebody's HCA to another.
+// The record of a grant: its text, how often it is written, and that no damage to it, its index or its markers
+// allocates an HCA twice.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@ using test_support::book;
 const PlannedHca kSharedByTwo{"mlx5_0", Mode::kShared, 1, 2};
 constexpr const char* kKey = "netns-4-7";
 
-// With every member that there is.
+// A grant with all members.
 StoredGrant full_grant() {
   StoredGrant grant;
   grant.owner = netns_owner({4, 7, "/run/netns/cni-1", 25, 4711});
@@ -71,7 +71,7 @@ TEST(GrantRecord, DetectsAnyDamage) {
 class LedgerRecord : public ConsistentLedger {
  protected:
   void damage(const Owner& owner) { write_file(grant_file(owner), flip(read_file(grant_file(owner)), 800)); }
-  // Asks as a plan does, and then books whatever the answer was. Whether it was given nothing.
+  // Requests as a plan does, then books regardless of the answer. Returns true if it got nothing.
   bool is_refused(const Owner& owner, const PlannedHca& hca) {
     {
       const auto locked = ledger_.lock({hca.name});
@@ -109,7 +109,7 @@ TEST_F(LedgerRecord, DamagedLinkNeverAllocatesHcaTwice) {
   fs::remove(link);
   fs::create_symlink("nobody", link);
   ASSERT_TRUE(ledger_.recover());
-  EXPECT_EQ(ledger_problems(path_), "") << "recover() puts it right";
+  EXPECT_EQ(ledger_problems(path_), "") << "recover() corrects it";
 }
 
 TEST_F(LedgerRecord, RecoverCorrectsOrRemovesLinkThatNamesNoGrant) {
@@ -126,7 +126,7 @@ TEST_F(LedgerRecord, RecoverCorrectsOrRemovesLinkThatNamesNoGrant) {
     EXPECT_EQ(fs::read_symlink(link), web_.key);
     fs::remove(link);
     damage();
-    ASSERT_TRUE(ledger_.leave(web_, web_.key)) << "a damaged link keeps no container from ending";
+    ASSERT_TRUE(ledger_.leave(web_, web_.key)) << "a container can end despite a damaged link";
     EXPECT_TRUE(is_refused(db_, kSharedByTwo));
     ASSERT_OK(ledger_.recover());
     EXPECT_FALSE(fs::exists(fs::symlink_status(link)));
@@ -152,7 +152,7 @@ TEST_F(LedgerRecord, WrongUnitsInIndexNeverAllocateHcaTwice) {
   for (const char* units : {"0", "3", "9"}) {
     fs::rename(holders + web_.key + "@1", holders + web_.key + "@" + units);
     ASSERT_TRUE(is_refused(db_, kAlone)) << units;
-    EXPECT_EQ(ledger_problems(path_), "") << "put right by who asked";
+    EXPECT_EQ(ledger_problems(path_), "") << "corrected by the request";
     ASSERT_TRUE(ledger_.recover());
     EXPECT_EQ(ledger_problems(path_), "");
   }
@@ -172,7 +172,7 @@ TEST_F(LedgerRecord, RecoverRestoresMissingIndexEntries) {
   ASSERT_TRUE(is_refused(db_, kAlone));
 }
 
-// One that is misnamed counts as done: then the HCA is held until its container has ended.
+// Steps with a misnamed marker count as done: the HCA is then held until its container has ended.
 TEST_F(LedgerRecord, DamagedMarkerNeverFreesHca) {
   book_and_die(web_, {kAlone}, {web_.key, "web", myself()});
   const std::string marker = entries(path_ + "/pending");
@@ -197,17 +197,17 @@ TEST_F(LedgerRecord, WritesRecordOnceForEachChange) {
   GrantUser user{web_.key, "web", myself(), "/run/web"};
   ASSERT_TRUE(ledger_.bind(kToken, web_, user).value());
   const ino_t bound = inode(grant_file(web_));
-  ASSERT_TRUE(book(ledger_, web_, {kAlone}, user)) << "all of which bind() has brought";
+  ASSERT_TRUE(book(ledger_, web_, {kAlone}, user)) << "bind() has added all of it";
   EXPECT_TRUE(find(web_)->pending);
   ASSERT_TRUE(ledger_.settle(web_.key));
   EXPECT_EQ(inode(grant_file(web_)), bound);
   EXPECT_FALSE(find(web_)->pending);
   EXPECT_EQ(entries(path_ + "/pending"), "");
-  ASSERT_TRUE(book(ledger_, web_, {kAlone}, user)) << "again, for what it has";
+  ASSERT_TRUE(book(ledger_, web_, {kAlone}, user)) << "the same HCAs again";
   EXPECT_EQ(inode(grant_file(web_)), bound);
 }
 
-// The call before, by the same process, could not undo what it had begun.
+// An earlier call of the same process could not roll back its steps.
 TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
   const auto before = Ledger::open(path_);
   ASSERT_TRUE(book(*before, pod_, {kAlone}, {"c-1", "c-1", myself()}));
@@ -219,7 +219,7 @@ TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
-// A marker that cannot be looked at is not one that is gone.
+// A marker that cannot be read is not missing.
 TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   int seen = 0;
@@ -233,7 +233,7 @@ TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
   ASSERT_TRUE(Ledger::for_each_at(path_, use, &unread).value());
   EXPECT_EQ(seen, 1);
   ASSERT_EQ(unread.size(), 1U);
-  EXPECT_TRUE(unread[0].message.starts_with("cannot look at `")) << unread[0].message;
+  EXPECT_TRUE(unread[0].message.starts_with("cannot read `")) << unread[0].message;
 }
 
 TEST_F(LedgerRecord, DamagedRecordHoldsItsOwnHcasOnly) {
@@ -306,7 +306,7 @@ TEST_F(LedgerRecord, RecoverReportsDamagedRecordAndReleasesRest) {
   EXPECT_EQ(give(db_, {kAlone}), "");
 }
 
-// createRuntime knows no pod, and books after it has bound.
+// createRuntime does not know the pod, and books after it has bound.
 TEST_F(LedgerRecord, SecondBookingKeepsPod) {
   GrantUser user{token_owner(kToken).key, "web", std::nullopt};
   user.pod = "sandbox";

@@ -1,5 +1,5 @@
-// What the dead left behind: tokens that no container was bound to, leftovers in pending/, and what grants have beyond
-// the ledger, which is undone before another container gets the HCA.
+// Leftovers of dead processes: tokens that were never bound, files in pending/, and effects of grants beyond the
+// ledger, which are undone before another container gets the HCA.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using Strings = std::vector<std::string>;
 const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
 const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
 
-// "KEY ..." of the grants that an id leads to, or the error.
+// Returns "KEY ..." of the grants of an id, or the error.
 std::string keys_by_id(const Ledger& ledger, const std::string& id) {
   const auto grants = ledger.find_by_id(id);
   if (!grants) return grants.error().message;
@@ -38,7 +38,7 @@ class LedgerLeftovers : public ConsistentLedger {
   static GrantUser token(const std::string& name, std::optional<ProcessIdentity> requester) {
     return {token_owner(name).key, "c-1", requester};
   }
-  // Booked, with a view, and settled. "" or the error.
+  // Books with a view, and settles. Returns "" or the error.
   using LedgerScene::give;
   std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
     const auto given = [&]() -> fabric::Result<void> {
@@ -77,7 +77,7 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
   EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
-  ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
+  ASSERT_TRUE(ledger_.recover()->returned.empty()) << "the grant stays without users";
   EXPECT_EQ(users(pod_), "");
   ASSERT_TRUE(ledger_.give_back(pod_.key));
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
@@ -85,7 +85,7 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   EXPECT_EQ(users(pod_), "no grant");
 }
 
-// Between two containers of a pod the HCAs are the pod's: the next start may fail.
+// Between two containers, the pod keeps its HCAs even if the next start fails.
 TEST_F(LedgerLeftovers, KeepsPodHcasWhenRestartFails) {
   Child container;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
@@ -107,7 +107,7 @@ TEST_F(LedgerLeftovers, DropsDeadTokenBesideContainers) {
   EXPECT_EQ(users(pod_), "c-1");
   EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   container.kill();
-  EXPECT_EQ(holder(web_), pod_.label) << "a container may come again";
+  EXPECT_EQ(holder(web_), pod_.label) << "the container may start again";
   EXPECT_EQ(users(pod_), "c-1");
 }
 
@@ -119,7 +119,7 @@ TEST_F(LedgerLeftovers, KeepsTokenOfUnknownOrLivingRequester) {
   EXPECT_EQ(holder(web_), pod_.label);
 }
 
-// The other token of the pod is nobody's, the one whose container has come is not.
+// The token of the container that starts stays, and the other dead token is dropped.
 TEST_F(LedgerLeftovers, BindKeepsItsOwnTokenOnly) {
   Child first;
   Child second;
@@ -149,7 +149,7 @@ TEST_F(LedgerLeftovers, HookContinuesDespiteUnreadableLeftovers) {
     write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
   ASSERT_OK(ledger_.repair_pending());
   EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + returned("bad", dead) + " junk")
-      << "what can be repaired is, wherever it stands in the directory";
+      << "repaired all other leftovers, in any order of the directory";
   EXPECT_EQ(give(web_, {kAlone}), "");
 }
 
@@ -161,7 +161,7 @@ TEST_F(LedgerLeftovers, RecoverReportsLeftoverItCannotRepairAndRepairsRest) {
   EXPECT_EQ(users(web_), "no grant");
 }
 
-// Who waits asks for the lock again and again, some thousand times.
+// A call that waits would try the lock some thousand times.
 TEST_F(LedgerLeftovers, RepairSkipsLockedGrant) {
   const std::string busy = marker(db_.key, dead_process());
   const std::string free = marker(web_.key, dead_process());
@@ -204,11 +204,11 @@ TEST_F(LedgerLeftovers, FindsGrantsByContainerAndPodId) {
   EXPECT_EQ(ledger_problems(path_), "");
   ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "");
-  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key) << "the pod stays as the user";
+  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key) << "the pod stays as user";
   EXPECT_EQ(ledger_problems(path_), "");
   ASSERT_TRUE(ledger_.give_back(web_.key));
   ASSERT_TRUE(ledger_.give_back(pod_.key));
-  EXPECT_EQ(entries(path_ + "/ids"), "") << "nothing stays";
+  EXPECT_EQ(entries(path_ + "/ids"), "") << "no entry remains";
 }
 
 TEST_F(LedgerLeftovers, BoundTokenKeepsItsPod) {
@@ -228,7 +228,7 @@ TEST_F(LedgerLeftovers, RecoverCorrectsIndexOfIds) {
   fs::create_directory(stale);
   fs::create_symlink(pod_.key, stale + "/" + pod_.key);
   fs::create_directory(path_ + "/ids/" + text_digest("c-8"));
-  EXPECT_EQ(keys_by_id(ledger_, "c-9"), "") << "the grant does not say so";
+  EXPECT_EQ(keys_by_id(ledger_, "c-9"), "") << "the grant does not have this id";
   ASSERT_TRUE(ledger_.recover());
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
   EXPECT_EQ(entries(path_ + "/ids"), text_digest("c-1"));
@@ -236,7 +236,7 @@ TEST_F(LedgerLeftovers, RecoverCorrectsIndexOfIds) {
 
 const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
 
-// "KEY: mlx5_0 mlx5_1" for each call.
+// Notes "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public GrantEffects {
  public:
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
@@ -271,7 +271,7 @@ class LedgerEffects : public ConsistentLedger {
 
 TEST_F(LedgerEffects, AllocationUndoesNoEffects) {
   ASSERT_EQ(give(web_, {kAlone}), "");
-  ASSERT_EQ(give(web_, {kOtherAlone}), "") << "more of it";
+  ASSERT_EQ(give(web_, {kOtherAlone}), "") << "a second HCA";
   ASSERT_EQ(give(pod_, {kThird}, {"c-1", "c-1", myself()}), "");
   EXPECT_TRUE(ledger_.repair_pending());
   EXPECT_TRUE(ledger_.recover());
@@ -282,7 +282,7 @@ TEST_F(LedgerEffects, ReleaseUndoesAllEffects) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}), "");
   ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
-  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "") << "gone already";
+  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "") << "already released";
   EXPECT_EQ(calls(), Strings());
   ASSERT_EQ(give(web_, {kAlone}), "");
   ASSERT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
@@ -298,7 +298,7 @@ TEST_F(LedgerEffects, LeaveKeepsEffectsOfPodHcas) {
   EXPECT_EQ(held(pod_), "mlx5_0");
   ASSERT_EQ(error_message(ledger_.leave(pod_, "c-1")), "");
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"}) << "the pod stays";
-  ASSERT_EQ(error_message(ledger_.leave(pod_, "c-9")), "") << "nobody";
+  ASSERT_EQ(error_message(ledger_.leave(pod_, "c-9")), "") << "no such user";
   EXPECT_EQ(calls(), Strings());
 }
 
@@ -310,7 +310,7 @@ TEST_F(LedgerEffects, RepairUndoesEffectsOfDeadSteps) {
   EXPECT_EQ(held(pod_), "mlx5_0");
   ASSERT_TRUE(ledger_.repair_pending());
   EXPECT_EQ(calls(), Strings()) << "once is enough";
-  // All that a container had.
+  // All HCAs of a container.
   book_and_die(web_, {kOtherAlone}, {web_.key, "web", std::nullopt});
   ASSERT_TRUE(ledger_.repair_pending());
   EXPECT_EQ(calls(), Strings{all_of(web_)});
@@ -339,11 +339,11 @@ TEST_F(LedgerEffects, DeadTokenLeavesItsHcasToPod) {
     ASSERT_EQ(give(pod_, {kOtherAlone}, {token_owner(kToken).key, "c-2", requester.identity()}), "");
   }
   ASSERT_TRUE(ledger_.recover());
-  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0 mlx5_1"}) << "what was settled is the pod's";
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0 mlx5_1"}) << "settled HCAs belong to the pod";
   EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
 }
 
-// --- effects that cannot be undone ----------------------------------------------------------------------------------
+// --- Effects that cannot be undone ---
 
 constexpr const char* kFailure = "netdev `eth0` has not come back";
 
@@ -354,7 +354,7 @@ TEST_F(LedgerEffects, KeepsGrantWhileEffectsRemain) {
     EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), kFailure);
     EXPECT_EQ(error_message(ledger_.give_back(web_.key)), kFailure);
     EXPECT_EQ(held(web_), "mlx5_0");
-    EXPECT_NE(give(db_, {kAlone}), "") << "somebody else must not get it";
+    EXPECT_NE(give(db_, {kAlone}), "") << "no other container may get it";
     EXPECT_EQ(held(db_), "no grant");
   }
   effects_->fails = false;
@@ -368,7 +368,7 @@ TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
   EXPECT_EQ(give(db_, {kAlone}), kFailure);
-  EXPECT_EQ(give(db_, {kOtherAlone}), "") << "another HCA has nothing to do with it";
+  EXPECT_EQ(give(db_, {kOtherAlone}), "") << "another HCA is free";
   const auto recovered = ledger_.recover();
   EXPECT_EQ(error_message(recovered), "`" + web_.key + "`: " + kFailure);
   EXPECT_EQ(error_code(recovered), EAGAIN);
@@ -379,7 +379,7 @@ TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
   EXPECT_EQ(give(db_, {kAlone}), "");
 }
 
-// All without waiting, then what is stuck together.
+// The first round does not wait; the second waits for all stuck grants together.
 TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   ASSERT_EQ(give(db_, {kOtherAlone}, dead_process()), "");
@@ -389,17 +389,17 @@ TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
             "`" + db_.key + "`: " + kFailure + "; `" + web_.key + "`: " + kFailure);
   const auto never = Deadline::max();
   EXPECT_EQ(effects_->deadlines, (std::vector<Deadline>{Deadline(), never, deadline, never}));
-  EXPECT_EQ(calls().size(), 4U) << "each is tried once a round";
+  EXPECT_EQ(calls().size(), 4U) << "each grant is tried once in each round";
 }
 
-// A request that names none of them can be met from the rest.
+// A request by count can get other HCAs.
 TEST_F(LedgerEffects, ReportsGrantThatCannotBeReleasedAsOwner) {
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
   const auto locked = must(ledger_.lock({kAlone.name, kOtherAlone.name}));
   const auto holdings = must(locked.holdings(db_, {}));
   EXPECT_EQ(holdings.at(kAlone.name).exclusive_holder,
-            std::string("a grant that cannot be returned: ") + kFailure + " (wait)");
+            std::string("a grant that cannot be released: ") + kFailure + " (wait)");
   EXPECT_FALSE(holdings.at(kOtherAlone.name).exclusive_holder);
 }
 
@@ -433,7 +433,7 @@ TEST_F(LedgerEffects, KeepsUserWhileItsEffectsRemain) {
   EXPECT_EQ(give(db_, {kOtherAlone}), "");
 }
 
-// Its id stood for it, as rdma-nri books: no process will ever show that it has gone.
+// rdma-nri books with an id and no process, so no lookup will ever prove the end.
 TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
   const Owner token = token_owner(kToken);
   for (const bool recovers : {false, true}) {

@@ -1,4 +1,4 @@
-// Whether a container lives, by what its runtime keeps of it, and which runtime that is.
+// Whether a container lives, by the state file of its runtime, and which runtime made it.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ class RuntimeStates : public ConsistentLedger, public testing::WithParamInterfac
   }
   static bool is_runc() { return GetParam() == Kind::kRunc; }
 
-  // As the runtimes write it, and much else.
+  // Returns a state as the runtimes write it, with other members.
   static Json document(const ProcessIdentity& init, const std::string& bundle) {
     if (!is_runc()) return {{"pid", init.pid}, {"process-start-time", init.start_time}, {"bundle", bundle}};
     const Json labels{"bundle=/evil", "bundle=" + bundle};
@@ -45,7 +45,7 @@ class RuntimeStates : public ConsistentLedger, public testing::WithParamInterfac
   void write(const std::string& text) const { write_file(state_file(), text); }
   void write(const ProcessIdentity& init, const std::string& bundle) const { write(document(init, bundle).dump()); }
   std::string seen() const { return sight(look_at(state_, "c", bundle_)); }
-  // Of container `c` with this state.
+  // Returns the user of container `c` with this state.
   GrantUser user(const ProcessIdentity& process, const std::string& key = "c") const {
     return {key, "c", process, bundle_, {}, {}, state_};
   }
@@ -63,7 +63,7 @@ TEST_P(RuntimeStates, DetectsLivingAndDeadInit) {
   init.kill();
   EXPECT_EQ(seen(), "gone");
   write({::getpid(), myself().start_time + 1}, bundle_);
-  EXPECT_EQ(seen(), "gone") << "its number is another process's";
+  EXPECT_EQ(seen(), "gone") << "the pid belongs to another process";
 }
 
 TEST_P(RuntimeStates, ContainerOfAnotherBundleIsGone) {
@@ -109,13 +109,13 @@ TEST_P(RuntimeStates, RecoverWarnsOfReplacedRoot) {
   ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   fs::rename(root_, temp_ / "away");
   fs::create_directory(root_);
-  EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "it is being made";
+  EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "its `create` runs";
   requester.kill();
   const std::string file = grant_file(web_);
   EXPECT_EQ(ledger_.recover()->warnings,
             std::vector<std::string>{
-                "the grant of container web is held for container `c`: cannot look at the runtime's state `" + root_ +
-                "`: Stale file handle: it is another directory here; run it in the node's mount "
+                "the grant of container web is held for container `c`: cannot read the runtime's state `" + root_ +
+                "`: Stale file handle: it is not the recorded directory; run it in the node's mount "
                 "namespace; or, if no container that uses it runs, remove `" +
                 file + "` and call `rdma-hook recover` again"});
   fs::remove(file);
@@ -169,8 +169,8 @@ TEST_P(RuntimeStates, DeniedLookupIsUnknown) {
   EXPECT_EQ(in_child(look_without_descriptors), EMFILE);
 }
 
-// What there is to see of a container from `create` to `delete`, with what lives meanwhile: its grant is held as long
-// as something does, and free at the end.
+// Each state of the files of a container from `create` to `delete`, and its living process. The grant is held as long
+// as a process lives, and free at the end.
 TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
   Child requester;
   Child init;
@@ -195,7 +195,7 @@ TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
   EXPECT_FALSE(is_held()) << "its init has ended";
 }
 
-// Of a `delete` that was killed, when the next container of that id and bundle is there.
+// The poststop of a killed `delete`, after the next container of this id and bundle has started.
 TEST_P(RuntimeStates, LatePoststopKeepsLivingContainer) {
   Child requester;
   Child init;
@@ -204,18 +204,18 @@ TEST_P(RuntimeStates, LatePoststopKeepsLivingContainer) {
     EXPECT_TRUE(ledger_.leave(web_, "c"));
     return !find(web_);
   };
-  EXPECT_FALSE(leaves()) << "its runtime is about to make it";
+  EXPECT_FALSE(leaves()) << "its runtime is creating it";
   write(init.identity(), bundle_);
   requester.kill();
   EXPECT_FALSE(leaves()) << "it runs";
   write("{");
-  EXPECT_FALSE(leaves()) << "that is not known";
+  EXPECT_FALSE(leaves()) << "the state is unknown";
   write(init.identity(), bundle_);
   init.kill();
-  EXPECT_TRUE(leaves()) << "crun's state is there as long as its poststop";
+  EXPECT_TRUE(leaves()) << "crun removes its state after poststop";
 }
 
-// The pod's next container is due.
+// The next container of the pod may start at any moment.
 TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   const std::string netns = temp_ / "netns";
   write_file(netns, "");
@@ -240,7 +240,7 @@ TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   EXPECT_EQ(returned(), 1U);
 }
 
-// The next `create` of this id and bundle, in each state that its predecessor can be in.
+// The next `create` of this id and bundle, in each state of its predecessor.
 TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   Child first;
   Child init;
@@ -264,7 +264,7 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second.identity(), web_.key)));
 }
 
-// They differ in the runtime's root only: a poststop, which names none, ends those that have ended.
+// The two differ only in the runtime's root. A poststop names no root, and ends the users that are gone.
 TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
   const std::string other = temp_ / "other";
   fs::create_directories(other);
@@ -351,7 +351,7 @@ TEST_F(RuntimeRecords, SweepsOnlyProvenGoneContainers) {
   for (const char* key : {"being-made", "elsewhere", "gone", "present", "unknown"})
     mark_ending(ledger_, key);
   EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere present unknown|being-made elsewhere present unknown");
-  // A mark whose record is gone.
+  // A mark without a record.
   forget_runtime(ledger_, "unknown");
   EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere present|being-made elsewhere present");
 }

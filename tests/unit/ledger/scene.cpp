@@ -217,7 +217,7 @@ std::string ledger_problems(const std::string& path) {
 
 namespace {
 
-// For a stopped process at the entry of a system call.
+// Call it for a process that is stopped at the entry of a system call.
 bool is_about_memory(pid_t pid) {
   __ptrace_syscall_info info{};
   if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info) <= 0) return false;
@@ -249,7 +249,7 @@ Traced run_traced(const std::function<int()>& body, long stop_before, const std:
       if (meanwhile) {
         meanwhile();
       } else {
-        // A fatal signal at the entry: the call is not made.
+        // After a fatal signal at the entry, the kernel does not execute the call.
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
         return result;

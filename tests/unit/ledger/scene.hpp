@@ -1,5 +1,5 @@
-// What the tests of the ledger need: processes that live or do not, and a look at the directory that does not go
-// through the ledger.
+// Fixtures for tests of the ledger: living and dead processes, and functions that read the directory without the
+// ledger's code.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,18 +22,18 @@ inline const std::vector<hook::ViewEntry> kView = {{"infiniband", "mlx5_0", "../
 inline const std::string kToken = "00112233445566778899aabbccddeeff";
 
 hook::ProcessIdentity myself();
-// One that has ended.
+// Returns a process that has ended.
 hook::ProcessIdentity dead_process();
 
-// "present", "gone", or "unknown: " and the errno's name.
+// Returns "present", "gone", or "unknown: " and the errno's name.
 std::string sight(const fabric::Result<hook::Presence>& seen);
-// What body returns in a child of its own: 0 to 255.
+// Runs body in a child and returns its result: 0 to 255.
 int in_child(const std::function<int()>& body);
-// In a child: /proc is an empty directory from here on. False: not possible here.
+// Call it in a child: makes /proc an empty directory. Returns false if this machine does not allow it.
 bool hide_proc();
 
-// A process that waits until it is killed, at the latest when this is gone. first: what it does before, which is done
-// when this is made.
+// A process that waits until kill() or the destructor ends it. first: runs in that process before the constructor
+// returns.
 class Child {
  public:
   explicit Child(const std::function<void()>& first = {});
@@ -47,31 +47,31 @@ class Child {
   hook::ProcessIdentity identity_;
 };
 
-// Locks, reads the holdings as a hook does, and books; not settled.
+// Locks, reads the holdings as a hook does, and books, without settle().
 fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
                           const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user);
 
-// A ledger in a directory of its own, and who asks it.
+// A ledger in its own directory, with owners that request HCAs.
 class LedgerScene : public testing::Test {
  protected:
   explicit LedgerScene(std::shared_ptr<const hook::GrantEffects> effects = nullptr)
       : ledger_(hook::Ledger::open(path_, std::move(effects)).value()) {}
 
-  // The pod whose network namespace is this file's.
+  // Returns the pod with the network namespace at this path.
   static hook::Owner pod_of(const std::string& path);
-  // A container that is there: booked and settled. "" or the error.
+  // Books and settles, as for a container that runs. Returns "" or the error.
   std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                    const hook::GrantUser& user) const;
   std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                    std::optional<hook::ProcessIdentity> process = myself()) const;
-  // By a process that is killed before it settles.
+  // Books in a process that ends before it settles.
   void book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                     const hook::GrantUser& user) const;
   std::optional<hook::Grant> find(const hook::Owner& owner) const;
-  // Names of HCAs, and keys of users, with blanks between; "no grant", or the error.
+  // Returns names of HCAs, or keys of users, separated by blanks; "no grant", or the error.
   std::string held(const hook::Owner& owner) const;
   std::string users(const hook::Owner& owner) const;
-  // Who holds mlx5_0 alone, as it is told to another; "": nobody. Or the error.
+  // Returns the exclusive owner of mlx5_0 as another owner gets it; "": none; or the error.
   std::string holder(const hook::Owner& asking) const;
   std::string grant_file(const hook::Owner& owner) const { return path_ + "/grants/" + owner.key + ".json"; }
 
@@ -83,7 +83,7 @@ class LedgerScene : public testing::Test {
   hook::Owner pod_ = pod_of("/proc/self/ns/net");
 };
 
-// At the end of a test the ledger has to be consistent, unless the test has damaged it.
+// Checks at the end of each test that the ledger is consistent, unless the test has damaged it.
 class ConsistentLedger : public LedgerScene {
  protected:
   using LedgerScene::LedgerScene;
@@ -91,20 +91,21 @@ class ConsistentLedger : public LedgerScene {
   bool is_damaged_ = false;
 };
 
-// 0: there is none.
+// Returns 0 if there is no file.
 ino_t inode(const std::string& path);
-// The names in a directory, sorted, with blanks between.
+// Returns the sorted names in a directory, separated by blanks.
 std::string entries(const std::string& directory);
-// Where index, views and grants contradict each other (a view that nobody names stays until recover()); "": nowhere.
+// Returns the contradictions between index, views and grants; "": none. A view without a user is no contradiction: it
+// stays until recover().
 std::string ledger_problems(const std::string& path);
 
-// Runs body in a child and stops it before its system call of this number, counted from 1, for as long as `meanwhile`
-// takes; without one it is killed there (SIGKILL). -1 never stops it.
+// Runs body in a child and stops it before the system call of this number, counted from 1, while `meanwhile` runs.
+// Kills it there (SIGKILL) without a `meanwhile`. -1 never stops it.
 struct Traced {
   bool possible = true;  // false: ptrace is not allowed here
   bool stopped = false;  // false: it ended before
   int exit_code = -1;
-  long calls = 0;  // without those for memory: how many an allocator makes is its own affair, and a sanitizer's
+  long calls = 0;  // without calls for memory, which depend on the allocator and on sanitizers
 };
 Traced run_traced(const std::function<int()>& body, long stop_before, const std::function<void()>& meanwhile = {});
 

@@ -1,4 +1,4 @@
-// DIR/views: what is made, what is found as it was made, and what recover() removes.
+// DIR/views: views that are made, kept, replaced, and removed by recover().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ class LedgerViews : public ConsistentLedger {
   std::string directory(const std::vector<ViewEntry>& entries) const {
     return ledger_.view_directory() + "/" + view_name(entries);
   }
-  // The warnings, or the error.
+  // Returns the first warning, or the error.
   std::string make(const std::vector<ViewEntry>& view) const {
     const auto made = ledger_.make_view(view);
     if (!made) return made.error().message;
@@ -100,15 +100,15 @@ TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
     const std::string before = views();
     const int mounted = open(view.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     change();
-    EXPECT_EQ(make(kTwo), "`" + view + "` was not as rdma-hook made it, and was made anew: somebody wrote there");
+    EXPECT_EQ(make(kTwo), "`" + view + "` was changed by another process; rdma-hook has made it again");
     struct stat old {};
     EXPECT_EQ(fstat(mounted, &old), 0);
-    EXPECT_GT(old.st_nlink, 0U) << "who has the old one mounted keeps it";
+    EXPECT_GT(old.st_nlink, 0U) << "containers keep the mounted view";
     close(mounted);
     const ino_t made = inode(view);
     EXPECT_EQ(make(kTwo), "");
     EXPECT_EQ(inode(view), made);
-    EXPECT_NE(views(), before) << "the old one is there";
+    EXPECT_NE(views(), before) << "the old view stays";
   }
 }
 
@@ -125,17 +125,17 @@ TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
   EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
   EXPECT_EQ(fs::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
   EXPECT_EQ(read_file(view + "/infiniband_verbs/abi_version"), "6\n");
-  EXPECT_EQ(mode(view), 0555U) << "whoever the container runs as reads it";
+  EXPECT_EQ(mode(view), 0555U) << "any user of a container can read it";
   EXPECT_EQ(mode(view + "/infiniband"), 0555U);
   EXPECT_EQ(mode(view + "/infiniband_verbs/abi_version"), 0444U);
-  EXPECT_EQ(views(), view_name(kTwo)) << "and nothing beside it";
+  EXPECT_EQ(views(), view_name(kTwo)) << "no other view";
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
 TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
   GrantUser user{web_.key, "c", myself()};
   user.view = view_name(kTwo);
-  ASSERT_EQ(give(web_, {kAlone}, user), "") << "what no grant names recover() may remove";
+  ASSERT_EQ(give(web_, {kAlone}, user), "") << "recover() removes views that no grant names";
   std::vector<std::thread> makers;
   std::atomic<int> wrong{0};
   for (int i = 0; i < 8; ++i) {
@@ -173,7 +173,7 @@ TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
   EXPECT_TRUE(fs::is_symlink(directory(kTwo) + "/infiniband/mlx5_0"));
 
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_EQ(views(), kept) << "no look at all grants when one ends";
+  EXPECT_EQ(views(), kept) << "leave() does not read all grants";
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   EXPECT_EQ(views(), living + " none");
 }
@@ -192,7 +192,7 @@ TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
   EXPECT_EQ(views(), "container-gone");
 }
 
-// It may name any of them.
+// The grant may name any of the views.
 TEST_F(LedgerViews, UnreadableGrantKeepsAllViews) {
   is_damaged_ = true;
   ASSERT_EQ(make(kTwo), "");

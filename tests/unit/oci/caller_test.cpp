@@ -1,4 +1,4 @@
-// Which engine calls, and what its containers gain when their annotations say another.
+// Detection of the engine that calls, and the effect of annotations that pretend another engine.
 #include "hook/oci/caller.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Caller, DetectsEngineFromBundleAndCgroupsPath) {
       {kPodmans, "machine.slice:libpod:" + kId, "podman"},
       {kPodmans, "", "podman"},
       {kPodmans, "/user.slice/libpod-payload-" + kId, "podman"},
-      // CRI-O's storage, or a parent of that name, and no control group of CRI-O's.
+      // CRI-O's storage, or a parent of that name, but not a cgroup of CRI-O.
       {kCrios, "/kubepods/besteffort/pod3b8f2c62/" + kId, "podman"},
       {kPodmans, "/crio-" + kId + "/libpod-" + kId, "podman"},
       {kPodmans, "a:crio:b.slice:libpod:" + kId, "podman"},
@@ -43,7 +43,7 @@ TEST(Caller, DetectsEngineFromBundleAndCgroupsPath) {
       {kKubernetes, "/x/crio-" + kId, "containerd"},
       {kDockers, "/docker/" + kId, "docker"},
       {"/run/containerd/io.containerd.runtime.v2.task/moby/" + kId, "system.slice:docker:" + kId, "docker"},
-      // Others' bundles, and paths that only look alike: the rule that no other is looser than.
+      // Bundles of other engines, and similar paths: they count as Podman, the least trusted engine.
       {"/run/containerd/io.containerd.runtime.v2.task/default/" + kId, "/default/" + kId, "podman"},
       {"/run/containerd/io.containerd.runtime.v2.task/moby", "", "podman"},
       {"/moby/k8s.io/" + kId, "/docker/" + kId, "podman"},
@@ -55,9 +55,9 @@ TEST(Caller, DetectsEngineFromBundleAndCgroupsPath) {
     EXPECT_EQ(to_string(told.engine), engine) << bundle << " " << cgroups_path;
     EXPECT_FALSE(told.is_doubted);
   }
-  EXPECT_EQ(recognise({.bundle = kCrios}, "a:crio:" + kId).by, "told by its bundle and cgroupsPath");
-  EXPECT_EQ(recognise({.bundle = kDockers}, "").by, "told by its bundle");
-  EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").by, "nothing tells the engine");
+  EXPECT_EQ(recognise({.bundle = kCrios}, "a:crio:" + kId).by, "detected from its bundle and cgroupsPath");
+  EXPECT_EQ(recognise({.bundle = kDockers}, "").by, "detected from its bundle");
+  EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").by, "no engine detected");
   EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").engine, Engine::kRunc);
 }
 
@@ -71,12 +71,12 @@ TEST(Caller, DetectsEngineFromRuntimeRoot) {
                                                  {"", Engine::kPodman}};
   for (const auto& [root, engine] : rows)
     EXPECT_EQ(recognise({.runtime_root = root}, "").engine, engine) << root;
-  EXPECT_EQ(recognise({.runtime_root = "/run/containerd/runc/moby"}, "").by, "told by the runtime's root");
-  // CRI-O's and Podman's runtimes share one.
+  EXPECT_EQ(recognise({.runtime_root = "/run/containerd/runc/moby"}, "").by, "detected from the runtime's root");
+  // The runtimes of CRI-O and Podman share one root.
   EXPECT_EQ(recognise({.bundle = kCrios, .runtime_root = "/run/runc"}, "/x/crio-" + kId).engine, Engine::kCrio);
   const auto both = recognise({.bundle = kKubernetes, .runtime_root = "/run/docker/runtime-runc/moby"}, "");
   EXPECT_EQ(both.engine, Engine::kPodman);
-  EXPECT_EQ(both.by, "the runtime's root says docker, and the bundle is containerd's");
+  EXPECT_EQ(both.by, "the runtime's root names docker, but the bundle is containerd's");
 }
 
 TEST(Caller, NamedEngineCountsUnlessBundleContradicts) {
@@ -90,7 +90,7 @@ TEST(Caller, NamedEngineCountsUnlessBundleContradicts) {
     EXPECT_EQ(doubted.engine, Engine::kPodman);
     EXPECT_TRUE(doubted.is_doubted);
   }
-  EXPECT_EQ(named(Engine::kCrio, kPodmans).by, "the administrator says crio, and the bundle is podman's");
+  EXPECT_EQ(named(Engine::kCrio, kPodmans).by, "the administrator names crio, but the bundle is podman's");
   EXPECT_EQ(named(Engine::kCrio, kKubernetes).engine, Engine::kPodman);
   EXPECT_EQ(named(Engine::kContainerd, kKubernetes).engine, Engine::kContainerd);
   EXPECT_EQ(named(Engine::kDocker, kKubernetes).engine, Engine::kPodman);
@@ -102,7 +102,7 @@ TEST(Caller, NamedEngineCountsUnlessBundleContradicts) {
       Engine::kCrio);
 }
 
-// --- what a container gains by it
+// --- Requests of containers, by engine
 
 Json recorded(const std::string& name) {
   return Json::parse(test_support::read_file(std::string(RECORDED) + "/" + name));
@@ -114,7 +114,7 @@ Asking asking(const Json& config, const Caller& caller) {
   return must(understand(config.dump(), trusting, caller));
 }
 
-// rdma-runtime and hook of a node whose configuration names no engine.
+// rdma-runtime and hook, on a node with a configuration that names no engine.
 TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   Json config = recorded("crio-annotation.config.json");
   const Caller caller{.bundle = kCrios, .runtime_root = "/run/runc"};
@@ -124,7 +124,8 @@ TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   EXPECT_EQ(heard.request->wish.count, 2U);
   config["linux"]["cgroupsPath"] = "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId;
   EXPECT_TRUE(asking(config, caller).request);
-  // Of another namespace, which its author cannot choose; what other engines would write tells nothing.
+  // Its namespace is another one, which the pod's author cannot choose. Annotations that other engines would write have
+  // no effect.
   Json& annotations = config["annotations"];
   annotations["io.kubernetes.pod.namespace"] = "team-b";
   annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_uid_0";
@@ -137,7 +138,7 @@ TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   }
 }
 
-// It has all nodes of the node; an annotation that may ask is heard, one that may not is not.
+// It has all device nodes of the node. Its annotation counts only if it may request.
 TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   Json config = recorded("crio-privileged.config.json");
   ASSERT_EQ(config["annotations"]["io.kubernetes.pod.namespace"], "kube-system");
@@ -159,7 +160,7 @@ TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   EXPECT_TRUE(heard.request->given.empty());
 }
 
-// An image's manifest with all that CRI-O and containerd write.
+// The image's manifest has all annotations that CRI-O and containerd write.
 TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
   Json config = recorded("crio-annotation.config.json");
   config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-a";
@@ -169,12 +170,13 @@ TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
     const Asking told = asking(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
     EXPECT_FALSE(told.request) << path;
     ASSERT_EQ(told.warnings.size(), 1U);
-    // By CRI-O's files of hooks.d in a directory that both read, or a CDI file.
+    // The hook runs by CRI-O's files of hooks.d in a directory that both engines read, or by a CDI file.
     for (const Engine named : {Engine::kCrio, Engine::kContainerd, Engine::kDocker}) {
       const Asking doubted = asking(config, {.engine = named, .is_named = true, .bundle = kPodmans});
       EXPECT_FALSE(doubted.request) << path << " " << to_string(named);
       ASSERT_EQ(doubted.warnings.size(), 2U);
-      EXPECT_EQ(doubted.warnings[0], fmt::format("annotations count as with podman: the administrator says {}, and the "
+      EXPECT_EQ(doubted.warnings[0],
+                fmt::format("annotations count as with podman: the administrator names {}, but the "
                                                  "bundle is podman's",
                                                  to_string(named)));
     }
@@ -204,10 +206,10 @@ TEST(Caller, PlanShowsEngine) {
     return testing::internal::GetCapturedStdout();
   };
   EXPECT_EQ(shown({"plan", "--bundle", bundle}),
-            "engine      crio  told by its bundle and cgroupsPath\nHCAs        none\n");
+            "engine      crio  detected from its bundle and cgroupsPath\nHCAs        none\n");
   EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle + "/../userdata/"}))["engine"]["name"], "crio");
   EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle, "--engine", "docker"}))["engine"],
-            (Json{{"name", "podman"}, {"by", "the administrator says docker, and the bundle is crio's"}}));
+            (Json{{"name", "podman"}, {"by", "the administrator names docker, but the bundle is crio's"}}));
   EXPECT_EQ(shown({"plan", "--bundle", bundle, "--engine", "podman"}),
             "engine      podman  named by the administrator\nHCAs        none\n");
 }

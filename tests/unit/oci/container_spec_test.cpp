@@ -1,4 +1,4 @@
-// What is read of a container's config.json.
+// Members that are read from a container's config.json.
 #include "hook/oci/container_spec.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(ContainerSpec, DetectsWhetherNodeMountsAreWritable) {
     config["linux"]["uidMappings"] = json(mappings);
     EXPECT_EQ(may_write_to_mounts(must(read_container_spec(config))), may) << capabilities << namespaces << mappings;
   }
-  // The node's root in a uid_map.
+  // uid_map with and without the node's root.
   EXPECT_TRUE(maps_root("         0          0 4294967295\n"));
   EXPECT_TRUE(maps_root("0 100000 65536\n65536 0 1\n"));
   EXPECT_FALSE(maps_root("0 100000 65536\n"));
@@ -161,17 +161,18 @@ TEST(ContainerSpec, ReadsPodIdentityOfKubernetesEnginesOnly) {
   EXPECT_EQ(crio.container_name, "sidecar");
   EXPECT_FALSE(crio.is_sandbox);
   EXPECT_EQ(crio.pod_name + crio.pod_uid + crio.sandbox_id, "train-1u1s1");
-  // The sandbox's metadata, as rdma-nri is told, and not the container's labels.
+  // The sandbox's metadata, which rdma-nri also gets, and not the container's labels.
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));
   spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-c_u1_0";
   EXPECT_EQ(pod_identity(spec, Engine::kCrio).pod_namespace, "team-c");
-  EXPECT_EQ(check_pod_namespace(spec, Engine::kCrio).error().message,
-            "cannot tell the pod's namespace: its sandbox says `team-c`, the label `io.kubernetes.pod.namespace` says "
+  EXPECT_EQ(
+      check_pod_namespace(spec, Engine::kCrio).error().message,
+      "cannot determine the pod's namespace: its sandbox has `team-c`, the label `io.kubernetes.pod.namespace` has "
             "`team-b`");
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kContainerd));
   spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_u1_0";
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));
-  // An image's manifest can carry every one of these under Podman.
+  // Under Podman, an image's manifest can contain all of these.
   for (const Engine engine : {Engine::kPodman, Engine::kRunc, Engine::kDocker}) {
     const PodIdentity none = pod_identity(spec, engine);
     EXPECT_EQ(none.pod_namespace, "");

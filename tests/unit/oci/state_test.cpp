@@ -107,7 +107,7 @@ TEST(ReadStateText, ReadsTextInPieces) {
   waitpid(child, nullptr, 0);
 }
 
-// A byte now and then must not start the time anew.
+// A byte now and then must not restart the timeout.
 TEST(ReadStateText, TimeoutCoversWholeRead) {
   Pipe pipe;
   const pid_t child = fork();
@@ -145,7 +145,7 @@ TEST(ProcessIdentity, IsPresentUntilProcessEnds) {
   const auto identity = must(hook::identify(child));
   EXPECT_EQ(sight(hook::look_at(identity)), "present");
   EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity.start_time + 1})), "gone")
-      << "another process with that number";
+      << "another process with that pid";
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
@@ -155,7 +155,7 @@ TEST(ProcessIdentity, IsPresentUntilProcessEnds) {
   EXPECT_EQ(hook::identify(child).error().code, ESRCH);
 }
 
-// A name chosen to look like the fields behind it.
+// The process name imitates the fields behind it.
 TEST(ProcessIdentity, NameIsNotParsed) {
   Pipe ready;
   const pid_t child = fork();
@@ -174,7 +174,8 @@ TEST(ProcessIdentity, NameIsNotParsed) {
   waitpid(child, nullptr, 0);
 }
 
-// Its first thread ends, the other goes on with whatever it has open: not dead, although its state is that of a zombie.
+// Its first thread ends, and the other one continues with all open files. The process lives, although its state is that
+// of a zombie.
 TEST(ProcessIdentity, IsPresentAfterFirstThreadEnds) {
   const pid_t child = fork();
   if (child == 0) {
@@ -197,7 +198,7 @@ TEST(ProcessIdentity, RefusesInvalidPids) {
     EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
 }
 
-// No descriptor is left, or /proc shows no processes: the process, which lives, is not taken for one that has ended.
+// No descriptor is left, or /proc shows no processes: a living process must not count as gone.
 TEST(ProcessIdentity, FailedLookupIsUnknown) {
   const auto self = must(hook::identify(getpid()));
   const auto says = [&](const char* expected, bool (*arrange)()) {

@@ -179,7 +179,7 @@ TEST_F(AddressPoolTest, RefusesDirectoriesThatOtherUsersCanChange) {
     EXPECT_EQ(info.st_mode & 07777U, 0700U) << part;
   }
   ASSERT_EQ(chmod((temp_ / "addresses/fabric").c_str(), 0770), 0);
-  EXPECT_TRUE(has_text(take("b", small_), "others may read or change it"));
+  EXPECT_TRUE(has_text(take("b", small_), "other users can read or change it"));
   const TempDir elsewhere;
   ASSERT_EQ(symlink(elsewhere.path().c_str(), (temp_ / "addresses/other").c_str()), 0);
   EXPECT_FALSE(pool_.take("other", 0, 0, small_, "a"));

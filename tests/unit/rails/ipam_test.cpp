@@ -335,7 +335,7 @@ TEST_F(Ipam, RefusesFilesThatAreNoProgram) {
   ASSERT_EQ(chmod(plain.c_str(), 0644), 0);
   EXPECT_TRUE(has_text(run_one(call(plain)), "Permission denied"));
   ASSERT_EQ(chmod(plain.c_str(), 0775), 0);
-  EXPECT_TRUE(has_text(run_one(call(plain)), "others than root may change `" + plain + "`"));
+  EXPECT_TRUE(has_text(run_one(call(plain)), "users other than root can change `" + plain + "`"));
   const std::string odd = temp_ / "odd";
   write_file(odd,
              "\x7f"
@@ -358,16 +358,16 @@ TEST_F(Ipam, RefusesProgramsThatOtherUsersCanChange) {
   fs::create_symlink(temp_ / "to-b/target", link);
   EXPECT_EQ(run_one(call(link)), "10.0.0.2/24; ");
   ASSERT_EQ(chmod(inner.c_str(), 0777), 0);
-  EXPECT_EQ(
-      run_one(call(link)),
-      "error: cannot get an address for `net1` by IPAM plugin `link`: others than root may change `" + inner + "`");
+  EXPECT_EQ(run_one(call(link)),
+            "error: cannot get an address for `net1` by IPAM plugin `link`: users other than root can change `" +
+                inner + "`");
   ASSERT_EQ(chmod(inner.c_str(), 01777), 0);
   EXPECT_EQ(run_one(call(link)), "10.0.0.2/24; ");
   ASSERT_EQ(chmod(inner.c_str(), 0755), 0);
   if (geteuid() == 0) {
     constexpr uid_t kOtherUser = 1000;
     ASSERT_EQ(lchown(link.c_str(), kOtherUser, kOtherUser), 0);
-    EXPECT_TRUE(has_text(run_one(call(link)), "others than root may change `" + link + "`"));
+    EXPECT_TRUE(has_text(run_one(call(link)), "users other than root can change `" + link + "`"));
   }
   fs::create_symlink("round", temp_ / "round");
   EXPECT_TRUE(has_text(run_one(call("round")), "Too many levels of symbolic links"));

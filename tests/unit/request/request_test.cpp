@@ -1,4 +1,4 @@
-// What a container asks for, whose word it is, and what is refused.
+// Requests of containers: sources, trust and refusals.
 #include "hook/request/request.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ constexpr const char* kTwoNics =
 constexpr const char* kFabricNic = R"([{"cniConf":{"name":"fabric"}}])";
 constexpr const char* kTwoNetworks = R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])";
 
-// "none", "all", "4", or the list; what narrows it behind "&"; "given" when the given nodes are the grant.
+// Returns "none", "all", "4", or the list; sources that narrow it behind "&"; "given" if the given nodes are the
+// request.
 std::string shown(const Wish& wish) {
   switch (wish.kind) {
     case Wish::Kind::kNone:
@@ -36,7 +37,7 @@ std::string shown(const Wish& wish) {
 }
 
 std::string shown(const Asked& asked) {
-  if (!asked.request) return asked.warnings.empty() ? "nothing" : "unheard";
+  if (!asked.request) return asked.warnings.empty() ? "nothing" : "ignored";
   const Request& request = *asked.request;
   std::string text = request.given_is_the_grant ? "given" : shown(request.wish);
   for (const Wish& by : request.narrowed_by)
@@ -99,30 +100,32 @@ TEST(Request, RequestsOnlyFromTrustedSources) {
   const Annotations two = devices("2");
   const Annotations other_sandbox = {{kOwnDevices, "2"}, {"io.kubernetes.cri-o.SandboxName", "k8s_train-0_team-a_u_0"}};
   const Annotations mode_and_network = {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}};
-  check({{"runc: the operator's", Engine::kRunc, two, "2"},
-         {"docker: the operator's", Engine::kDocker, two, "2"},
-         {"podman: an image's", Engine::kPodman, two, "unheard"},
-         {"podman: not by a namespace's glob", Engine::kPodman, two, "unheard", 0, {}, "train-1", {"train-*"}},
-         {"podman: opened for all", Engine::kPodman, two, "2", 0, {}, "", {"*"}},
-         {"containerd: a pod's author", Engine::kContainerd, two, "unheard", 0, {}, "team-b", {"team-a"}},
-         {"containerd: a namespace that may", Engine::kContainerd, two, "2", 0, {}, "train-7", {"team-a", "train-*"}},
-         {"crio: a namespace that may", Engine::kCrio, two, "2", 0, {}, "team-a", {"team-a"}},
-         {"crio: a label of another namespace than its sandbox's", Engine::kCrio, other_sandbox,
-          "cannot tell the pod's namespace: its sandbox says `team-a`, the label `io.kubernetes.pod.namespace` says "
-          "`team-b`",
-          0, Strings(), "team-b", Strings{"team-a"}},
-         {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
-         {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
-         {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
-         {"trusted, nodes given: the wish stands", Engine::kRunc, two, "2", 4},
-         {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
-         {"untrusted mode and network change nothing", Engine::kPodman, mode_and_network, "given !", 1}});
+  check(
+      {{"runc: the operator writes them", Engine::kRunc, two, "2"},
+       {"docker: the operator writes them", Engine::kDocker, two, "2"},
+       {"podman: an image writes them", Engine::kPodman, two, "ignored"},
+       {"podman: a glob of namespaces does not match", Engine::kPodman, two, "ignored", 0, {}, "train-1", {"train-*"}},
+       {"podman: trusted by `*`", Engine::kPodman, two, "2", 0, {}, "", {"*"}},
+       {"containerd: another namespace", Engine::kContainerd, two, "ignored", 0, {}, "team-b", {"team-a"}},
+       {"containerd: a trusted namespace", Engine::kContainerd, two, "2", 0, {}, "train-7", {"team-a", "train-*"}},
+       {"crio: a trusted namespace", Engine::kCrio, two, "2", 0, {}, "team-a", {"team-a"}},
+       {"crio: a label of another namespace than its sandbox's", Engine::kCrio, other_sandbox,
+        "cannot determine the pod's namespace: its sandbox has `team-a`, the label `io.kubernetes.pod.namespace` has "
+        "`team-b`",
+        0, Strings(), "team-b", Strings{"team-a"}},
+       {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
+       {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
+       {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
+       {"trusted, nodes given: the annotation decides", Engine::kRunc, two, "2", 4},
+       {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
+       {"untrusted mode and network change nothing", Engine::kPodman, mode_and_network, "given !", 1}});
   const auto asked =
       parse_request(spec_of({"", Engine::kContainerd, two, "", 0, {}, "team-b"}), {}, Engine::kContainerd);
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->warnings, std::vector<std::string>{
-                                 "annotation rdma-init.io/devices is not heard: with containerd in namespace `team-b` "
-                                 "it may not ask for HCAs; \"annotations_may_request\" in config.json says who may"});
+                                 "ignoring annotation rdma-init.io/devices: with containerd in namespace `team-b` it "
+                                 "may not request HCAs; remedy: add the namespace to \"annotations_may_request\" in "
+                                 "config.json"});
 }
 
 TEST(Request, FirstSourceDecides) {
@@ -135,13 +138,16 @@ TEST(Request, FirstSourceDecides) {
          {"spiderpool next", Engine::kRunc, annotation(kSpiderpool, "n"), "all network of pool"},
          {"given nodes", Engine::kContainerd, {}, "given", 2},
          {"nothing", Engine::kRunc, {}, "nothing"},
-         {"mode alone asks nothing", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "nothing"},
-         {"mode of the given", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "given mode shared", 1},
-         {"own none beats the others", Engine::kRunc, {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}}, "nothing"},
+         {"mode only requests nothing", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "nothing"},
+         {"mode for given nodes", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "given mode shared", 1},
+         {"own none overrides the other annotations",
+          Engine::kRunc,
+          {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}},
+          "nothing"},
          {"a key for this container", Engine::kContainerd, for_trainer, "2", 0, {}, "a", {"a"}},
          {"a key for another container", Engine::kContainerd, for_other, "8", 0, {}, "a", {"a"}},
          {"runc has no container names", Engine::kRunc, for_trainer, "8"},
-         {"an unknown key is said", Engine::kRunc, annotation("rdma-init.io/device", "8"), "unheard"}});
+         {"an unknown key is a warning", Engine::kRunc, annotation("rdma-init.io/device", "8"), "ignored"}});
   Config config;
   config.default_devices = "1";
   check({{"default", Engine::kPodman, {}, "1"},
@@ -151,7 +157,7 @@ TEST(Request, FirstSourceDecides) {
         config);
   config.default_devices.reset();
   config.trusted_annotations = {"k8s.volcengine.com"};
-  check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
+  check({{"own annotations are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
 }
 
 TEST(Request, UmadNodesAndSandboxRequestNothing) {
@@ -163,7 +169,7 @@ TEST(Request, UmadNodesAndSandboxRequestNothing) {
   Config config;
   config.annotations_may_request = {"*"};
   EXPECT_EQ(shown(*parse_request(spec, config, Engine::kContainerd)), "nothing");
-  // Under Podman an image could have written that: it does not hide the container.
+  // Under Podman, an image could have written that annotation, so it does not hide the container.
   EXPECT_EQ(shown(*parse_request(spec, config, Engine::kPodman)), "all");
 }
 
@@ -173,14 +179,14 @@ TEST(Request, VariablesNarrowAndRequestIfAllowed) {
   const std::vector<std::string> bad = {"MELLANOX_VISIBLE_DEVICES=mlx5_0"};
   const Annotations two = {{kOwnDevices, "2"}};
   check({
-      {"an image's alone: silence", Engine::kRunc, {}, "nothing", 0, all},
-      {"an image's nonsense alone: silence", Engine::kRunc, {}, "nothing", 0, bad},
+      {"a variable only: no request, no warning", Engine::kRunc, {}, "nothing", 0, all},
+      {"an invalid variable only: no request, no warning", Engine::kRunc, {}, "nothing", 0, bad},
       {"all narrows nothing", Engine::kRunc, two, "2", 0, all},
       {"RDMA_ before MELLANOX_", Engine::kRunc, two, "2 & 0", 0, first},
       {"empty is not set", Engine::kRunc, two, "2 & 1", 0, {"RDMA_VISIBLE_DEVICES=", "MELLANOX_VISIBLE_DEVICES=1"}},
       {"none", Engine::kRunc, two, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
       {"void", Engine::kPodman, {}, "given & none", 2, {"RDMA_VISIBLE_DEVICES=void"}},
-      {"narrows the given", Engine::kPodman, {}, "given & 0,1", 2, {"RDMA_VISIBLE_DEVICES=0,1"}},
+      {"narrows the given nodes", Engine::kPodman, {}, "given & 0,1", 2, {"RDMA_VISIBLE_DEVICES=0,1"}},
       {"a name", Engine::kRunc, two, "variable MELLANOX_VISIBLE_DEVICES: `mlx5_0` is no index", 0, bad},
       {"a hole", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `` is no index", 0, {"RDMA_VISIBLE_DEVICES=0,,1"}},
       {"negative", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `-1` is no index", 0,
@@ -188,26 +194,26 @@ TEST(Request, VariablesNarrowAndRequestIfAllowed) {
   });
   Config config;
   config.env_may_request = true;
-  check({{"may ask", Engine::kPodman, {}, "0,2", 0, {"RDMA_VISIBLE_DEVICES=0,2"}},
-         {"may ask for all", Engine::kPodman, {}, "all", 0, all},
-         {"asks for none", Engine::kPodman, {}, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
+  check({{"may request", Engine::kPodman, {}, "0,2", 0, {"RDMA_VISIBLE_DEVICES=0,2"}},
+         {"may request all", Engine::kPodman, {}, "all", 0, all},
+         {"requests none", Engine::kPodman, {}, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
          {"is not set", Engine::kPodman, {}, "nothing"}},
         config);
 }
 
 TEST(Request, ReadsVolcengineAnnotation) {
   const Annotations two_nics = {{kVolcengine, kTwoNics}};
-  check({{"other names are not ours", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
-         {"odd entries are not ours", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
+  check({{"other names are ignored", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
+         {"invalid entries are ignored", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
           "nothing"},
          {"matches the given nodes", Engine::kContainerd, two_nics, "given", 2},
-         {"matches, and may ask: still the given", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
+         {"matches, and may request: still the given nodes", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
          {"contradicts the given nodes", Engine::kContainerd, two_nics,
           "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes", 3},
          {"no list", Engine::kRunc, volcengine("{}"), "annotation k8s.volcengine.com/pod-networks: expected a list"},
          {"no objects", Engine::kRunc, volcengine("[1]"),
           "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
-         {"nobody may ask by it", Engine::kPodman, two_nics, "unheard"}});
+         {"podman may not request by it", Engine::kPodman, two_nics, "ignored"}});
   ContainerSpec broken;
   broken.annotations[kVolcengine] = R"([{"cniConf")";
   const std::string message = parse_request(broken, {}, Engine::kRunc).error().message;
@@ -216,18 +222,18 @@ TEST(Request, ReadsVolcengineAnnotation) {
   Config config;
   config.networks = {{"fabric", {"fabric", Mode::kShared, "macvlan", {}}}, {"storage", {"storage", {}, "macvlan", {}}}};
   check({{"a configured network", Engine::kRunc, volcengine(kFabricNic), "1 network fabric"},
-         {"\"rdma\" is a network of the pool's", Engine::kRunc, two_nics, "2 network of pool"},
+         {"\"rdma\" is the network of the pools", Engine::kRunc, two_nics, "2 network of pool"},
          {"\"rdma\" is the network that another entry names", Engine::kRunc,
           volcengine(R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"), "2 network storage"},
          {"the own annotation's network", Engine::kRunc, volcengine(kTwoNics, {"rdma-init.io/network", "storage"}),
           "2 network storage"},
-         {"nobody may choose by it", Engine::kPodman, two_nics, "given !", 2},
+         {"podman may not choose by it", Engine::kPodman, two_nics, "given !", 2},
          {"beside the own annotation's HCAs", Engine::kRunc, volcengine(kFabricNic, one), "1 network fabric"},
          {"\"rdma\" beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNics, one), "1 network of pool"},
          {"no JSON beside the own annotation's HCAs", Engine::kRunc, volcengine("{", one), "1 !"},
          {"two networks beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNetworks, one), "1 !"},
-         {"no JSON of whom nobody hears", Engine::kPodman, volcengine("{"), "unheard"},
-         {"no JSON of whom nobody hears, with nodes", Engine::kPodman, volcengine("{"), "given !", 2},
+         {"no JSON in an untrusted annotation", Engine::kPodman, volcengine("{"), "ignored"},
+         {"no JSON in an untrusted annotation, with nodes", Engine::kPodman, volcengine("{"), "given !", 2},
          {"nothing beside none", Engine::kRunc, volcengine(kTwoNics, {kOwnDevices, "none"}), "nothing"},
          {"spiderpool's unknown network beside the own annotation's HCAs",
           Engine::kRunc,
@@ -239,7 +245,7 @@ TEST(Request, ReadsVolcengineAnnotation) {
         config);
   config.networks.erase("storage");
   check({{"\"rdma\" is the only network", Engine::kRunc, two_nics, "2 network fabric"},
-         {"nobody may choose it", Engine::kPodman, two_nics, "given !", 2}},
+         {"podman may not choose it", Engine::kPodman, two_nics, "given !", 2}},
         config);
   config.pools = {Pool{}};
   config.pools.front().network = "fabric";
@@ -259,7 +265,7 @@ TEST(Request, ReadsSpiderpoolNetworks) {
          {"unknown network", Engine::kRunc, annotation(kSpiderpool, "x"),
           "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
          {"excluded namespace", Engine::kContainerd, fabric, "nothing", 0, {}, "kube-system", {"*"}},
-         {"own network alone", Engine::kRunc, annotation("rdma-init.io/network", "fabric"), "all network fabric"},
+         {"own network only", Engine::kRunc, annotation("rdma-init.io/network", "fabric"), "all network fabric"},
          {"own unknown network", Engine::kRunc, annotation("rdma-init.io/network", "x"),
           "annotation rdma-init.io/network: there is no network `x`"},
          {"own network, spiderpool's wish",
@@ -338,7 +344,7 @@ TEST(Request, ReadsUuidsOfGpus) {
   }
 }
 
-// A pod's author can read UUIDs in an earlier pod: who did not ask gets no HCA by them.
+// A pod's author can read UUIDs in an earlier pod: they must not allocate HCAs to a pod without a request.
 TEST(Request, UuidsDoNotRequestDefault) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   Config config;
@@ -353,7 +359,7 @@ TEST(Request, UuidsDoNotRequestDefault) {
   EXPECT_EQ(parse_request(spec, config, Engine::kPodman)->request->gpu_uuids, std::vector<std::string>{uuid});
 }
 
-// The variable is the image's: however long, it costs no container its start.
+// An image sets the variable: a long value must not stop the container.
 TEST(Request, IgnoresVariableWithMillionGpus) {
   ContainerSpec spec;
   spec.annotations[kOwnDevices] = "gpu";
@@ -365,10 +371,10 @@ TEST(Request, IgnoresVariableWithMillionGpus) {
   ASSERT_TRUE(asked && asked->request);
   EXPECT_TRUE(asked->request->gpu_uuids.empty());
   ASSERT_EQ(asked->warnings.size(), 1U);
-  EXPECT_TRUE(asked->warnings.front().ends_with("and is not heard")) << asked->warnings.front();
+  EXPECT_TRUE(asked->warnings.front().ends_with("; it is ignored")) << asked->warnings.front();
 }
 
-// A path can be anything that leads to /dev, so that the number says what a node is.
+// Any path may lead to a node, so its number identifies it.
 TEST(Request, FindsUverbsNodesUnderAnyPath) {
   const std::vector<SpecDevice> others = {{"/dev/null", 'c', 1, 3},  {"/dev/a", 'c', 231, 191},
                                           {"/dev/b", 'c', 231, 224}, {"/dev/c", 'b', 231, 193},
@@ -389,12 +395,12 @@ TEST(Request, FindsUverbsNodesUnderAnyPath) {
   const std::vector<SpecDevice> ends = {{"/dev/x", 'c', 231, 192}, {"/dev/y", 'c', 231, 223}};
   EXPECT_EQ(given(ends), ends);
   const std::vector<SpecDevice> dynamic = {{"/dev/x", 'c', 511, 9, 41}};
-  EXPECT_EQ(given(dynamic), dynamic) << "which the node said";
+  EXPECT_EQ(given(dynamic), dynamic) << "the node resolved it";
   const SpecDevice named{"/dev/infiniband/uverbs1", 'c', 231, 193};
   EXPECT_EQ(given({{"/dev/x", 'c', 231, 193}, named}), std::vector<SpecDevice>{named}) << "one node, counted once";
 }
 
-// mknod(2) cuts them to 231:192.
+// mknod(2) truncates them to 231:192.
 TEST(Request, RefusesDeviceNumbersThatKernelTruncates) {
   const std::pair<std::int64_t, std::int64_t> rows[] = {
       {4096 + 231, 192}, {231 - 4096, 192}, {231, (1 << 20) + 192}, {231, -1}};
@@ -411,7 +417,7 @@ TEST(Request, RefusesDeviceNumbersThatKernelTruncates) {
   EXPECT_TRUE(parse_request(last, {}, Engine::kRunc));
 }
 
-// Engines give a privileged container the node's whole /dev.
+// Engines add the node's whole /dev to a privileged container.
 TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   ContainerSpec spec;
   spec.devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs1", 'c', 231, 193}};
@@ -429,15 +435,15 @@ TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   EXPECT_FALSE(by_plugin->request);
   EXPECT_TRUE(by_plugin->note.for_all);
   EXPECT_EQ(by_plugin->note.text,
-            "the container may use all devices: its 2 uverbs nodes are no request, those of "
-            "PCIDEVICE_NVIDIA_COM_RDMA neither: nothing keeps them from others; an annotation would ask");
+            "the container may use all devices: its 2 uverbs nodes are no request, nor are those of "
+            "PCIDEVICE_NVIDIA_COM_RDMA: other containers can get the same HCAs; request them by annotation");
   Config generous;
   generous.default_devices = "all";
-  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "it has them without";
+  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "it has the nodes anyway";
   generous = {};
   generous.env_may_request = true;
   spec.env = {"MELLANOX_VISIBLE_DEVICES=all"};
-  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "an image's word";
+  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "an image set it";
   spec.env.clear();
   spec.annotations = {{"rdma-init.io/devices", "mlx5_1"}};
   const auto asking = parse_request(spec, {}, Engine::kRunc);
