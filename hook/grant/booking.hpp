@@ -18,8 +18,8 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
 Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
 
 // Releases the new grant unless finish() is called. A container that had its grant before this call keeps it, because
-// it may be running. A grant that cannot be released stays pending, and the next call after this process retries. All
-// arguments must outlive this object.
+// it may be running. A grant that cannot be released stays pending, and the next call retries once this process has
+// ended. All arguments must outlive this object.
 class Booking {
  public:
   Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)

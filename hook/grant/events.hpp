@@ -20,7 +20,7 @@ struct Granted {
   const Owner& owner;
   Engine engine;
   const std::vector<PlannedHca>& hcas;
-  std::string_view source;                    // the annotation, variable or option that requested it
+  std::string_view source;                    // annotation, variable, device nodes or setting that requested the HCAs
   const std::optional<NetworkRecord>& rails;  // nullopt: none
   const std::vector<std::string>& no_rail;    // as in Plan
   // A number, or the reason for none: "-:no-rail"; nullopt: the call sets no variables.

@@ -1,5 +1,5 @@
-// Reads and writes the records of grants, and the markers of the changes that are under way. The caller holds the key's
-// lock, except where a function says otherwise.
+// Reads and writes the records of grants, and the markers of changes that are under way. Locks: the caller holds the
+// key's lock, unless a function states otherwise.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@
 namespace hook {
 
 // A name in pending/:
-//   @PID.START.N         being written
+//   @PID.START.N         a file that this process is writing
 //   KEY@PID.START.N      empty: that process works on the steps of this grant that it began with change N
-//   KEY@PID.START@N      a grant that was returned, until its index entries are gone too
+//   KEY@PID.START@N      a grant that was released, until its index entries are removed
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };
   Kind kind = Kind::kTemporary;

@@ -89,8 +89,8 @@ bool maps_root(std::string_view uid_map);
 // Returns the first value of a variable in env; nullopt: not set.
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);
 
-// The pod, as the engine itself wrote it into annotations. Empty for Podman, Docker and runc, whatever their
-// annotations: an image could have written these.
+// The pod, as the engine itself wrote it into annotations. Empty for Podman, Docker and runc, because an image could
+// have written the annotations.
 struct PodIdentity {
   std::string pod_namespace;
   std::string container_name;

@@ -6,7 +6,7 @@
 //   5. "default_devices" of config.json
 //   6. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES
 // 1, 2 and 4 may request only if the operator writes the annotations, or config.json trusts the namespace. Otherwise
-// they narrow the HCAs of 3. 6 always narrows, and requests only with "env_may_request".
+// they only narrow the HCAs of a later source. 6 always narrows, and requests only with "env_may_request".
 #pragma once
 
 #include <optional>
