@@ -1,5 +1,5 @@
-// The engine that runs the hook. It decides whether a container's annotations may request HCAs. So it is never taken
-// from annotations, but from the hook's arguments and from paths that the engine chooses (caller.hpp).
+// The engine that runs the hook. It decides whether a container's annotations may request HCAs. Therefore it is never
+// taken from annotations, but from the hook's arguments and from paths that the engine chooses (caller.hpp).
 #pragma once
 
 #include <optional>
