@@ -127,8 +127,8 @@ struct DeviceIndex {
 };
 
 // Sends a request to RDMA netlink and passes the attributes of each answer. Returns false on any error.
-bool ask_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
-              const std::function<void(const Attributes&)>& handler) {
+bool query_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
+                const std::function<void(const Attributes&)>& handler) {
   const auto pass = [&](const Message& message) {
     handler(message.attributes(0));
     return true;
@@ -138,9 +138,9 @@ bool ask_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
 
 constexpr unsigned kPrivilegedQkeyMode = 96;  // RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, Linux 6.7
 
-std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
+std::optional<NetnsMode> query_netns_mode(Socket& socket) {
   std::optional<NetnsMode> answer;
-  ask_rdma(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
+  query_rdma(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
     if (const auto mode = attributes.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
       // 1 is shared (ib_devices_shared_netns, drivers/infiniband/core/device.c).
       answer = *mode != 0 ? NetnsMode::kShared : NetnsMode::kExclusive;
@@ -286,7 +286,7 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   auto socket = Socket::open(NETLINK_RDMA);
   if (!socket) return std::nullopt;
   std::vector<std::pair<std::uint32_t, std::string>> devices;
-  const bool listed = ask_rdma(*socket, RDMA_NLDEV_CMD_GET, NLM_F_DUMP, {}, [&](const Attributes& attributes) {
+  const bool listed = query_rdma(*socket, RDMA_NLDEV_CMD_GET, NLM_F_DUMP, {}, [&](const Attributes& attributes) {
     const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
     auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
     if (index && name) devices.emplace_back(*index, std::move(*name));
@@ -298,27 +298,27 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
     const DeviceIndex device{.index = index};
     // One request per device: a dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12). A device that
     // is removed meanwhile gets no netdev; the requests for the remaining devices continue.
-    ask_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
-             [&, &hca = name](const Attributes& attributes) {
-               const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
-               auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
-               if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
-             });
+    query_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
+               [&, &hca = name](const Attributes& attributes) {
+                 const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+                 auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
+                 if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
+               });
   }
-  if (with_netns_mode) answer.netns_mode = ask_netns_mode(*socket);
+  if (with_netns_mode) answer.netns_mode = query_netns_mode(*socket);
   return answer;
 }
 
 std::optional<NetnsMode> read_netns_mode() {
   auto socket = Socket::open(NETLINK_RDMA);
-  return socket ? ask_netns_mode(*socket) : std::nullopt;
+  return socket ? query_netns_mode(*socket) : std::nullopt;
 }
 
 std::optional<bool> read_privileged_qkey() {
   auto socket = Socket::open(NETLINK_RDMA);
   std::optional<bool> on;
   const auto take = [&](const Attributes& attributes) { on = privileged_qkey_of(attributes); };
-  if (socket) ask_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, take);
+  if (socket) query_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, take);
   return on;
 }
 

@@ -130,7 +130,7 @@ class ImageReader {
     for (const std::string& place : places_) {
       for (const char* name : names) {
         const std::string path = fmt::format("{}/{}", place, name);
-        ImageFile file = look_at(path);
+        ImageFile file = read_presence(path);
         if (file.path.empty()) {
           if (unknown.empty()) unknown = file.problem;
         } else if (file.problem.empty()) {
@@ -146,7 +146,7 @@ class ImageReader {
 
   // Returns the file at the path. Without path and problem, it does not exist. With a problem only, its existence is
   // unknown.
-  ImageFile look_at(const std::string& path) const {
+  ImageFile read_presence(const std::string& path) const {
     auto file = files_.open(path);
     if (const int code = error_of(file); code != 0) {
       if (is_gone(code)) return {};
@@ -242,7 +242,7 @@ class ImageReader {
     }
     const auto abi = fabric::parse_number<unsigned>(name.substr(mark + 6, name.size() - mark - 9));
     if (!abi) return;
-    ImageFile file = look_at(fmt::format("{}/{}", place, name));
+    ImageFile file = read_presence(fmt::format("{}/{}", place, name));
     if (file.path.empty()) file = {fmt::format("{}/{}", place, name), "cannot be opened"};
     image_.providers.push_back({std::string(name.substr(3, mark - 3)), *abi, std::move(file)});
   }

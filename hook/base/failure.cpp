@@ -23,7 +23,7 @@ FailureReason failure_reason(const Error& error) {
   // A refusal has no errno. A system call on the ledger's files has one.
   if (error.code == EBUSY && locks) return FailureReason::kBusy;
   if (error.code != 0 && locks) return FailureReason::kLedger;
-  return reason == FailureReason::kUnsaid ? FailureReason::kState : reason;
+  return reason == FailureReason::kUnspecified ? FailureReason::kState : reason;
 }
 
 }  // namespace hook

@@ -7,7 +7,7 @@
 #include "hook/base/result.hpp"
 
 enum class fabric::Reason : std::uint8_t {
-  kUnsaid,
+  kUnspecified,
   kState,    // the container's state, bundle or process, as the engine passes it
   kConfig,   // the administrator's configuration
   kRefused,  // the request is wrong, or not allowed
@@ -32,7 +32,7 @@ std::string_view to_string(FailureReason reason);
 // Returns the result. Sets the reason of an error that has none.
 template <typename T>
 Result<T> about(FailureReason reason, Result<T> result) {
-  if (!result.has_value() && result.error().reason == FailureReason::kUnsaid) result.error().reason = reason;
+  if (!result.has_value() && result.error().reason == FailureReason::kUnspecified) result.error().reason = reason;
   return result;
 }
 

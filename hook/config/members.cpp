@@ -117,13 +117,13 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
   // Parsed now, so that a wrong default is reported here and not at each start.
-  const auto wish = parse_wish(*text, "request of containers without one");
-  if (wish) {
+  const auto selection = parse_selection(*text, "request of containers without one");
+  if (selection) {
     devices = *text;
   } else {
-    const std::string& message = wish.error().message;
+    const std::string& message = selection.error().message;
     reader.error(value, message.substr(0, kLongestMessage) + (message.size() > kLongestMessage ? "..." : ""),
-                 wish.error().hint);
+                 selection.error().hint);
   }
 }
 

@@ -132,21 +132,21 @@ Result<void> check_size(std::string_view value, std::string_view source) {
   return make_error("{}: {} bytes; the maximum is {}", source, value.size(), kMaxValueBytes);
 }
 
-Result<Wish> parse_wish(std::string_view text, std::string source) {
+Result<HcaSelection> parse_selection(std::string_view text, std::string source) {
   TRY_VOID(check_size(text, source));
   text = fabric::trim(text);
-  Wish wish;
-  wish.source = std::move(source);
+  HcaSelection selection;
+  selection.source = std::move(source);
   const auto refuse = [&](std::string_view what) {
-    return Error{fmt::format("{}: {}", wish.source, what), 0,
+    return Error{fmt::format("{}: {}", selection.source, what), 0,
                  "write all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
   };
   if (text.empty()) return refuse("the value is empty");
   // NVIDIA_VISIBLE_DEVICES and its relatives use "void" for none.
-  if (text == "none" || text == "void") return wish;
+  if (text == "none" || text == "void") return selection;
   if (text == "all") {
-    wish.kind = Wish::Kind::kAll;
-    return wish;
+    selection.kind = HcaSelection::Kind::kAll;
+    return selection;
   }
   if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) {
     const auto count = fabric::parse_number<unsigned>(text);
@@ -154,9 +154,9 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
       return refuse(
           fmt::format("`{}`: expected a count from 1 to {}", fabric::printable(text.substr(0, 32)), kMaxCount));
     }
-    wish.kind = Wish::Kind::kCount;
-    wish.count = *count;
-    return wish;
+    selection.kind = HcaSelection::Kind::kCount;
+    selection.count = *count;
+    return selection;
   }
   // An image can have a list of any length, so it is counted before it is parsed.
   const auto entries = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
@@ -165,9 +165,9 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
   }
   auto selectors = fabric::parse_selectors(text, fabric::SelectorScope::kNode);
   if (!selectors) return refuse(std::move(selectors).error().message);
-  wish.kind = Wish::Kind::kList;
-  wish.selectors = *std::move(selectors);
-  return wish;
+  selection.kind = HcaSelection::Kind::kList;
+  selection.selectors = *std::move(selectors);
+  return selection;
 }
 
 }  // namespace hook

@@ -45,7 +45,7 @@ inline constexpr std::size_t kMaxListEntries = 4096;
 inline constexpr unsigned kMaxCount = 1024;
 
 // A request: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or a substitute.
-struct Wish {
+struct HcaSelection {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;
   unsigned count = 0;                   // kCount: HCAs (NICs), at least 1
@@ -54,7 +54,7 @@ struct Wish {
 };
 
 // Parses "all", "none", "void", "4" or "mlx5_0,rail:3". Errors name the source. A count is 1 to kMaxCount.
-Result<Wish> parse_wish(std::string_view text, std::string source);
+Result<HcaSelection> parse_selection(std::string_view text, std::string source);
 
 // Errors: the value has more than kMaxValueBytes.
 Result<void> check_size(std::string_view value, std::string_view source);

@@ -14,7 +14,7 @@
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/install/ask_engine.hpp"
+#include "hook/install/query_engine.hpp"
 #include "hook/install/record.hpp"
 #include "hook/ledger/ledger.hpp"
 

@@ -13,7 +13,7 @@
 #include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
-#include "hook/install/ask_program.hpp"
+#include "hook/install/query_program.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -100,10 +100,10 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
 }
 
 // Only ibv_devinfo reports active_mtu. The check is skipped if the program is missing.
-ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
+ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
-  const auto answer = ask_program(node.root, {*program});
+  const auto answer = query_program(node.root, {*program});
   if (!answer) unasked.push_back(answer.error());
   return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
 }
@@ -219,7 +219,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   std::vector<Error> unasked;
   // Without HCAs check_kernel() reports the cause, and the checks of rails would only repeat it.
   if (!inventory.hcas.empty())
-    append(check_rails(inventory, config, ask_active_mtus(node, inventory, unasked)), checks);
+    append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);

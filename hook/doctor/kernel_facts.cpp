@@ -38,7 +38,7 @@ constexpr DriverHalf kDriverHalves[] = {
 constexpr std::string_view kMellanox = "0x15b3";
 
 // Reads type, number and mode of a device node. Follows links: udev rules can make them.
-Attr<SeenNode> look_at_node(const std::string& path) {
+Attr<SeenNode> read_node_facts(const std::string& path) {
   struct stat seen {};
   if (::stat(path.c_str(), &seen) != 0) return Unreadable{errno};
   return SeenNode{S_ISCHR(seen.st_mode), fmt::format("{}:{}", major(seen.st_rdev), minor(seen.st_rdev)),
@@ -277,7 +277,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
   // may lack it.
   facts.half_driven = read_half_driven(root, inventory);
   const auto add = [&](const std::string& path, const std::string& number) {
-    facts.nodes.push_back({path, number, look_at_node(root + path)});
+    facts.nodes.push_back({path, number, read_node_facts(root + path)});
   };
   for (const fabric::Hca& hca : inventory.hcas) {
     if (!hca.uverbs) continue;

@@ -69,7 +69,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
 
 // Adds the recorded GID indices of a grant's rails. A stale grant has no container that could use them.
 Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
-  if (grant.vanished || TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) == Presence::kGone) return {};
+  if (grant.stale || TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) == Presence::kGone) return {};
   const auto records = TRY(NetworkRecordStore::open(ledger));
   const auto record = TRY(records.read(grant.owner.key));
   if (!record) return {};
@@ -136,7 +136,7 @@ Check check_ledger(const LedgerFacts& facts) {
   for (const Error& error : facts.unread)
     check.add(Grade::kBroken, facts.path, error.message, fabric::remedy_of(error));
   for (const Grant& grant : facts.grants) {
-    if (!grant.vanished) continue;
+    if (!grant.stale) continue;
     std::vector<std::string> names;
     for (const PlannedHca& hca : grant.hcas)
       names.push_back(fabric::printable(hca.name));

@@ -5,7 +5,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"
-#include "hook/install/ask_engine.hpp"
+#include "hook/install/query_engine.hpp"
 
 namespace hook {
 namespace {
@@ -50,7 +50,7 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
   for (const std::string& netdev : netdevs) {
     RailQos rail{netdev, {}, read_ecn(root, netdev)};
     if (dcb) {
-      const auto answer = ask_program(root, {*dcb, "pfc", "show", "dev", netdev});
+      const auto answer = query_program(root, {*dcb, "pfc", "show", "dev", netdev});
       if (answer && answer->done) rail.pfc = parse_dcb_pfc(answer->text);
       if (!answer) {
         // It would fail for each rail: one report is enough.

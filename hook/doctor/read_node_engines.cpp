@@ -90,8 +90,8 @@ void read_files(const std::string& root, NodeEngines& engines) {
 }
 
 // Only an unsafe program is reported here: other failures leave the version empty, which check_programs() reports.
-void ask_version(const std::string& root, OurProgram& program) {
-  auto answer = ask_program(root, {program.path, "--version"});
+void query_version(const std::string& root, OurProgram& program) {
+  auto answer = query_program(root, {program.path, "--version"});
   if (answer && answer->done) program.version = fabric::trim(answer->text);
   if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
@@ -109,7 +109,7 @@ void read_programs(const std::string& root, NodeEngines& engines) {
       } else if (!S_ISREG(seen.st_mode) || ::access((root + path).c_str(), X_OK) != 0) {
         program.error = EACCES;
       } else {
-        ask_version(root, program);
+        query_version(root, program);
       }
       engines.programs.push_back(std::move(program));
     }
@@ -166,12 +166,12 @@ bool runs(const NodeEngines& engines, std::string_view name) {
 }
 
 // Returns whether dockerd has loaded the runtime; its file can be newer.
-std::optional<bool> ask_docker(const std::string& root, NodeEngines& engines) {
+std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::ranges::find_if(engines.files, names_us);
   const auto docker = find_program(root, "docker");
   if (file == engines.files.end() || !docker || !runs(engines, "dockerd")) return std::nullopt;
-  const auto answer = ask_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
+  const auto answer = query_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
   if (!answer) engines.unasked.push_back(answer.error());
   if (!answer || !answer->done) return std::nullopt;
   return answer->text.find(file->programs.front()) != std::string::npos;
@@ -245,7 +245,7 @@ NodeEngines read_node_engines(const std::string& root) {
   read_processes(root, engines);
   for (const char* unit : {"containerd.service", "crio.service", "docker.service"})
     if (const auto limit = unit_memlock(read_unit(root, unit))) engines.units.push_back({unit, *limit});
-  engines.docker_has_runtime = ask_docker(root, engines);
+  engines.docker_has_runtime = query_docker(root, engines);
   return engines;
 }
 

@@ -14,9 +14,9 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
   return locks.book(who.owner, held, user);
 }
 
-Result<bool> was_given_before(const Ledger& ledger, const Grantee& who) {
+Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who) {
   const auto grant = TRY(ledger.find(who.owner.key));
-  if (!grant || grant->pending || grant->vanished) return false;
+  if (!grant || grant->pending || grant->stale) return false;
   return std::any_of(grant->users.begin(), grant->users.end(),
                      [&](const GrantUser& user) { return user.key == who.user.key; });
 }

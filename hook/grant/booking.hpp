@@ -3,7 +3,7 @@
 
 #include "hook/base/log.hpp"
 #include "hook/base/result.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/undo.hpp"
@@ -15,7 +15,7 @@ namespace hook {
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
 // Returns true if an earlier call granted HCAs to this container, which may be running. Errors: the ledger's.
-Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
+Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 
 // Releases the new grant unless finish() is called. A container that had its grant before this call keeps it, because
 // it may be running. A grant that cannot be released stays pending, and the next call retries once this process has

@@ -17,7 +17,7 @@ namespace hook {
 namespace {
 
 ReturnReason reason_of(const Released& released, Releaser by) {
-  if (!released.was_given) return ReturnReason::kInterrupted;
+  if (!released.was_allocated) return ReturnReason::kInterrupted;
   if (by == Releaser::kPoststop) return ReturnReason::kPoststop;
   if (by == Releaser::kRecover) return ReturnReason::kRecover;
   return is_namespace_gone(released.grant.owner) ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
@@ -71,7 +71,7 @@ void OpenLedger::report(Releaser by, Call& call) const {
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
   // Most grants have no rails: then this is one system call.
-  if (is_proven_gone(NetworkRecordStore::look_at(ledger_directory, key))) return std::nullopt;
+  if (is_proven_gone(NetworkRecordStore::read_presence(ledger_directory, key))) return std::nullopt;
   const std::string path = ledger_directory + "/network";
   const auto directory = open_directory(AT_FDCWD, path, path, false);
   const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();

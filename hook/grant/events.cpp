@@ -44,7 +44,7 @@ std::optional<unsigned> common_gid_index(const NetworkRecord& record) {
   return common;
 }
 
-void add_rails(EventLine& line, const std::optional<NetworkRecord>& record) {
+void append_rails(EventLine& line, const std::optional<NetworkRecord>& record) {
   if (!record) return;
   if (const auto index = common_gid_index(*record)) line.add("aligned", *index);
   std::vector<std::string> rails;
@@ -81,7 +81,7 @@ std::string granted_line(std::string_view event, const Granted& granted) {
   line.add("engine", to_string(granted.engine)).add("hcas", names_of(granted.hcas));
   line.add("mode", mode_of(granted.hcas));
   add_steps(line, granted.timing);
-  add_rails(line, granted.rails);
+  append_rails(line, granted.rails);
   if (granted.require) line.add("require", *granted.require);
   line.add("no_rail", granted.no_rail);
   return line.add("source", granted.source).text();
@@ -104,7 +104,7 @@ std::string returned_line(const Returned& returned, const Timing* timing) {
   } else {
     line.add("total_us", returned.rails_us).add("rails_us", returned.rails_us);
   }
-  add_rails(line, returned.rails);
+  append_rails(line, returned.rails);
   return line.text();
 }
 

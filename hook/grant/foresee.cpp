@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
@@ -54,7 +54,7 @@ std::string views_of(const ForeseeInput& input) {
 }
 
 Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
-  const ContainerSpec& spec = input.asking.spec;
+  const ContainerSpec& spec = input.requesting.spec;
   const bool host_network = TRY(uses_host_network(spec));
   Plan plan = TRY(make_plan({.among = among,
                              .holdings = holdings,
@@ -82,25 +82,25 @@ bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>
 
 Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings) {
   const std::string& root = input.node.root;
-  auto inventory = TRY(read_node_for(input.asking, input.node, input.variables));
+  auto inventory = TRY(read_node_for(input.requesting, input.node, input.variables));
   if (input.ledger) TRY_VOID(add_own_hcas(input.node.ledger, input.owner, root, inventory));
   if (input.node.snapshot) return inventory;
-  if (const auto added = add_given_hcas(*input.asking.request, input.owner, root, inventory); !added)
+  if (const auto added = add_granted_hcas(*input.requesting.request, input.owner, root, inventory); !added)
     warnings.push_back(added.error().message);
   return inventory;
 }
 
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory) {
-  const Candidates among(inventory, *input.asking.request, input.asking.admin);
+  const Candidates among(inventory, *input.requesting.request, input.requesting.admin);
   if (!input.ledger) return ForeseenPlan{TRY(decide(input, among, {})), std::nullopt};
   const auto names = among.names();
   const KnownDevices known = devices_of(names, inventory, input.node.root);
   auto locks = TRY(input.ledger->lock(names, kHcaLockTimeoutMs, known.devices));
   Holdings holdings =
-      TRY(locks.holdings(input.owner, largest_limits(names, *input.asking.request, input.asking.admin)));
+      TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
   for (const auto& [name, why] : known.unknown)
     // The ledger books by device. Without the device, an owner's entry cannot be found, so assume one.
-    holdings[name].exclusive_holder = fmt::format("an unknown owner ({})", why);
+    holdings[name].exclusive_owner = fmt::format("an unknown owner ({})", why);
   ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
   for (const auto& [name, holding] : holdings) {
     if (holding.own) foreseen.own.push_back(name);
@@ -110,11 +110,11 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
 
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound) {
-  const Candidates among(inventory, *input.asking.request, input.asking.admin);
+  const Candidates among(inventory, *input.requesting.request, input.requesting.admin);
   const auto own = named_by_now(bound.hcas, among.names(), inventory, input.node.root);
   Holdings holdings;
   for (const PlannedHca& hca : own)
-    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
+    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_owner = {}};
   Plan plan = TRY(decide(input, among, holdings));
   const bool suffices = plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open);
   return suffices ? std::optional(std::move(plan)) : std::nullopt;

@@ -8,14 +8,14 @@
 
 #include "fabric/inventory.hpp"
 #include "hook/base/result.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"
 
 namespace hook {
 
 struct ForeseeInput {
-  const Asking& asking;  // with a request
+  const ContainerRequest& requesting;  // with a request
   const Owner& owner;
   const NodeSettings& node;
   const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free

@@ -47,7 +47,7 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   Plan& plan = foreseen.plan;
   note_open(inventory, foreseen.own, input.node.root, plan);
   const std::string view =
-      plan.mounts.empty() ? mounted_view(input.asking.spec, input.ledger->view_directory()) : view_name(plan.view);
+      plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : view_name(plan.view);
   TRY_VOID(book(*foreseen.locks, plan, who, view));
   return std::move(plan);
 }
@@ -107,17 +107,17 @@ std::string some_names(const Plan& plan) {
 
 // Logs the grant, and counts it in the outcome. The rails are all that the container finds, also those of other
 // containers of its pod.
-void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, bool variables,
-                Call& call) {
+void note_grant(std::string_view event, const ContainerRequest& requesting, const Owner& owner, const Plan& plan,
+                bool variables, Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
   std::optional<std::string> require;
   if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); variables)
     require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
   const Granted granted{.container = call.container,
                         .owner = owner,
-                        .engine = asking.caller.engine,
+                        .engine = requesting.caller.engine,
                         .hcas = plan.hcas,
-                        .source = asking.request->wish.source,
+                        .source = requesting.request->selection.source,
                         .rails = rails,
                         .no_rail = plan.no_rail,
                         .require = std::move(require),
@@ -126,15 +126,15 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
                             granted_line(event, granted)));
   if (event != "granted") return;
   call.outcome.granted_mode = mode_of(plan.hcas);
-  call.outcome.engine = asking.caller.engine;
+  call.outcome.engine = requesting.caller.engine;
 }
 
 // Decides, books and applies. The node is read before the locks are taken, so that these are held for the decision
 // only. The booking is recorded as pending before the network or the container changes.
-Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
-                              const std::optional<Grant>& bound, Call& call) {
+Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
+                              const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  const ForeseeInput input{asking, who.owner, call.node, &ledger, way.variables};
+  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables};
   std::vector<std::string> unknown;
   const auto inventory = TRY(read_for(input, unknown));
   call.log.warnings(unknown);
@@ -145,10 +145,11 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   call.timing.step("decide");
 
   // Rails come before the nodes: an RDMA device that moves into the namespace may get another number.
-  if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
-  if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, asking.spec, ledger, call.log));
+  if (!way.network.netns_path.empty())
+    TRY_VOID(add_network(requesting, who, way.network, inventory, ledger, call, plan));
+  if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, requesting.spec, ledger, call.log));
   call.timing.step("view");
-  if (!bound || !is_in_spec(plan, asking.spec)) {
+  if (!bound || !is_in_spec(plan, requesting.spec)) {
     TRY_VOID(way.apply(plan));
   } else if (!plan.mounts.empty() || !plan.rdma_limits.empty()) {
     TRY_VOID(way.apply(beside_spec(plan)));
@@ -175,32 +176,34 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
 
 // Returns true if the booking put everything into the spec, and no other component has added the node of another HCA
 // since. Then createRuntime has nothing to apply.
-bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound, const std::string& root) {
-  return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) && !needs_own_view(asking) &&
-         has_limit(asking.spec, asking.admin.memlock) && has_only_nodes_of(bound, asking.request->given, root);
+bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const Grant& bound, const std::string& root) {
+  return !who.owner.netns && !may_get_rails(requesting) && !limits_rdma(requesting.admin) &&
+         !needs_own_view(requesting) && has_limit(requesting.spec, requesting.admin.memlock) &&
+         has_only_nodes_of(bound, requesting.request->given, root);
 }
 
 // The order of a grant. First the repair, so that leftovers of killed calls no longer count as held. Then the token is
 // bound, inside the Booking. Last, after all changes, the booking is settled. The next call rolls back a crash in
 // between, and ~Booking() an error.
-Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
+                       Call& call) {
   call.timing.step("read");
   open.repair(call.log);
   call.timing.step("repair");
-  const bool had_before = TRY(was_given_before(open.ledger, who));
+  const bool had_before = TRY(was_allocated_before(open.ledger, who));
   Booking booking(open.ledger, who, *open.rails, call.log, had_before);
-  const auto bound = way.binds_token ? TRY(bind_token(asking.spec, open.ledger, who)) : std::nullopt;
+  const auto bound = way.binds_token ? TRY(bind_token(requesting.spec, open.ledger, who)) : std::nullopt;
   Plan plan;
-  if (bound && is_all_bound(asking, who, *bound, call.node.root)) {
+  if (bound && is_all_bound(requesting, who, *bound, call.node.root)) {
     plan.hcas = bound->hcas;
     std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
   } else {
-    plan = TRY(decide_and_apply(open, asking, who, way, bound, call));
+    plan = TRY(decide_and_apply(open, requesting, who, way, bound, call));
   }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
   // "kept": an earlier call granted it, as with prestart before createRuntime.
-  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, way.variables, call);
+  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, requesting, who.owner, plan, way.variables, call);
   return {};
 }
 
@@ -229,17 +232,19 @@ Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
 
 }  // namespace
 
-Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
+                   Call& call) {
   open.rails->begin_start();
-  auto granted = about(FailureReason::kLedger, carry_out(open, asking, who, way, call));
+  auto granted = about(FailureReason::kLedger, carry_out(open, requesting, who, way, call));
   open.report(Releaser::kOther, call);
   return granted;
 }
 
-Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
+Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
+                           const Publish& publish) {
   GrantUser user{.key = {}, .id = call.container, .process = requester, .bundle = call.bundle, .state = call.state};
   const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
-  const Grantee who = TRY(grantee_of(asking.spec, std::move(user), place));
+  const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
   // With call.state, two calls for one bundle book for the same user, and the ledger refuses the second.
@@ -248,13 +253,13 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }
   const auto write_down = [&](const Plan& plan) -> Result<void> {
-    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document, memlock_of(0))));
-    TRY_VOID(about(FailureReason::kState, publish(plan, *asking.document)));
+    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *requesting.document, memlock_of(0))));
+    TRY_VOID(about(FailureReason::kState, publish(plan, *requesting.document)));
     call.timing.step("edit");
     return {};
   };
-  return grant(open, asking, who, {.event = call.state ? "granted" : "booked", .variables = true, .apply = write_down},
-               call);
+  return grant(open, requesting, who,
+               {.event = call.state ? "granted" : "booked", .variables = true, .apply = write_down}, call);
 }
 
 }  // namespace hook

@@ -8,9 +8,9 @@
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/process/identity.hpp"
 #include "hook/base/result.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/add_network.hpp"
 #include "hook/grant/call.hpp"
-#include "hook/grant/give_network.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -28,17 +28,19 @@ struct Way {
   std::function<Result<void>(const Plan& plan)> apply;
 };
 
-// Grants HCAs to a container. asking: with a request. Errors: as read_for(), foresee(), give_network(); the ledger's;
-// apply's.
-Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call);
+// Grants HCAs to a container. requesting: with a request. Errors: as read_for(), foresee(), add_network(); the
+// ledger's; apply's.
+Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
+                   Call& call);
 
 // Writes the edited config.json to the place where the runtime reads it.
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
-// Same, into asking.document (edit_spec()), which is then published.
+// Same, into requesting.document (edit_spec()), which is then published.
 // With call.state, the container owns the grant. It ends when the requester, which becomes the runtime, and the
 // container are gone. Without call.state, the requester owns the grant until createRuntime binds it. It ends when the
 // requester is gone and no container was bound.
-Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish);
+Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
+                           const Publish& publish);
 
 }  // namespace hook

@@ -24,9 +24,9 @@ struct HcaNodes {
   bool is_granted = false;
 };
 
-Result<std::vector<HcaNodes>> nodes_by_hca(const Asking& asking, const std::vector<PlannedHca>& granted,
+Result<std::vector<HcaNodes>> nodes_by_hca(const ContainerRequest& requesting, const std::vector<PlannedHca>& granted,
                                            const NodeMap& map, const fabric::Inventory& inventory) {
-  NodeOptions own = asking.admin.nodes;
+  NodeOptions own = requesting.admin.nodes;
   own.rdma_cm = false;
   std::vector<HcaNodes> all;
   for (const NodeHca& node : map.hcas()) {
@@ -61,14 +61,14 @@ Error changed(std::string message) {
 
 }  // namespace
 
-Result<void> check_granted_nodes(const Asking& asking, const std::vector<PlannedHca>& granted,
+Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::vector<PlannedHca>& granted,
                                  const fabric::Inventory& inventory) {
-  const NodeMap map(inventory, asking.admin);
-  const auto all = TRY(nodes_by_hca(asking, granted, map, inventory));
+  const NodeMap map(inventory, requesting.admin);
+  const auto all = TRY(nodes_by_hca(requesting, granted, map, inventory));
   // First the paths of granted HCAs: each must still be the granted device.
   for (const HcaNodes& hca : all) {
     for (const PlannedNode& node : hca.nodes) {
-      for (const SpecDevice& device : asking.spec.devices) {
+      for (const SpecDevice& device : requesting.spec.devices) {
         if (!hca.is_granted || device.path != node.path || is_node(device, node)) continue;
         return changed(fmt::format("the container's `{}` is {}, {}; granted is `{}`, c {}:{}", node.path,
                                    number_of(device), owner_text(owner_of_device(device, all)),
@@ -81,7 +81,7 @@ Result<void> check_granted_nodes(const Asking& asking, const std::vector<Planned
   for (const PlannedHca& hca : granted)
     names.push_back(fabric::printable(hca.name));
   // Then the uverbs nodes under any path: none may be of an HCA without a grant.
-  for (const SpecDevice& device : asking.request->given) {
+  for (const SpecDevice& device : requesting.request->given) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;
     return changed(fmt::format("the container's `{}` is {}, {}; granted is {}", fabric::printable(device.path),

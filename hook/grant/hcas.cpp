@@ -120,7 +120,7 @@ bool add_device(const std::string& name, const Inventory& inventory, KnownDevice
 
 Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                           Inventory& inventory) {
-  if (!owner.netns || TRY(NetworkRecordStore::look_at(ledger_directory, owner.key)) == Presence::kGone) return {};
+  if (!owner.netns || TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
   // The kernel reuses the inode number of a namespace, so the record may be of an earlier one.
@@ -136,7 +136,8 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
   return {};
 }
 
-Result<void> add_given_hcas(const Request& request, const Owner& owner, const std::string& root, Inventory& inventory) {
+Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
+                              Inventory& inventory) {
   std::vector<std::string> away;
   for (const SpecDevice& device : request.given) {
     const auto number = device.uverbs() ? device.uverbs() : fabric::uverbs_number(device.path);

@@ -30,8 +30,8 @@ fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Own
 // Adds the HCAs of uverbs nodes that another component (dranet, rdma-cni) added to the container after it moved the
 // HCAs into the owner's network namespace. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still names them
 // (Linux 7.3, tested). Errors: the namespace cannot be read; those HCAs then stay unknown.
-fabric::Result<void> add_given_hcas(const Request& request, const Owner& owner, const std::string& root,
-                                    fabric::Inventory& inventory);
+fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
+                                      fabric::Inventory& inventory);
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:

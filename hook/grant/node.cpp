@@ -6,7 +6,7 @@
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/base/result.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
 #include "hook/plan/parts.hpp"
@@ -16,7 +16,7 @@ namespace hook {
 namespace {
 
 // Returns the HCAs of the container's uverbs nodes; nullopt: a node belongs to no HCA.
-std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
+std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {
     const auto named = fabric::uverbs_number(device.path);
@@ -31,9 +31,9 @@ std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& reque
 
 // Returns the names of the HCAs to read; nullopt: all, because the request can match any.
 std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
-  auto given = hcas_of_given_nodes(request, root);
-  if (!given || request.given_is_the_grant || request.wish.kind == Wish::Kind::kNone) return given;
-  auto named = named_hcas(request.wish);
+  auto given = hcas_of_granted_nodes(request, root);
+  if (!given || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return given;
+  auto named = named_hcas(request.selection);
   if (!named) return named;
   for (std::string& name : *given) {
     if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
@@ -43,13 +43,13 @@ std::optional<std::vector<std::string>> names_to_read(const Request& request, co
 
 }  // namespace
 
-Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {
-  const Request& request = *asking.request;
-  const Config& config = asking.admin;
+Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables) {
+  const Request& request = *requesting.request;
+  const Config& config = requesting.admin;
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
-  const bool in_nodes = variables && TRY(uses_host_network(asking.spec));
+  const bool in_nodes = variables && TRY(uses_host_network(requesting.spec));
   auto read = read_options(request, config, names_to_read(request, node.root),
-                           {.variables = variables, .in_nodes = in_nodes, .brings = asking.spec.moved_netdevs});
+                           {.variables = variables, .in_nodes = in_nodes, .brings = requesting.spec.moved_netdevs});
   read.root = node.root;
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };

@@ -8,7 +8,7 @@
 #include "fabric/rdma_sysfs.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/engine.hpp"
 
@@ -28,10 +28,11 @@ struct NodeSettings {
   std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
 };
 
-// Reads the part of the node that the request needs. asking: with a request. variables: the caller can still set
+// Reads the part of the node that the request needs. requesting: with a request. variables: the caller can still set
 // variables, so usable ports are counted. Errors: those of a snapshot; the list of HCAs cannot be read; as
 // uses_host_network().
-fabric::Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables);
+fabric::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                                bool variables);
 
 // Reads all HCAs: these facts, and the facts by which pools select.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,

@@ -36,7 +36,7 @@ bool has_engine(const std::vector<FoundEngine>& engines, Engine engine) {
 
 // Docker starts its own containerd, so a node with Docker has both. The kubelet uses containerd directly; without a
 // kubelet Docker is the engine of the node.
-void leave_out_who_serves_the_other(const std::string& root, std::vector<FoundEngine>& engines) {
+void exclude_by_other_layer(const std::string& root, std::vector<FoundEngine>& engines) {
   if (!has_engine(engines, Engine::kContainerd) || !has_engine(engines, Engine::kDocker)) return;
   const bool kubelet = find_program(root, "kubelet") || exists(root, "/var/lib/kubelet");
   const Engine other = kubelet ? Engine::kDocker : Engine::kContainerd;
@@ -49,7 +49,7 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
       if (one.engine == *named) return one;
     return make_error("`{}` is not installed on this node", to_string(*named));
   }
-  leave_out_who_serves_the_other(root, engines);
+  exclude_by_other_layer(root, engines);
   if (engines.size() == 1) return engines.front();
   if (engines.empty())
     return Error{"no container engine is installed on this node", ENOENT,

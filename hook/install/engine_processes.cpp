@@ -11,8 +11,8 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/install/ask_program.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/query_program.hpp"
 
 namespace hook {
 namespace {

@@ -17,8 +17,8 @@
 #include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/node_files.hpp"
-#include "hook/install/put_programs.hpp"
-#include "hook/install/take_back.hpp"
+#include "hook/install/programs.hpp"
+#include "hook/install/restore.hpp"
 
 namespace hook {
 namespace {
@@ -37,7 +37,7 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
     if (verify) return std::string();
     return make_error("cannot make the base specification: `{}` is missing", ctr);
   }
-  const Answer answer = TRY(ask_program(root, {ctr, "oci", "spec"}));
+  const Answer answer = TRY(query_program(root, {ctr, "oci", "spec"}));
   if (!answer.done) return make_error("`{} oci spec`: {}", ctr, shown(answer.messages, 400));
   Json spec = TRY(parse_json(answer.text, "output of `ctr oci spec`"));
   TRY_VOID(edit_base_spec(programs + "/rdma-hook", verify, spec));
@@ -89,7 +89,7 @@ Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& ch
   facts.engine = choice.engine;
   facts.way = choice.way;
   facts.programs = options.programs;
-  facts.runtimes_are_said = config->runtime.runtimes != RuntimeOptions().runtimes;
+  facts.are_runtimes_configured = config->runtime.runtimes != RuntimeOptions().runtimes;
   auto printed = check_engine_config(root, facts.engine,
                                      fmt::format("`{}` refuses its present configuration", facts.engine.program));
   if (!printed) {
@@ -167,7 +167,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
                         const InstallRecord& record, const InstallRecord& done) {
   const std::string& root = options.root;
   TRY_VOID(write_install_record(root, record));
-  TRY_VOID(put_programs(root, options.put_from, record.put));
+  TRY_VOID(install_programs(root, options.put_from, record.put));
   if (!root.empty()) TRY_VOID(make_cluster_directory(root));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
@@ -231,7 +231,7 @@ bool is_refusal(const Error& error) {
 bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
   std::vector<std::string> kept;
   std::string said;
-  if (const auto taken = take_back(root, record, keeps_programs, kept, said); !taken) {
+  if (const auto taken = restore_files(root, record, keeps_programs, kept, said); !taken) {
     error.message += fmt::format("; then: {}", taken.error().message);
     error.hint = "correct the cause, then run `rdma-hook install --uninstall`";
     return false;
@@ -279,7 +279,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
 }
 
 // Restarts the engine with --restart and records it; otherwise returns the command to run.
-Result<std::string> say_restart(const InstallOptions& options, Engine engine, InstallWay way) {
+Result<std::string> report_restart(const InstallOptions& options, Engine engine, InstallWay way) {
   const auto command = restart_command(engine, way);
   if (command.empty()) return std::string();
   const std::string line = fabric::join(command, " ");
@@ -289,8 +289,8 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
   // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
   // docs/ENVIRONMENT.md).
-  const Answer answer =
-      TRY(ask_program(options.root, found, options.root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
+  const Answer answer = TRY(
+      query_program(options.root, found, options.root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
   if (!answer.done)
     return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
                  fmt::format("correct the cause, then run `{}`; all files are written", line)};
@@ -303,7 +303,7 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   return fmt::format("done: {}\n", line);
 }
 
-std::string say_service(const EngineFacts& facts, bool is_put) {
+std::string report_service(const EngineFacts& facts, bool is_put) {
   if (facts.way == InstallWay::kNri && !is_put)
     return fmt::format("start {}/rdma-nri: systemctl enable --now rdma-nri rdma-recover.timer\n", facts.programs);
   if (facts.way == InstallWay::kCdi)
@@ -333,9 +333,9 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
 }
 
 // Programs are copied before any file names them: an engine must never call a missing one.
-Result<std::string> say_put(const InstallOptions& options) {
+Result<std::string> report_installed(const InstallOptions& options) {
   std::string said;
-  for (const std::string& program : TRY(put_programs(options.root, options.put_from, options.put)))
+  for (const std::string& program : TRY(install_programs(options.root, options.put_from, options.put)))
     said += fmt::format("copied `{}`\n", program);
   return said;
 }
@@ -373,8 +373,8 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
           fmt::format("`{}{}` is missing: install it before the engine starts containers\n", facts.programs, program);
   if (options.dry_run) return said;
   if (const auto now = TRY(read_install_record(root)); now && now->is_unread())
-    said += TRY(say_restart(options, facts.engine.engine, facts.way));
-  return said + say_service(facts, !options.put.empty());
+    said += TRY(report_restart(options, facts.engine.engine, facts.way));
+  return said + report_service(facts, !options.put.empty());
 }
 
 // Restores the files of another version or of an incomplete call, then installs. If that fails, writes the earlier
@@ -386,7 +386,7 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
     if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
   std::vector<std::string> kept;
   std::string said;
-  TRY_VOID(take_back(root, record, true, kept, said));
+  TRY_VOID(restore_files(root, record, true, kept, said));
   auto done = install_anew(options, record);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
@@ -426,7 +426,7 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
     if (!options.restart)
       return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
                    EBUSY, "run it with --restart, which restarts the engine and removes the programs"};
-    said = TRY(say_restart(options, *engine, *way));
+    said = TRY(report_restart(options, *engine, *way));
   }
   if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
     return still_held(held, record->programs);
@@ -440,13 +440,13 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
 Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
   std::string said;
   std::vector<std::string> kept;
-  TRY_VOID(take_back(options.root, record, true, kept, said));
+  TRY_VOID(restore_files(options.root, record, true, kept, said));
   if (!kept.empty()) return changed_since(kept);
   const auto engine = parse_engine(record.engine);
   const auto way = from_word(kInstallWays, record.way);
   if (!record.put.empty()) return said + TRY(take_away_programs(options, engine, way));
   if (said.empty() || !engine || !way) return said + "all files were restored before\n";
-  return said + TRY(say_restart(options, *engine, *way));
+  return said + TRY(report_restart(options, *engine, *way));
 }
 
 std::string would_uninstall(const InstallRecord& record) {
@@ -472,7 +472,7 @@ Result<std::string> install(const InstallOptions& asked) {
     return install_anew(asked, {});
   }
   std::string said;
-  if (!asked.dry_run && record->put == asked.put) said = TRY(say_put(asked));
+  if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;
   // The earlier choice of engine and way stays, or an upgrade could select another one.
   options.engine = parse_engine(record->engine);
@@ -482,7 +482,7 @@ Result<std::string> install(const InstallOptions& asked) {
     if (asked.dry_run) return said;
     TRY_VOID(remove_temporaries(root, *record));
     if (asked.restart && record->is_unread() && options.engine && options.way)
-      said += TRY(say_restart(options, *options.engine, *options.way));
+      said += TRY(report_restart(options, *options.engine, *options.way));
     return said;
   }
   if (asked.dry_run) return std::string("would complete an incomplete installation\n");

@@ -315,7 +315,7 @@ Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std
 }
 
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program) {
-  if (facts.runtimes_are_said) {
+  if (facts.are_runtimes_configured) {
     plan.said.push_back(
         fmt::format("rdma-init's configuration already has `runtime`: its `runtimes` must begin with `{}`", program));
     return {};

@@ -9,8 +9,8 @@
 
 #include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
-#include "hook/install/ask_engine.hpp"
 #include "hook/install/engine_settings.hpp"
+#include "hook/install/query_engine.hpp"
 #include "hook/install/record.hpp"
 
 namespace hook {
@@ -25,14 +25,14 @@ inline constexpr Word<InstallWay> kInstallWays[] = {{"nri", InstallWay::kNri},
 struct EngineFacts {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
-  std::string programs;                 // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;              // present settings of containerd or CRI-O
-  std::string base_spec;                // containerd: with rdma-hook; empty: cannot be made
-  bool runtimes_are_said = false;       // rdma-init's configuration has `runtimes`
-  std::vector<std::string> hooks_dirs;  // directories that CRI-O or Podman reads
-  std::string hooks_dir;                // the first one that can be written; empty: none
-  unsigned drop_in_version = 3;         // containerd 2: the version of config.toml, because it merges no other version
-  bool replaces_default = false;        // containerd 1.7: the first table of handlers replaces the default handler
+  std::string programs;                  // directory of rdma-runtime and rdma-hook
+  EngineSettings settings;               // present settings of containerd or CRI-O
+  std::string base_spec;                 // containerd: with rdma-hook; empty: cannot be made
+  bool are_runtimes_configured = false;  // rdma-init's configuration has `runtimes`
+  std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
+  std::string hooks_dir;                 // the first one that can be written; empty: none
+  unsigned drop_in_version = 3;          // containerd 2: the version of config.toml, because it merges no other version
+  bool replaces_default = false;         // containerd 1.7: the first table of handlers replaces the default handler
   // The files of plan_files(); nullopt: no such file. An error counts only if the plan depends on the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };

@@ -321,7 +321,7 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
   return {};
 }
 
-void say_what_is_not_verified(const EngineFacts& facts, InstallPlan& plan) {
+void report_not_verified(const EngineFacts& facts, InstallPlan& plan) {
   if (facts.base_spec.empty()) {
     plan.said.emplace_back(
         "`ctr` is missing: without `rdma-hook verify` containers start unchecked while rdma-nri is down");
@@ -373,7 +373,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   for (const TomlTable& table : tables)
     for (const auto& [key, value] : table.members)
       plan.meant[{table.name, key}] = value;
-  if (facts.way == InstallWay::kNri) say_what_is_not_verified(facts, plan);
+  if (facts.way == InstallWay::kNri) report_not_verified(facts, plan);
   const bool is_named =
       facts.way != InstallWay::kNri || std::any_of(tables.begin(), tables.end(), [](const TomlTable& table) {
         return std::any_of(table.members.begin(), table.members.end(),

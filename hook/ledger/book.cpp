@@ -24,7 +24,7 @@ Error held_alone(const std::string& hca, const std::string& label) {
 
 // Returns the text for the owner in a grant that could not be checked. If its record cannot be read, the text names
 // that file for repair; else the release failed.
-std::string doubtful_holder(const LedgerFiles& files, const std::string& key, const Error& error) {
+std::string doubtful_owner(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
   // All errors of the record begin with this text.
@@ -38,8 +38,8 @@ std::string doubtful_holder(const LedgerFiles& files, const std::string& key, co
 
 // Returns the grant by which another key holds this HCA exclusively, if it is not stale. looked_at: the key that was
 // checked last, also on error.
-Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                    const std::string& key, std::string& looked_at) {
+Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files, const std::string& hca,
+                                                       const std::string& key, std::string& looked_at) {
   const auto holder = TRY(exclusive_key(files, hca));
   if (!holder || *holder == key) return std::optional<StoredGrant>();
   looked_at = *holder;
@@ -65,7 +65,7 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
     const auto checked = check_entry(files, hca, entry);
     if (checked.has_value()) return *checked;
-    if (doubt.empty()) doubt = doubtful_holder(files, entry.key, checked.error());
+    if (doubt.empty()) doubt = doubtful_owner(files, entry.key, checked.error());
     return true;
   });
 }
@@ -75,15 +75,15 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
 Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
   Holding holding;
   std::string looked_at;
-  const auto other = others_exclusive(files, hca, key, looked_at);
+  const auto other = exclusive_of_others(files, hca, key, looked_at);
   if (!other) {
-    holding.exclusive_holder = doubtful_holder(files, looked_at, other.error());
+    holding.exclusive_owner = doubtful_owner(files, looked_at, other.error());
     return holding;
   }
-  if (*other) holding.exclusive_holder = (*other)->owner.label;
+  if (*other) holding.exclusive_owner = (*other)->owner.label;
   if (limit == 0) return holding;
   const auto units = others_units(files, hca, key, limit, holding.doubtful);
-  if (!units) holding.exclusive_holder = doubtful_holder(files, "", units.error());
+  if (!units) holding.exclusive_owner = doubtful_owner(files, "", units.error());
   if (units) holding.others = *units;
   return holding;
 }
@@ -117,19 +117,19 @@ Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, co
 LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
     : files_(std::move(files)), hcas_(std::move(hcas)) {}
 
-Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const {
-  if (!is_file_name(asking.key, kLongestKey)) return make_error("cannot use grant key `{}`", asking.key);
+Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const {
+  if (!is_file_name(requesting.key, kLongestKey)) return make_error("cannot use grant key `{}`", requesting.key);
   std::vector<PlannedHca> own;
   {
     // refresh() first: the kernel reuses the inode number of a namespace at once, so the grant of this key may be of a
     // pod that is gone.
-    const KeyLock lock = TRY(KeyLock::take(*files_, {asking.key}));
-    if (const auto grant = TRY(refresh(*files_, asking.key))) own = held_hcas(*grant);
+    const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
+    if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }
   Holdings holdings;
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
-    Holding holding = others_holding(*files_, hca.key, asking.key, limit == limits.end() ? 0 : limit->second);
+    Holding holding = others_holding(*files_, hca.key, requesting.key, limit == limits.end() ? 0 : limit->second);
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
       holding.own = true;
@@ -148,7 +148,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
     std::string looked_at;
-    const auto other = TRY(others_exclusive(*files_, key, owner.key, looked_at));
+    const auto other = TRY(exclusive_of_others(*files_, key, owner.key, looked_at));
     if (other) return held_alone(hca.name, other->owner.label);
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;

@@ -25,8 +25,8 @@ class LockedHcas {
  public:
   // Returns the grants' share of each locked HCA, for make_plan(). Releases stale grants where they matter: an
   // exclusive owner, or a limit that is reached. limits: for each HCA, the largest number of units that matters;
-  // counting stops there. Errors: the grant of `asking` cannot be locked or read.
-  Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
+  // counting stops there. Errors: the grant of `requesting` cannot be locked or read.
+  Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
   // Allocates the HCAs to the owner and adds the user, pending until settle(). Joins the HCAs that the owner holds: of
   // an HCA held twice, the stronger mode and the larger number of units count. The plan checks limits. Errors: an HCA
   // that is not locked, an exclusive HCA of another owner, a user with another process (add_steps()), the ledger's.

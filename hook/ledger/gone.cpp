@@ -12,14 +12,14 @@ namespace {
 
 class NodeWitness : public Witness {
  public:
-  Result<Presence> process(const ProcessIdentity& process) const override { return look_at(process); }
+  Result<Presence> process(const ProcessIdentity& process) const override { return read_presence(process); }
   bool is_above_me(const ProcessIdentity& process) const override { return hook::is_above_me(process); }
   Result<Presence> container(const RuntimeState& state, const std::string& id,
                              const std::string& bundle) const override {
-    return look_at(state, id, bundle);
+    return read_presence(state, id, bundle);
   }
-  Result<Presence> cgroup(const CgroupIdentity& cgroup) const override { return look_at(cgroup); }
-  Result<Presence> netns(const NetnsIdentity& netns) const override { return look_at(netns); }
+  Result<Presence> cgroup(const CgroupIdentity& cgroup) const override { return read_presence(cgroup); }
+  Result<Presence> netns(const NetnsIdentity& netns) const override { return read_presence(netns); }
 };
 
 bool is_dead_token(const StoredUser& user, std::string_view binding, const Witness& witness) {
@@ -72,7 +72,7 @@ bool is_namespace_gone(const Owner& owner, const Witness& witness) {
   return owner.netns && is_proven_gone(witness.netns(*owner.netns));
 }
 
-bool is_vanished(const StoredGrant& grant, std::string_view binding, const Witness& witness) {
+bool is_stale(const StoredGrant& grant, std::string_view binding, const Witness& witness) {
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
@@ -90,13 +90,13 @@ bool is_vanished(const StoredGrant& grant, std::string_view binding, const Witne
 
 Grant to_grant(const StoredGrant& grant) {
   Grant result = recorded_grant(grant);
-  result.vanished = is_vanished(grant);
+  result.stale = is_stale(grant);
   return result;
 }
 
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness) {
   const bool steps = drop_dead_steps(grant);
-  if ((grant.users.empty() && held_hcas(grant).empty()) || is_vanished(grant, binding, witness)) return Left::kNothing;
+  if ((grant.users.empty() && held_hcas(grant).empty()) || is_stale(grant, binding, witness)) return Left::kNothing;
   const bool tokens = drop_dead_tokens(grant, binding, witness);
   return steps || tokens ? Left::kSome : Left::kAll;
 }

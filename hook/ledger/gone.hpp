@@ -47,8 +47,8 @@ bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
 // stale if its network namespace is gone, or if tokens are its only users and their requesters are gone. binding: a
 // token that counts as alive although its requester is gone.
-bool is_vanished(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
-// Returns recorded_grant() with `vanished` set by is_vanished().
+bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
+// Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
 
 // Drops the steps of dead workers, and a pod's tokens with dead requesters. The HCAs of such a token stay: after

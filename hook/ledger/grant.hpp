@@ -70,7 +70,7 @@ struct Grant {
   std::vector<GrantUser> users;
   std::int64_t since = 0;  // seconds since the epoch
   bool pending = false;
-  bool vanished = false;  // stale: is_vanished()
+  bool stale = false;  // stale: is_stale()
 };
 
 // The process that works on a user's steps, and the number of its change: together the name of a marker in pending/.
@@ -113,7 +113,7 @@ const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 // Marks the user's steps as done: their HCAs become the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
-// Returns the grant of the record only; `vanished` is false.
+// Returns the grant of the record only; `stale` is false.
 Grant recorded_grant(const StoredGrant& grant);
 
 // Effects of a grant beyond the ledger's own files. The ledger undoes them first when it releases a grant or drops the
@@ -136,10 +136,10 @@ class GrantEffects {
 
 // A grant that the ledger has released, or that a container of a pod has left.
 struct Released {
-  Grant grant;                // as it was
-  bool was_given = false;     // false: its start never finished
-  bool stays = false;         // a container has left; the pod's grant stays
-  std::uint64_t undo_us = 0;  // duration of GrantEffects::undo_beyond()
+  Grant grant;                 // as it was
+  bool was_allocated = false;  // false: its start never finished
+  bool stays = false;          // a container has left; the pod's grant stays
+  std::uint64_t undo_us = 0;   // duration of GrantEffects::undo_beyond()
 };
 
 }  // namespace hook

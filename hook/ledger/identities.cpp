@@ -62,7 +62,7 @@ bool is_removed(int code) {
   return code == ENOENT || code == ENODEV;
 }
 
-Error cannot_look_at_cgroup(int code, const std::string& path) {
+Error cannot_read_cgroup(int code, const std::string& path) {
   return sys_error(code, "cannot read the cgroup `{}`", fabric::printable(path));
 }
 
@@ -72,7 +72,7 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
   const auto events = group.read("cgroup.events");
   if (const auto* failed = std::get_if<fabric::Unreadable>(&events)) {
     if (is_removed(failed->code)) return std::optional<bool>();
-    return cannot_look_at_cgroup(failed->code, path);
+    return cannot_read_cgroup(failed->code, path);
   }
   for (const std::string_view line : fabric::split(std::get<std::string>(events), '\n')) {
     if (line == "populated 0") return std::optional(false);
@@ -83,11 +83,11 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
 // In cgroup v1, each group lists its own members only. `tasks` lists threads: a process with a dead first thread still
 // runs.
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
-  if (left-- == 0) return cannot_look_at_cgroup(EOVERFLOW, path);
+  if (left-- == 0) return cannot_read_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");
   if (const auto* failed = std::get_if<fabric::Unreadable>(&tasks)) {
     if (is_removed(failed->code)) return false;
-    return cannot_look_at_cgroup(failed->code, path);
+    return cannot_read_cgroup(failed->code, path);
   }
   if (!std::get<std::string>(tasks).empty()) return true;
   int error = 0;
@@ -95,10 +95,10 @@ Result<bool> is_populated_v1(const Directory& group, const std::string& path, un
     const auto below = group.open_at(name.c_str());
     if (!below && errno == ENOTDIR) continue;
     const std::string below_path = fmt::format("{}/{}", path, name);
-    if (!below && !is_removed(errno)) return cannot_look_at_cgroup(errno, below_path);
+    if (!below && !is_removed(errno)) return cannot_read_cgroup(errno, below_path);
     if (below && TRY(is_populated_v1(*below, below_path, left))) return true;
   }
-  if (error != 0 && !is_removed(error)) return cannot_look_at_cgroup(error, path);
+  if (error != 0 && !is_removed(error)) return cannot_read_cgroup(error, path);
   return false;
 }
 
@@ -115,7 +115,7 @@ Result<NetnsIdentity> identify_netns(const std::string& path) {
   return netns;
 }
 
-Result<Presence> look_at(const NetnsIdentity& netns) {
+Result<Presence> read_presence(const NetnsIdentity& netns) {
   struct stat status {};
   const auto is_it = [&] { return status.st_dev == netns.dev && status.st_ino == netns.ino; };
   if (::stat(netns.path.c_str(), &status) == 0 && is_it()) return Presence::kPresent;
@@ -132,17 +132,17 @@ Result<Presence> look_at(const NetnsIdentity& netns) {
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path) {
   struct stat above {};
   struct stat group {};
-  if (::stat(root.c_str(), &above) != 0) return cannot_look_at_cgroup(errno, root);
-  if (::stat((root + path).c_str(), &group) != 0) return cannot_look_at_cgroup(errno, root + path);
+  if (::stat(root.c_str(), &above) != 0) return cannot_read_cgroup(errno, root);
+  if (::stat((root + path).c_str(), &group) != 0) return cannot_read_cgroup(errno, root + path);
   return CgroupIdentity{root, above.st_dev, above.st_ino, path, group.st_dev, group.st_ino};
 }
 
-Result<Presence> look_at(const CgroupIdentity& cgroup) {
+Result<Presence> read_presence(const CgroupIdentity& cgroup) {
   struct stat status {};
   const auto root = Directory::open(cgroup.root);
-  if (!root || ::fstat(root->fd(), &status) != 0) return cannot_look_at_cgroup(errno, cgroup.root);
+  if (!root || ::fstat(root->fd(), &status) != 0) return cannot_read_cgroup(errno, cgroup.root);
   if (status.st_dev != cgroup.root_dev || status.st_ino != cgroup.root_ino) {
-    Error error = cannot_look_at_cgroup(ESTALE, cgroup.root);
+    Error error = cannot_read_cgroup(ESTALE, cgroup.root);
     error.message += ": it is not the recorded hierarchy";
     error.hint = "run it in the node's mount namespace and cgroup namespace";
     return error;
@@ -151,7 +151,7 @@ Result<Presence> look_at(const CgroupIdentity& cgroup) {
   const std::size_t name = cgroup.path.find_first_not_of('/');
   const auto group = root->open_at(name == std::string::npos ? "." : cgroup.path.c_str() + name);
   if (!group && is_removed(errno)) return Presence::kGone;
-  if (!group || ::fstat(group->fd(), &status) != 0) return cannot_look_at_cgroup(errno, path);
+  if (!group || ::fstat(group->fd(), &status) != 0) return cannot_read_cgroup(errno, path);
   if (status.st_dev != cgroup.dev || status.st_ino != cgroup.ino) return Presence::kGone;
   if (const auto populated = TRY(is_populated_v2(*group, path)))
     return *populated ? Presence::kPresent : Presence::kGone;

@@ -26,7 +26,7 @@ struct NetnsIdentity {
 Result<NetnsIdentity> identify_netns(const std::string& path);
 // Looks up a namespace. Returns kGone if the path in the recorded directory leads to another namespace or none; the
 // namespace may live on in its processes. Errors: it cannot be read, or the directory is not the recorded one.
-Result<Presence> look_at(const NetnsIdentity& netns);
+Result<Presence> read_presence(const NetnsIdentity& netns);
 
 // The members in records of grants and of rails.
 template <typename Members>
@@ -55,7 +55,7 @@ Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::strin
 // Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if none is, or if the
 // recorded root has another group or none of this name. Errors: the root is not the recorded one, or a file cannot be
 // read.
-Result<Presence> look_at(const CgroupIdentity& cgroup);
+Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
 // The members in records of grants.
 template <typename Members>

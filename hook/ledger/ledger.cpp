@@ -302,7 +302,7 @@ Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const
   return {};
 }
 
-Result<void> Ledger::give_back(std::string_view key) const {
+Result<void> Ledger::release_grant(std::string_view key) const {
   if (!is_file_name(key, kLongestKey)) return {};
   const std::string name(key);
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));

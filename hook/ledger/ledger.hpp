@@ -75,7 +75,7 @@ class Ledger {
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
   // Same, from the records only: reads no process, no namespace and not DIR/place, so it works in any PID namespace.
-  // `vanished` is always false.
+  // `stale` is always false.
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
@@ -103,7 +103,7 @@ class Ledger {
   // none.
   Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Releases the grant, even if containers use it. Succeeds if there is none.
-  Result<void> give_back(std::string_view key) const;
+  Result<void> release_grant(std::string_view key) const;
 
   // Moves the grant of a token to the container or its pod, pending until settle(). A token that is a user of the pod's
   // grant becomes that container. The token's view becomes the container's. Returns nullopt if there is no such token:

@@ -22,7 +22,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-constexpr const char* kSomebody = "another process holds it";
+constexpr const char* kAnotherProcess = "another process holds it";
 
 std::string holder_sentence(const ProcessIdentity& holder, std::string_view container, std::int64_t seconds) {
   constexpr std::size_t kLongestComm = 64;
@@ -57,24 +57,24 @@ std::string lock_text(const ProcessIdentity& holder, std::string_view container)
   return fmt::format("{} {} {}\n", holder.pid, holder.start_time, container);
 }
 
-// Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or kSomebody
-// if the file names no living process. The mtime of the file is the time at which the lock was taken.
+// Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or
+// kAnotherProcess if the file names no living process. The mtime of the file is the time at which the lock was taken.
 std::string hca_lock_holder(int fd) {
   char buffer[1024];
   const ssize_t count = ::pread(fd, buffer, sizeof buffer, 0);
   struct stat info {};
-  if (count <= 0 || ::fstat(fd, &info) != 0) return kSomebody;
+  if (count <= 0 || ::fstat(fd, &info) != 0) return kAnotherProcess;
   const std::string_view text(buffer, static_cast<std::size_t>(count));
   // The line of an earlier, longer text may follow: the file is not truncated.
   const std::string_view line = text.substr(0, text.find('\n'));
   const auto fields = fabric::split(line, ' ');
-  if (fields.size() < 3) return kSomebody;
+  if (fields.size() < 3) return kAnotherProcess;
   const auto pid = fabric::parse_number<pid_t>(fields[0]);
   const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
-  if (!pid || !start_time) return kSomebody;
+  if (!pid || !start_time) return kAnotherProcess;
   const ProcessIdentity holder{*pid, *start_time};
-  const auto seen = look_at(holder);
-  if (!seen || *seen == Presence::kGone) return kSomebody;
+  const auto seen = read_presence(holder);
+  if (!seen || *seen == Presence::kGone) return kAnotherProcess;
   const std::string_view container = line.substr(fields[0].size() + fields[1].size() + 2);
   return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
@@ -84,7 +84,7 @@ std::string hca_lock_holder(int fd) {
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
-  if (!proc || ::fstat(fd, &info) != 0) return kSomebody;
+  if (!proc || ::fstat(fd, &info) != 0) return kAnotherProcess;
   // "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of fs/locks.c, Linux 4.1 and later).
   const std::string line =
       fmt::format(" {:02x}:{:02x}:{} {} {}\n", major(info.st_dev), minor(info.st_dev), info.st_ino, offset, offset);
@@ -92,9 +92,9 @@ std::string byte_lock_holder(int fd, off_t offset) {
     const auto pid = fabric::parse_number<pid_t>(name);
     if (!pid || !has_lock(name, line)) continue;
     const auto holder = identify(*pid);
-    return holder ? holder_sentence(*holder, "", age(*holder)) : kSomebody;
+    return holder ? holder_sentence(*holder, "", age(*holder)) : kAnotherProcess;
   }
-  return kSomebody;
+  return kAnotherProcess;
 }
 
 constexpr long kFirstPause = 100'000;  // ns

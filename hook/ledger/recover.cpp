@@ -37,20 +37,20 @@ Result<void> repair(const LedgerFiles& files, const std::string& name, const Pen
 }
 
 // The grants and files that could not be released, by name, with the error.
-using Stuck = std::map<std::string, Error>;
+using Unreleased = std::map<std::string, Error>;
 
-void note_stuck(Stuck& stuck, const std::string& name, const Result<void>& done) {
+void note_unreleased(Unreleased& stuck, const std::string& name, const Result<void>& done) {
   if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
 }
 
 // Repairs the leftovers of dead processes. Notes those that it cannot repair, and continues.
-void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Stuck& stuck) {
+void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Unreleased& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
     if (!pending || !is_worker_gone(pending->worker)) continue;
     const bool is_marker = pending->kind == PendingName::Kind::kMarker;
-    note_stuck(stuck, is_marker ? pending->key : name,
-               repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs)));
+    note_unreleased(stuck, is_marker ? pending->key : name,
+                    repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs)));
   }
 }
 
@@ -115,9 +115,9 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
 // Corrects the index of one HCA. Takes locks only where it does not agree with the claims. Keeps the entries of
 // `unread` grants.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
-                         const std::set<std::string>& unread, Deadline deadline, Stuck& stuck) {
+                         const std::set<std::string>& unread, Deadline deadline, Unreleased& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
-    note_stuck(stuck, key, checked.has_value() ? Result<void>() : checked.error());
+    note_unreleased(stuck, key, checked.has_value() ? Result<void>() : checked.error());
   };
   const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
   auto missing = claims;
@@ -144,9 +144,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
 
 // One round over all files. Grants come before the index, because their entries are removed with them: an entry that is
 // still stale belongs to no grant. A stuck grant is tried once. views: gets the views that users name.
-Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
-                            std::set<std::string>& views) {
-  Stuck stuck;
+Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
+                                 std::set<std::string>& views) {
+  Unreleased stuck;
   warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
   std::map<std::string, Claims> claims;  // by booked_as()
@@ -155,12 +155,12 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
   for (const std::string& key : TRY(grant_keys(files))) {
     auto read = read_grant(files, key);
     if (!read) {
-      note_stuck(stuck, key, read.error());
+      note_unreleased(stuck, key, read.error());
       unread.insert(key);
     }
     if (!read || !*read) continue;
     std::optional<StoredGrant>& grant = *read;
-    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, grant));
+    if (!stuck.contains(key)) note_unreleased(stuck, key, recover_grant(files, key, deadline, grant));
     if (!grant) continue;
     for (PlannedHca& hca : held_hcas(*grant))
       claims[booked_as(hca)].emplace(key, hca);
@@ -172,14 +172,14 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
     claims.try_emplace(hca);
   for (const auto& [hca, holders] : claims) {
     if (!is_file_name(hca, kLongestHcaName)) continue;
-    note_stuck(stuck, hca, recover_hca(files, hca, holders, unread, deadline, stuck));
+    note_unreleased(stuck, hca, recover_hca(files, hca, holders, unread, deadline, stuck));
   }
-  note_stuck(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
+  note_unreleased(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
   return stuck;
 }
 
 // Joins the messages; code and hint are those of the first error.
-Result<void> to_result(const Stuck& stuck) {
+Result<void> to_result(const Unreleased& stuck) {
   if (stuck.empty()) return {};
   Error all = stuck.begin()->second;
   for (auto more = std::next(stuck.begin()); more != stuck.end(); ++more)
@@ -212,14 +212,14 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
 }  // namespace
 
 Result<void> Ledger::repair_pending() const {
-  Stuck ignored;
+  Unreleased ignored;
   repair_all(*files_, TRY(list_names(files_->pending)), Deadline(), ignored);
   return {};
 }
 
 Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
-  Stuck stuck;
+  Unreleased stuck;
   const std::size_t before = files_->released.size();
   // List the views before the grants: a view is made after its user is booked, so each listed view that is in use has
   // its user in a grant.

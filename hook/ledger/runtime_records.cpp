@@ -64,7 +64,7 @@ bool is_witness_gone(const std::string& path) {
 }
 
 bool is_container_gone(const RuntimeRecord& record) {
-  return is_witness_gone(record.witness) && is_proven_gone(look_at(record.creator));
+  return is_witness_gone(record.witness) && is_proven_gone(read_presence(record.creator));
 }
 
 Result<void> write_link(const std::string& target, const std::string& path) {

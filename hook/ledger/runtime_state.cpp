@@ -21,7 +21,7 @@ using Kind = RuntimeState::Kind;
 // runc's state contains all of config.json, which may have half of this size.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
-Error cannot_look_at_state(int code, const std::string& path) {
+Error cannot_read_state(int code, const std::string& path) {
   return sys_error(code, "cannot read the runtime's state `{}`", fabric::printable(path));
 }
 
@@ -60,22 +60,22 @@ Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
   return init;
 }
 
-Result<Presence> look_at_text(const std::string& text, Kind kind, const std::string& bundle) {
+Result<Presence> read_presence_of_text(const std::string& text, Kind kind, const std::string& bundle) {
   const Json document = TRY(parse_json(text, "the file", kStateLimits));
   const auto named = bundle_of_document(kind, document);
   if (!named) return wrong_member("bundle");
   const ProcessIdentity init = TRY(init_of(kind, document));
   if (!TRY(is_same_directory(*named, bundle))) return Presence::kGone;
-  return look_at(init);
+  return read_presence(init);
 }
 
 // Opens the recorded root.
 Result<UniqueFd> open_root(const RuntimeState& state) {
   UniqueFd root(::open(state.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
-  if (!root.ok() || ::fstat(root.get(), &status) != 0) return cannot_look_at_state(errno, state.root);
+  if (!root.ok() || ::fstat(root.get(), &status) != 0) return cannot_read_state(errno, state.root);
   if (status.st_dev == state.root_dev && status.st_ino == state.root_ino) return root;
-  Error error = cannot_look_at_state(ESTALE, state.root);
+  Error error = cannot_read_state(ESTALE, state.root);
   error.message += ": it is not the recorded directory";
   error.hint = "run it in the node's mount namespace";
   return error;
@@ -84,26 +84,26 @@ Result<UniqueFd> open_root(const RuntimeState& state) {
 Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, const std::string& id) {
   struct stat status {};
   if (::fstatat(root.get(), id.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return Presence::kPresent;
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_look_at_state(errno, state.root + "/" + id);
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_read_state(errno, state.root + "/" + id);
 }
 
 }  // namespace
 
 Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
   struct stat status {};
-  if (::stat(root.c_str(), &status) != 0) return cannot_look_at_state(errno, root);
+  if (::stat(root.c_str(), &status) != 0) return cannot_read_state(errno, root);
   return RuntimeState{kind, root, status.st_dev, status.st_ino};
 }
 
-Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle) {
+Result<Presence> read_presence(const RuntimeState& state, const std::string& id, const std::string& bundle) {
   const UniqueFd root = TRY(open_root(state));
   const std::string name = id + (state.kind == Kind::kRunc ? "/state.json" : "/status");
   const std::string path = state.root + "/" + name;
   const UniqueFd file(::openat(root.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file.ok() && errno != ENOENT) return cannot_look_at_state(errno, path);
+  if (!file.ok() && errno != ENOENT) return cannot_read_state(errno, path);
   if (file.ok()) {
     const auto text = read_text_fd(file.get(), kStateLimits.bytes, -1, "the file");
-    auto seen = text ? look_at_text(*text, state.kind, bundle) : text.error();
+    auto seen = text ? read_presence_of_text(*text, state.kind, bundle) : text.error();
     const std::string context = fmt::format("cannot read the runtime's state `{}`", fabric::printable(path));
     return seen ? seen : fabric::wrap(std::move(seen).error(), context);
   }
@@ -111,7 +111,7 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
   // Create(); crun: libcrun_container_create()), and the file later. So a directory without a file is no proof: another
   // `create` of this id may be running, with crun also in a child that outlives its parent.
   if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
-  Error error = cannot_look_at_state(ENOENT, path);
+  Error error = cannot_read_state(ENOENT, path);
   error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",
                            to_word(kRuntimeKinds, state.kind), fabric::printable(state.root), fabric::printable(id));
   return error;

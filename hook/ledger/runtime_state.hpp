@@ -30,7 +30,7 @@ Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::
 // process of `create` has ended: until then ROOT/ID may still be made.
 // Errors: the root is not the recorded one; a file cannot be read; ROOT/ID has no state, because `create` was killed or
 // still runs. The hint is the remedy.
-Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle);
+Result<Presence> read_presence(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
 // Returns the bundle in runc's state.json or crun's status; nullopt: it has none. Pure.
 std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_view text);

@@ -37,10 +37,10 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
   const auto& users = grant.users;
-  const bool was_given = !grant.hcas.empty() || std::any_of(users.begin(), users.end(), is_settled);
-  if (!was_given && std::any_of(users.begin(), users.end(), is_worked_on)) return;
+  const bool was_allocated = !grant.hcas.empty() || std::any_of(users.begin(), users.end(), is_settled);
+  if (!was_allocated && std::any_of(users.begin(), users.end(), is_worked_on)) return;
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(undoing);
-  files.released.push_back({recorded_grant(grant), was_given, stays, static_cast<std::uint64_t>(us.count())});
+  files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
 // Marks all users as ended, so that later releases know that one has failed and GrantEffects may check more. Best

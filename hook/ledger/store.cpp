@@ -36,7 +36,7 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
 
 // Checks the process, then reads the marker again: a worker that settles and then ends has done its steps. The first
 // read of the marker saves the check of the process for steps that were done long ago.
-Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
+Result<void> check_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));
   if (!done) user.worker_gone = is_worker_gone(worker);
@@ -110,7 +110,7 @@ Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const st
   auto grant = TRY(read_record(files, key));
   if (!grant) return grant;
   for (StoredUser& user : grant->users) {
-    if (user.worker) TRY_VOID(look_at_steps(files, *grant, user));
+    if (user.worker) TRY_VOID(check_steps(files, *grant, user));
   }
   return grant;
 }

@@ -79,7 +79,7 @@ struct Client : ServedClient {
   UniqueFd fd;
   Clock::time_point until;
   std::string request = {};
-  bool is_asked_for = false;
+  bool is_requested = false;
   std::string head = {};
   Text body = {};
   std::size_t sent = 0;
@@ -122,13 +122,13 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_asking_ && !client.is_asked_for) continue;  // it came after the current text was requested
-      if (!is_asking_) {
+      if (is_requesting_ && !client.is_requested) continue;  // it came after the current text was requested
+      if (!is_requesting_) {
         const char byte = 'm';
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
-        is_asking_ = true;
+        is_requesting_ = true;
         for (Client& other : clients_)
-          other.is_asked_for = other.state == ClientState::kWaits;
+          other.is_requested = other.state == ClientState::kWaits;
       }
     }
   }
@@ -289,9 +289,9 @@ class HttpServer {
     text_ = head.ok != 0 ? text_of(std::move(incoming_)) : nullptr;
     text_at_ = Clock::now();
     incoming_ = {};
-    is_asking_ = false;
+    is_requesting_ = false;
     for (Client& client : clients_) {
-      if (!client.is_asked_for || client.state != ClientState::kWaits) continue;
+      if (!client.is_requested || client.state != ClientState::kWaits) continue;
       // Clients that came later get the next text: this one may be older than their request.
       text_ ? answer(client, 200, text_) : refuse(client, 503);
     }
@@ -300,7 +300,7 @@ class HttpServer {
   const UniqueFd& listener_;
   const UniqueFd& channel_;
   std::list<Client> clients_;
-  bool is_asking_ = false;
+  bool is_requesting_ = false;
   bool is_over_ = false;
   std::string incoming_;
   Text text_;

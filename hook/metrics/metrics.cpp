@@ -11,7 +11,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"

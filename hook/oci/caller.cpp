@@ -22,7 +22,7 @@ std::optional<Engine> of_namespace(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<Engine> told_by_bundle(std::string_view bundle, std::string_view cgroups_path) {
+std::optional<Engine> recognise_by_bundle(std::string_view bundle, std::string_view cgroups_path) {
   // Only the last three components count: the directories above depend on the engine's configuration.
   std::vector<std::string_view> parts = fabric::split(bundle, '/');
   std::erase(parts, std::string_view());
@@ -34,7 +34,7 @@ std::optional<Engine> told_by_bundle(std::string_view bundle, std::string_view c
 }
 
 // containerd's shim appends its namespace to the root. Docker's own roots are /run/docker/runtime-NAME.
-std::optional<Engine> told_by_root(std::string_view root) {
+std::optional<Engine> recognise_by_root(std::string_view root) {
   if (root.find("/docker/runtime-") != std::string_view::npos) return Engine::kDocker;
   if (root.find("/run/containerd/") == std::string_view::npos) return std::nullopt;
   return of_namespace(root.substr(root.rfind('/') + 1));
@@ -48,14 +48,14 @@ Recognised doubted(std::string_view who, Engine said, Engine told) {
 }  // namespace
 
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
-  const auto told = told_by_bundle(caller.bundle, cgroups_path);
+  const auto told = recognise_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
     // Podman is the least trusted engine, so an administrator may always name it.
     if (told && *told != caller.engine && caller.engine != Engine::kPodman)
       return doubted("the administrator", caller.engine, *told);
     return {caller.engine, "named by the administrator"};
   }
-  const auto by_root = told_by_root(caller.runtime_root);
+  const auto by_root = recognise_by_root(caller.runtime_root);
   // Both are set by the engine, so a contradiction means a setup that this code does not know: trust no annotation.
   if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
   if (told)

@@ -32,7 +32,7 @@ std::string doubt_of(const Holding& holding) {
 // Returns why other owners prevent the use of the HCA in this mode; "": they do not.
 std::string held_against(Mode mode, const Holding& holding) {
   // An exclusive owner excludes all modes; exclusive is excluded by any owner.
-  if (holding.exclusive_holder) return "is held by " + *holding.exclusive_holder;
+  if (holding.exclusive_owner) return "is held by " + *holding.exclusive_owner;
   if (mode != Mode::kExclusive || holding.others == 0) return "";
   return fmt::format("is shared with {} other user{}{}", holding.others, holding.others == 1 ? "" : "s",
                      doubt_of(holding));
@@ -115,7 +115,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     // Preference decides which HCAs are picked. Their order stays the order of rails, as in every other container.
     std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
                      [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
-    if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.wish.source);
+    if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.selection.source);
   }
   return picked;
 }
@@ -160,9 +160,9 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   Hcas allowed;
   for (const NodeHca* node : hcas) {
     auto terms = terms_for(*node, input.among.request, input.among.config);
-    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.among.request.wish.source);
+    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.among.request.selection.source);
     if (!terms) {
-      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.among.request.wish.source);
+      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.among.request.selection.source);
       continue;
     }
     const Room room = room_for(*node, *terms, input);
@@ -263,8 +263,8 @@ std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
   for (const std::string& pf : pfs_of(node, input.among.inventory)) {
     const Holding holding = holding_of(pf, input.holdings);
     own = own || holding.own;
-    if (!holding.exclusive_holder) continue;
-    return fmt::format("is a VF of {}, which is held by {}", fabric::printable(pf), *holding.exclusive_holder);
+    if (!holding.exclusive_owner) continue;
+    return fmt::format("is a VF of {}, which is held by {}", fabric::printable(pf), *holding.exclusive_owner);
   }
   if (!node.hca->is_pf_hidden || own) return "";
   return fmt::format("is a VF of {}, which is in another network namespace",
@@ -285,13 +285,13 @@ Result<Chosen> choose(const PlanInput& input) {
     units = TRY(pick(count, hcas, offers, input));
   } else {
     // A list is all or nothing; narrowing by a count then picks from it.
-    units = TRY(take_all(matched, offers, input.among.request.wish.source));
+    units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
   if (matched.at_most && *matched.at_most > units.size()) {
     chosen.warnings.push_back(fmt::format("{} requests {} HCAs, but can only narrow the {} of {}",
                                           input.among.request.narrowed_by.front().source, *matched.at_most,
-                                          units.size(), input.among.request.wish.source));
+                                          units.size(), input.among.request.selection.source));
   }
   for (const NodeHca* unit : units)
     chosen.units.push_back({unit, offers.at(unit).terms});

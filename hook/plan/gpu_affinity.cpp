@@ -141,26 +141,26 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
   // One sorted list per GPU: with 2,048 VFs, a comparison for each HCA that is taken would be too slow.
-  std::vector<std::vector<std::size_t>> wishes;
+  std::vector<std::vector<std::size_t>> selections;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;
     for (std::size_t i = 0; i < hcas.size(); ++i)
       near.emplace_back(nearness(*hcas[i]->hca, *gpu), i);
     std::stable_sort(near.begin(), near.end(),
                      [](const auto& left, const auto& right) { return left.first > right.first; });
-    std::vector<std::size_t>& wish = wishes.emplace_back();
+    std::vector<std::size_t>& selection = selections.emplace_back();
     for (const auto& [ignored, i] : near)
-      wish.push_back(i);
+      selection.push_back(i);
   }
   std::vector<const NodeHca*> order;
   std::vector<bool> taken(hcas.size(), false);
   std::vector<std::size_t> next(gpus.size(), 0);
   for (std::size_t turn = 0; order.size() < hcas.size(); turn = (turn + 1) % gpus.size()) {
     std::size_t& at = next[turn];
-    while (taken[wishes[turn][at]])
+    while (taken[selections[turn][at]])
       ++at;
-    taken[wishes[turn][at]] = true;
-    order.push_back(hcas[wishes[turn][at]]);
+    taken[selections[turn][at]] = true;
+    order.push_back(hcas[selections[turn][at]]);
   }
   return order;
 }

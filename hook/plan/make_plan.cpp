@@ -75,15 +75,15 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
 
 // Books HCAs that the container can open by given device nodes without a grant. Errors: another owner has one
 // exclusively.
-Result<void> hold_given(const PlanInput& input, Plan& plan) {
+Result<void> hold_granted(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
     // HCAs outside of all pools are not rdma-hook's to book.
     if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
-    const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
-    const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_holder)
+    const bool is_held = holding != input.holdings.end() && holding->second.exclusive_owner;
+    const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_owner)
                                      : held_with_pf(*given, input);
     if (!held.empty()) {
       return Error{fmt::format("`{}` {}, but the container already has its device node", fabric::printable(name), held),
@@ -126,7 +126,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
   // Before the return: a container without a grant can still have device nodes from elsewhere.
-  TRY_VOID(hold_given(input, plan));
+  TRY_VOID(hold_granted(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;
   plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
@@ -140,7 +140,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   }
   // Variables can be set only before the container is created.
   if (input.variables) require_usable(input, chosen, plan);
-  if (input.variables) tell_node_addresses(input, granted, plan);
+  if (input.variables) announce_node_addresses(input, granted, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);
   return plan;

@@ -166,7 +166,7 @@ Hcas in_order(const Hcas& found, const Request& request) {
 
 // Returns the HCAs of the given device nodes. A node without an HCA is kept with a warning: another plugin can have
 // moved its HCA to a namespace where it cannot be read. Errors: hca_of().
-Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
+Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
     if (const NodeHca* hca = TRY(hca_of(node, device))) {
@@ -222,28 +222,28 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
 }
 
 // Returns the HCAs of `hcas` that the list selects. Unknown names select none.
-Result<Hcas> filter(const Context& context, const Wish& wish, const Hcas& hcas) {
+Result<Hcas> filter(const Context& context, const HcaSelection& selection, const Hcas& hcas) {
   std::vector<bool> hit(context.node.hcas().size(), false);
-  for (const Selector& selector : wish.selectors.selectors) {
+  for (const Selector& selector : selection.selectors.selectors) {
     std::vector<MatchedGroup> groups;
     const bool gpu = selector.kind == Selector::Kind::kGpu && !hcas.empty();
-    const Hcas taken = gpu ? TRY(near_gpus(context, hcas, wish.source, groups)) : taken_by(selector, hcas);
+    const Hcas taken = gpu ? TRY(near_gpus(context, hcas, selection.source, groups)) : taken_by(selector, hcas);
     for (const NodeHca* node : taken)
       hit[node->index] = true;
   }
   Hcas left;
   std::ranges::copy_if(hcas, std::back_inserter(left),
-                       [&](const NodeHca* node) { return hit[node->index] != wish.selectors.exclude; });
+                       [&](const NodeHca* node) { return hit[node->index] != selection.selectors.exclude; });
   return left;
 }
 
-Result<void> match_wish(const Context& context, Matched& matched) {
-  const Wish& wish = context.request.wish;
-  if (context.request.given_is_the_grant) {
-    Hcas given = TRY(hcas_of_given(context.node, context.request, matched.warnings));
+Result<void> match_selection(const Context& context, Matched& matched) {
+  const HcaSelection& selection = context.request.selection;
+  if (context.request.has_nodes_of_grant) {
+    Hcas given = TRY(hcas_of_granted(context.node, context.request, matched.warnings));
     for (const NodeHca* node : given) {
       if (node->pool_unread || (node->pool && !is_allowed(context, *node)))
-        return not_allowed(context, *node, wish.source);
+        return not_allowed(context, *node, selection.source);
       if (!node->pool) {
         matched.warnings.push_back(
             fmt::format("`{}` is in no pool: its device node is not changed", fabric::printable(node->name())));
@@ -253,16 +253,16 @@ Result<void> match_wish(const Context& context, Matched& matched) {
     if (!given.empty()) matched.groups.push_back({std::move(given), false});
     return {};
   }
-  if (wish.kind == Wish::Kind::kList && !wish.selectors.exclude) {
-    for (const Selector& selector : wish.selectors.selectors)
-      TRY_VOID(match_selector(context, selector, wish.source, matched));
+  if (selection.kind == HcaSelection::Kind::kList && !selection.selectors.exclude) {
+    for (const Selector& selector : selection.selectors.selectors)
+      TRY_VOID(match_selector(context, selector, selection.source, matched));
     return {};
   }
   Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
-  if (wish.kind == Wish::Kind::kList) hcas = TRY(filter(context, wish, hcas));
-  if (wish.kind == Wish::Kind::kCount) matched.count = wish.count;
+  if (selection.kind == HcaSelection::Kind::kList) hcas = TRY(filter(context, selection, hcas));
+  if (selection.kind == HcaSelection::Kind::kCount) matched.count = selection.count;
   if (hcas.empty()) {
-    Error error = make_error("{}: the node has no HCA for containers", wish.source);
+    Error error = make_error("{}: the node has no HCA for containers", selection.source);
     const auto names = context.node.names();
     error.hint = names.empty() ? "load the node's RDMA driver" : "add one of its HCAs to a pool: " + some_of(names);
     if (names.empty()) error.reason = FailureReason::kNoHca;
@@ -272,18 +272,18 @@ Result<void> match_wish(const Context& context, Matched& matched) {
   return {};
 }
 
-Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
-  if (by.kind == Wish::Kind::kCount) {
+Result<void> narrow(const Context& context, const HcaSelection& by, Matched& matched) {
+  if (by.kind == HcaSelection::Kind::kCount) {
     matched.at_most = std::min(matched.at_most.value_or(by.count), by.count);
     return {};
   }
-  if (by.kind != Wish::Kind::kList) return {};
+  if (by.kind != HcaSelection::Kind::kList) return {};
   // Narrowing never adds an HCA: it filters the present ones.
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
     return Error{fmt::format("{}: selects none of the container's HCAs", by.source), 0,
-                 fmt::format("select from {} (by {})", some_of(names_of(before)), context.request.wish.source)};
+                 fmt::format("select from {} (by {})", some_of(names_of(before)), context.request.selection.source)};
   }
   matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
   std::vector<bool> stays(context.node.hcas().size(), false);
@@ -298,21 +298,21 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
 Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
                       const Config& config) {
   Matched matched;
-  if (request.wish.kind == Wish::Kind::kNone) return matched;
+  if (request.selection.kind == HcaSelection::Kind::kNone) return matched;
   Context context{inventory, node, request, std::nullopt};
   if (request.network) {
     const auto network = config.networks.find(*request.network);
     // An unknown network is refused later, with its name (terms_for()).
     if (network != config.networks.end()) context.pool = network->second.pool;
   }
-  TRY_VOID(match_wish(context, matched));
-  for (const Wish& by : request.narrowed_by)
+  TRY_VOID(match_selection(context, matched));
+  for (const HcaSelection& by : request.narrowed_by)
     TRY_VOID(narrow(context, by, matched));
   return matched;
 }
 
 // Returns the HCAs that the container can open, ignoring nodes without an HCA.
-Hcas given_hcas(const NodeMap& node, const Request& request) {
+Hcas granted_hcas(const NodeMap& node, const Request& request) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
     if (const NodeHca* hca = hca_opened_by(node, device)) found.push_back(hca);
@@ -364,7 +364,7 @@ Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const
       config(admin),
       node(all, admin),
       matched(match(all, node, asked, admin)),
-      given(given_hcas(node, asked)) {}
+      given(granted_hcas(node, asked)) {}
 
 std::vector<std::string> Candidates::names() const {
   if (!matched) return {};

@@ -11,13 +11,13 @@ namespace {
 
 using fabric::Selector;
 
-bool gives_network(const Request& request, const Config& config) {
+bool adds_network(const Request& request, const Config& config) {
   return request.network ||
          std::ranges::any_of(config.pools, [](const Pool& pool) { return pool.network.has_value(); });
 }
 
-bool gives_rails(const Request& request, const Config& config) {
-  return gives_network(request, config) &&
+bool adds_rails(const Request& request, const Config& config) {
+  return adds_network(request, config) &&
          (may_be(Mode::kShared, request, config) || may_be(Mode::kSharedMulti, request, config) ||
           may_be(Mode::kExclusive, request, config));
 }
@@ -28,28 +28,30 @@ bool may_bring_addresses(const Request& request, const Config& config) {
   const auto leaves_some = [&](const auto& entry) {
     return !entry.second.ipam && std::ranges::none_of(entry.second.ranges, is_for_all);
   };
-  return gives_network(request, config) && may_be(Mode::kExclusive, request, config) &&
+  return adds_network(request, config) && may_be(Mode::kExclusive, request, config) &&
          std::ranges::any_of(config.networks, leaves_some);
 }
 
 // Returns whether a list has a selector of this kind.
 bool selects_by(const Request& request, Selector::Kind kind) {
   const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
-  const auto names_so = [&](const Wish& wish) { return std::ranges::any_of(wish.selectors.selectors, is_of_kind); };
-  return names_so(request.wish) || std::ranges::any_of(request.narrowed_by, names_so);
+  const auto names_so = [&](const HcaSelection& selection) {
+    return std::ranges::any_of(selection.selectors.selectors, is_of_kind);
+  };
+  return names_so(request.selection) || std::ranges::any_of(request.narrowed_by, names_so);
 }
 
 // Returns whether the plan depends on GPUs: they are selected, or they order the choice of a count.
 bool prefers_near_gpus(const Request& request) {
   if (request.gpu_nodes.empty() && request.gpu_uuids.empty() && !request.gpu_hint) return false;
-  const auto counts = [](const Wish& wish) { return wish.kind == Wish::Kind::kCount; };
-  return selects_by(request, Selector::Kind::kGpu) || counts(request.wish) ||
+  const auto counts = [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kCount; };
+  return selects_by(request, Selector::Kind::kGpu) || counts(request.selection) ||
          std::ranges::any_of(request.narrowed_by, counts);
 }
 
 fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   fabric::HcaFacts facts = facts_of_pools(config, {});
-  const bool rails = gives_network(request, config);
+  const bool rails = adds_network(request, config);
   facts.gids = may_be(Mode::kSharedMulti, request, config);  // the GID table limits the children of an HCA
   facts.vfs = may_be(Mode::kExclusive, request, config);
   facts.guid = selects_by(request, Selector::Kind::kGuid);
@@ -65,7 +67,7 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
 // node, and `index:` counts them. If config.json lists the requested HCAs in `rails`, the names are enough.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted) {
-  const bool rails = gives_network(request, config) || selects_by(request, Selector::Kind::kRail);
+  const bool rails = adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
   const bool listed = std::ranges::all_of(
       wanted, [&](const std::string& name) { return std::ranges::find(config.rails, name) != config.rails.end(); });
   if (rails && !listed) return facts_of_pools(config);
@@ -96,14 +98,14 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
   // namespace it needs a GID with an address on a netdev there.
   const bool in_own = container.variables && !container.in_nodes;
-  const bool gets_rails = in_own && gives_rails(request, config);
+  const bool gets_rails = in_own && adds_rails(request, config);
   const bool brings_rails = in_own && !container.brings.empty();
   read.facts.own_gids = container.variables && container.in_nodes;
   read.facts.gid_types = gets_rails || brings_rails;
   // Without rails rdma-init may use the node's GIDs. It identifies them by the node's addresses.
-  const bool tells_addresses = in_own && !gets_rails;
-  read.facts.netdevs |= tells_addresses || brings_rails;
-  read.facts.addresses = tells_addresses || brings_rails || (in_own && may_bring_addresses(request, config));
+  const bool announces_addresses = in_own && !gets_rails;
+  read.facts.netdevs |= announces_addresses || brings_rails;
+  read.facts.addresses = announces_addresses || brings_rails || (in_own && may_bring_addresses(request, config));
   // Each fact costs files of sysfs per HCA, so only needed ones are read.
   read.gpus = read.facts.place;
   read.hcas = std::move(hcas);

@@ -144,7 +144,7 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
   // If the request names HCAs, the inventory has only these and does not prove that they are all.
-  const bool partly_read = input.among.request.given_is_the_grant || named_hcas(input.among.request);
+  const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
 

@@ -43,7 +43,7 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node);
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 // Sets RDMA_INIT_NODE_ADDRESSES of a container with its own network namespace and no rails: the addresses of the node's
 // netdevs of these HCAs. rdma-init may use their GIDs. Not set in an exclusive RDMA subsystem.
-void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
+void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, or if
 // the container gets all HCAs. Errors: an entry of the view could not be read.

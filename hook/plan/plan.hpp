@@ -124,11 +124,11 @@ struct Plan {
 
 // The present grants of an HCA, as far as the decision depends on them.
 struct Holding {
-  bool own = false;                             // the requesting container or its pod has it
-  unsigned own_units = 0;                       // granted units; 0: booked only against other owners
-  std::optional<std::string> exclusive_holder;  // label of another owner, for the message
-  unsigned others = 0;                          // units of other owners; exact only up to the limit
-  std::string doubtful = {};                    // another owner of unknown state, for the message
+  bool own = false;                            // the requesting container or its pod has it
+  unsigned own_units = 0;                      // granted units; 0: booked only against other owners
+  std::optional<std::string> exclusive_owner;  // label of another owner, for the message
+  unsigned others = 0;                         // units of other owners; exact only up to the limit
+  std::string doubtful = {};                   // another owner of unknown state, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 

@@ -171,7 +171,7 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back(fmt::format("{} is not set: {}", kRequire, words.text));
 }
 
-void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
+void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   const bool is_exclusive = inventory.netns_mode == fabric::NetnsMode::kExclusive;
   if (input.host_network || !plan.netdevs.empty() || is_exclusive) return;

@@ -19,12 +19,12 @@
 #include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
-#include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/grant/foresee.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
-#include "hook/install/put_programs.hpp"
+#include "hook/install/programs.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
@@ -69,20 +69,20 @@ void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
 }
 
 // Decides as createRuntime does and makes the checks that createRuntime makes before its first change.
-Result<void> decide_unbooked(const Asking& asking, const std::string& bundle, const OpenLedger* open, Call& call,
-                             DryRun& done) {
-  const Owner owner = TRY(owner_of(asking.spec, container_owner("plan", bundle)));
+Result<void> decide_unbooked(const ContainerRequest& requesting, const std::string& bundle, const OpenLedger* open,
+                             Call& call, DryRun& done) {
+  const Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
   const Ledger* const ledger = open ? &open->ledger : nullptr;
-  const ForeseeInput input{asking, owner, call.node, ledger, true};
+  const ForeseeInput input{requesting, owner, call.node, ledger, true};
   std::vector<std::string> unknown;
   const auto inventory = TRY(read_for(input, unknown));
   append(std::move(unknown), done.plan.warnings);
   Plan plan = TRY(foresee(input, inventory)).plan;
-  foresee_memlock(asking.spec, asking.caller.engine, plan);
+  foresee_memlock(requesting.spec, requesting.caller.engine, plan);
   append(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);
   auto foreseen = TRY(foresee_rails({.plan = done.plan,
-                                     .config = asking.admin,
+                                     .config = requesting.admin,
                                      .inventory = inventory,
                                      .is_snapshot = call.node.snapshot.has_value(),
                                      .ledger = ledger,
@@ -100,13 +100,13 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   std::error_code failed;  // then the bundle's path identifies no engine
   const std::string bundle = std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
-  const Asking asking =
+  const ContainerRequest requesting =
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
-  done.plan.warnings = asking.warnings;
-  done.caller = asking.caller;
-  if (!asking.request) return {};
+  done.plan.warnings = requesting.warnings;
+  done.caller = requesting.caller;
+  if (!requesting.request) return {};
   const auto open = is_elsewhere(node) ? std::nullopt : TRY(OpenLedger::open_existing(call));
-  auto decided = decide_unbooked(asking, *options.bundle, open ? &*open : nullptr, call, done);
+  auto decided = decide_unbooked(requesting, *options.bundle, open ? &*open : nullptr, call, done);
   if (open) open->report(Releaser::kOther, call);
   return decided;
 }
@@ -150,12 +150,12 @@ Result<bool> each_grant(const Options& options, const Log& log, const std::funct
 
 // Adds the owners of all grants. Network records are read only for owners that are shown: 10,000 grants would be 10,000
 // files.
-Result<void> add_holders(const Options& options, const Log& log, DeviceHolders& holders) {
+Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& holders) {
   const std::string& ledger = options.node.ledger;
   std::optional<NetworkRecordStore> records;
   const auto add = [&](const Grant& grant) -> Result<void> {
     std::optional<NetworkRecord> network;
-    if (holders.shows(grant) && TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) != Presence::kGone) {
+    if (holders.shows(grant) && TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) != Presence::kGone) {
       if (!records) records = TRY(NetworkRecordStore::open(ledger));
       network = TRY(records->read(grant.owner.key));
     }
@@ -174,7 +174,7 @@ Result<void> show_devices(const Options& options, const Log& log) {
   const auto inventory = TRY(read_whole_node(config, options.node, shown));
   for (const fabric::Unread& unread : inventory.unread)
     log.warning(sys_error(unread.code, "cannot read `{}`", unread.path).message);
-  DeviceHolders holders(options.json);
+  DeviceOwners holders(options.json);
   if (!is_elsewhere(options.node)) TRY_VOID(add_holders(options, log, holders));
   const auto write = [](const std::string& text) { print(text); };
   if (options.json) {
@@ -300,7 +300,7 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
   if (root.empty() || ((in_bin || has_both("/usr/local/bin")) && !options.programs)) return {};
   found.programs = options.programs.value_or(kPutDirectory);
   found.put_from = directory;
-  found.put = programs_to_put(directory, found.programs);
+  found.put = programs_to_install(directory, found.programs);
   return {};
 }
 

@@ -12,9 +12,9 @@
 namespace hook {
 namespace {
 
-using Holder = DeviceHolders::Holder;
-using Hold = DeviceHolders::Hold;
-using OfHca = DeviceHolders::OfHca;
+using Holder = DeviceOwners::Holder;
+using Hold = DeviceOwners::Hold;
+using OfHca = DeviceOwners::OfHca;
 
 // Number of owners per HCA in the text; a person reads no more.
 constexpr std::size_t kShownHolders = 8;
@@ -153,7 +153,7 @@ std::string line_of_more(const OfHca& hca) {
   return fmt::format("  held by {} more, {}{}; --json lists them\n", hca.more, fabric::join(modes, ", "), gone);
 }
 
-std::string holders_text(const DeviceHolders& holders, const std::string& name) {
+std::string holders_text(const DeviceOwners& holders, const std::string& name) {
   const auto found = holders.hcas().find(name);
   std::string text;
   if (found == holders.hcas().end()) return text;
@@ -168,7 +168,7 @@ std::string holders_text(const DeviceHolders& holders, const std::string& name) 
 
 // Returns the allocated HCAs that the node does not have: with an exclusive RDMA subsystem they are in the network
 // namespace of their netdevs.
-std::vector<std::string> away(const NodeMap& map, const DeviceHolders& holders) {
+std::vector<std::string> away(const NodeMap& map, const DeviceOwners& holders) {
   std::vector<std::string> names;
   for (const auto& [name, ignored] : holders.hcas()) {
     if (!map.find(name)) names.push_back(name);
@@ -201,7 +201,7 @@ class ListWriter {
 };
 
 // hca: all members except "holders", which is written last.
-void write_hca(ListWriter& hcas, const Json& hca, const DeviceHolders& holders, const WriteText& write) {
+void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& holders, const WriteText& write) {
   constexpr std::size_t kHolderIndent = 8;
   std::string text = hcas.text_of(hca);
   // Opens the closed object again, so that its list can be written entry by entry.
@@ -219,16 +219,16 @@ void write_hca(ListWriter& hcas, const Json& hca, const DeviceHolders& holders, 
 
 }  // namespace
 
-bool DeviceHolders::has_room(const std::string& hca) const {
+bool DeviceOwners::has_room(const std::string& hca) const {
   const auto found = hcas_.find(hca);
   return all_ || found == hcas_.end() || found->second.shown.size() < kShownHolders;
 }
 
-bool DeviceHolders::shows(const Grant& grant) const {
+bool DeviceOwners::shows(const Grant& grant) const {
   return std::any_of(grant.hcas.begin(), grant.hcas.end(), [&](const PlannedHca& hca) { return has_room(hca.name); });
 }
 
-void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network) {
+void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network) {
   ++grants_;
   if (shows(grant)) {
     if (network) {
@@ -237,7 +237,7 @@ void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network
         rail.host = {};
     }
     Holder& holder = holders_.emplace_back(
-        Holder{grant.owner.key, grant.owner.label, grant.since, grant.vanished, {}, std::move(network)});
+        Holder{grant.owner.key, grant.owner.label, grant.since, grant.stale, {}, std::move(network)});
     for (const GrantUser& user : grant.users)
       holder.containers.push_back(user.id);
   }
@@ -249,13 +249,13 @@ void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network
       of.shown.push_back({holders_.size() - 1, hca.mode, hca.units});
     } else {
       ++of.more;
-      of.more_gone += grant.vanished ? 1 : 0;
+      of.more_gone += grant.stale ? 1 : 0;
       of.more_units[hca.mode] += hca.units;
     }
   }
 }
 
-void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write) {
   constexpr std::size_t kHcaIndent = 4;
   const NodeMap map(inventory, config);
@@ -269,7 +269,7 @@ void write_devices_json(const fabric::Inventory& inventory, const Config& config
   write(fmt::format(",\n  \"grants\": {}\n}}\n", holders.grants()));
 }
 
-void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write) {
   const NodeMap map(inventory, config);
   if (map.hcas().empty() && holders.grants() == 0) {

@@ -21,9 +21,9 @@ namespace hook {
 
 // The owners of each HCA, added grant by grant, so that not all grants are in memory at once. For JSON it keeps every
 // owner once, however many HCAs it has; for text the first owners of each HCA, and sums of the rest.
-class DeviceHolders {
+class DeviceOwners {
  public:
-  explicit DeviceHolders(bool all) : all_(all) {}
+  explicit DeviceOwners(bool all) : all_(all) {}
   // Returns whether add() needs the grant's network record.
   bool shows(const Grant& grant) const;
   void add(const Grant& grant, std::optional<NetworkRecord> network);
@@ -69,10 +69,10 @@ using WriteText = std::function<void(const std::string& text)>;
 //              "rails": [{"name", "rail", "kind", "host", "addresses", "gid_index"}], "gone"}]}],
 //  "grants": n}
 // An HCA in a container's namespace has only "name", "away": true and "holders".
-void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
 // Writes a table with one line per HCA; below it one line per owner and one per rail, or one line for many owners.
-void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
 
 }  // namespace hook

@@ -32,7 +32,8 @@ Result<OciState> read_state(Call& call) {
   return state;
 }
 
-Result<Asking> understand_bundle(const OciState& state, const Result<Config>& config, const NodeSettings& node) {
+Result<ContainerRequest> understand_bundle(const OciState& state, const Result<Config>& config,
+                                           const NodeSettings& node) {
   const std::string text = TRY(read_bundle_config(state.bundle));
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
@@ -90,8 +91,9 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
 }
 
 // Checks that the container has the device nodes of its grants, and sets the RDMA limits, which NRI cannot set.
-Result<void> verify_grants(const OciState& state, const Asking& asking, const std::vector<Grant>& grants, Call& call) {
-  auto inventory = TRY(read_node_for(asking, call.node, false));
+Result<void> verify_grants(const OciState& state, const ContainerRequest& requesting, const std::vector<Grant>& grants,
+                           Call& call) {
+  auto inventory = TRY(read_node_for(requesting, call.node, false));
   // The container's HCAs can be in its own network namespace by now.
   std::vector<PlannedHca> booked;
   for (const Grant& grant : grants) {
@@ -103,20 +105,20 @@ Result<void> verify_grants(const OciState& state, const Asking& asking, const st
     names.push_back(hca.name);
   // HCAs can have been renamed between the grant of rdma-nri and this call.
   const auto granted = named_by_now(booked, names, inventory, call.node.root);
-  TRY_VOID(check_granted_nodes(asking, granted, inventory));
-  const auto limits = planned_rdma_limits(granted, NodeMap(inventory, asking.admin));
+  TRY_VOID(check_granted_nodes(requesting, granted, inventory));
+  const auto limits = planned_rdma_limits(granted, NodeMap(inventory, requesting.admin));
   if (!limits.empty()) call.log.warnings(TRY(about(FailureReason::kDevices, limit_rdma(state.pid, limits))));
   return {};
 }
 
 // Returns whether the container's device nodes belong to no HCA of a pool: rdma-nri then ignores the container.
-Result<bool> has_nothing_to_grant(const OciState& state, const Asking& asking, Call& call) {
-  if (!asking.request->given_is_the_grant) return false;
-  auto inventory = TRY(read_node_for(asking, call.node, false));
-  const Owner owner = TRY(owner_of(asking.spec, container_owner(state.id, state.bundle)));
-  if (const auto added = add_given_hcas(*asking.request, owner, call.node.root, inventory); !added)
+Result<bool> has_nothing_to_grant(const OciState& state, const ContainerRequest& requesting, Call& call) {
+  if (!requesting.request->has_nodes_of_grant) return false;
+  auto inventory = TRY(read_node_for(requesting, call.node, false));
+  const Owner owner = TRY(owner_of(requesting.spec, container_owner(state.id, state.bundle)));
+  if (const auto added = add_granted_hcas(*requesting.request, owner, call.node.root, inventory); !added)
     call.log.warning(added.error().message);
-  const Candidates among(inventory, *asking.request, asking.admin);
+  const Candidates among(inventory, *requesting.request, requesting.admin);
   return among.matched && among.matched->hcas().empty();
 }
 
@@ -124,46 +126,47 @@ Result<bool> has_nothing_to_grant(const OciState& state, const Asking& asking, C
 
 Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
-  const Asking asking = TRY(understand_bundle(state, config, call.node));
-  call.log.warnings(asking.warnings);
-  call.log.note(asking.note);
-  if (!asking.request) return {};
+  const ContainerRequest requesting = TRY(understand_bundle(state, config, call.node));
+  call.log.warnings(requesting.warnings);
+  call.log.note(requesting.note);
+  if (!requesting.request) return {};
   // Pinned before booking: the grant then belongs to this process even if its PID is reused.
-  const LiveContainer live = TRY(pin_container(state, asking.spec));
+  const LiveContainer live = TRY(pin_container(state, requesting.spec));
   const auto open = TRY(OpenLedger::open(call));
-  const Grantee who = TRY(grantee_of(asking.spec,
+  const Grantee who = TRY(grantee_of(requesting.spec,
                                      {.key = {},
                                       .id = state.id,
                                       .process = live.init,
                                       .bundle = state.bundle,
-                                      .cgroup = noted_cgroup(asking.spec, call, live)},
+                                      .cgroup = noted_cgroup(requesting.spec, call, live)},
                                      state.bundle));
   // A container outside of a pod has its namespace from its init.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const auto apply = [&](const Plan& plan) -> Result<void> {
-    call.log.warnings(
-        TRY(about(FailureReason::kDevices, apply_live(plan, asking.spec, live, asking.caller.engine, call.node.root))));
+    call.log.warnings(TRY(about(FailureReason::kDevices,
+                                apply_live(plan, requesting.spec, live, requesting.caller.engine, call.node.root))));
     call.timing.step("container");
     return {};
   };
   const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = apply};
-  return grant(open, asking, who, way, call);
+  return grant(open, requesting, who, way, call);
 }
 
 Result<void> verify(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
-  const Asking asking = TRY(understand_bundle(state, config, call.node));
-  if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
+  const ContainerRequest requesting = TRY(understand_bundle(state, config, call.node));
+  if (!requesting.request || requesting.request->selection.kind == HcaSelection::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
   // Without a grant two cases remain: rdma-nri ignored the container, or it never received it.
-  if (!grants.empty()) return verify_grants(state, asking, grants, call);
-  if (TRY(has_nothing_to_grant(state, asking, call))) return {};
-  return Error{
-      fmt::format("the container requested RDMA devices ({}), but no HCA was granted", asking.request->wish.source), 0,
-      "check that rdma-nri runs and is connected (`journalctl -t rdma-nri`), then create the "
-      "container again",
-      FailureReason::kRefused};
+  if (!grants.empty()) return verify_grants(state, requesting, grants, call);
+  if (TRY(has_nothing_to_grant(state, requesting, call))) return {};
+  return Error{fmt::format("the container requested RDMA devices ({}), but no HCA was granted",
+                           requesting.request->selection.source),
+               0,
+               "check that rdma-nri runs and is connected (`journalctl -t rdma-nri`), then create the "
+               "container again",
+               FailureReason::kRefused};
 }
 
 Result<void> poststop(Call& call) {

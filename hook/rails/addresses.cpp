@@ -37,9 +37,9 @@ using Directories = std::vector<std::string>;
 constexpr const char* kDebiansPlugins = "/usr/lib/cni";
 
 void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, const Directories& directories,
-                 bool may_give) {
+                 bool may_allocate) {
   auto ipam = parse_json(lease.ipam, "ipam");
-  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_give});
+  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_allocate});
 }
 
 // Returns the directories in which the plugin of a recorded lease is searched, the one of the lease's own network
@@ -215,7 +215,7 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   Result<void> first;
   if (!places.empty()) {
     const auto pool = AddressPool::open(ledger_directory, patience_until(deadline));
-    first = pool ? pool->give_back(key, places) : pool.error();
+    first = pool ? pool->release_grant(key, places) : pool.error();
   }
   if (calls.empty()) return first;
   if (!ipam) {
@@ -246,12 +246,12 @@ Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_d
                                Deadline deadline) {
   // While a record of rails is left, its netdevs may still answer for the addresses: the ledger has to undo it first.
   bool is_record_gone = false;
-  const auto give_back = [&]() -> Result<void> {
-    is_record_gone = TRY(NetworkRecordStore::look_at(ledger_directory, key)) == Presence::kGone;
+  const auto release_grant = [&]() -> Result<void> {
+    is_record_gone = TRY(NetworkRecordStore::read_presence(ledger_directory, key)) == Presence::kGone;
     if (!is_record_gone) return {};
-    return TRY(AddressPool::open(ledger_directory, patience_until(deadline))).give_back(key, {});
+    return TRY(AddressPool::open(ledger_directory, patience_until(deadline))).release_grant(key, {});
   };
-  return TRY(ledger.release(key, deadline, give_back)) && is_record_gone;
+  return TRY(ledger.release(key, deadline, release_grant)) && is_record_gone;
 }
 
 }  // namespace hook

@@ -7,10 +7,10 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"
+#include "hook/rails/add.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/addresses.hpp"
-#include "hook/rails/give.hpp"
 #include "hook/rails/plan/rails.hpp"
 #include "hook/rails/record/store.hpp"
 
@@ -37,7 +37,7 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
 
 // Returns the record of the rails that the grant already has; nullopt: none.
 Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
-  if (!input.ledger || TRY(NetworkRecordStore::look_at(input.ledger_directory, input.key)) == Presence::kGone) {
+  if (!input.ledger || TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kGone) {
     return std::optional<NetworkRecord>();
   }
   return TRY(NetworkRecordStore::open(input.ledger_directory)).read(input.key);
@@ -67,7 +67,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
   // As take_or_release(): a grant keeps its addresses if the lookup fails.
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
-    return !grant || (*grant && !(*grant)->vanished);
+    return !grant || (*grant && !(*grant)->stale);
   };
   AddressForesight pool(input.ledger ? input.ledger_directory : "", holds);
   std::map<std::pair<std::string, unsigned>, unsigned> children;
@@ -113,7 +113,7 @@ ForeseenRail rail_on_record(const RailRecord& given) {
   return one;
 }
 
-void warn_of_nobody(const ForesightInput& input, Foreseen& foreseen) {
+void warn_of_missing_addresses(const ForesightInput& input, Foreseen& foreseen) {
   std::vector<const Rail*> without;
   for (const ForeseenRail& one : foreseen.rails) {
     if (one.addresses_by.empty()) without.push_back(&one.rail);
@@ -127,7 +127,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   Foreseen foreseen;
   Plan rest = input.plan;
   if (const auto record = TRY(record_of(input))) {
-    rest = without_given(input.plan, *record);
+    rest = without_existing(input.plan, *record);
     for (const RailRecord& given : record->rails)
       foreseen.rails.push_back(rail_on_record(given));
   }
@@ -143,7 +143,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   for (std::size_t i = 0; i < rails.size(); ++i)
     foreseen.rails.push_back({std::move(rails[i]), rest.netdevs[i].network, ""});
   TRY_VOID(address(input, *node, first, foreseen.rails));
-  warn_of_nobody(input, foreseen);
+  warn_of_missing_addresses(input, foreseen);
   return foreseen;
 }
 

@@ -1,4 +1,4 @@
-// Computes the rails that give_rails() would add, without changes.
+// Computes the rails that add_rails() would add, without changes.
 #pragma once
 
 #include <string>
@@ -39,10 +39,10 @@ struct ForesightInput {
   std::string key = {};               // key of the grant
 };
 
-// Returns the rails that give_rails() would add, without changes. A snapshot limits the checks, with a warning: without
+// Returns the rails that add_rails() would add, without changes. A snapshot limits the checks, with a warning: without
 // netdevs there are no rails; without routes the default route of a moving netdev is not checked; addresses of kubelet
 // and sshd are never checked.
-// Errors are those of give_rails() before its first change: plan_rails() refuses, or grants that are held use up a
+// Errors are those of add_rails() before its first change: plan_rails() refuses, or grants that are held use up a
 // range.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 

@@ -1,4 +1,4 @@
-#include "hook/rails/give.hpp"
+#include "hook/rails/add.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -177,7 +177,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
   }
 }
 
-// Records everything of a moving netdev that put_back_rail() restores.
+// Records everything of a moving netdev that restore_rail() restores.
 Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                              const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
@@ -238,8 +238,8 @@ std::optional<Link> find_netdev(const std::vector<Link>& links, const std::strin
   return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
 }
 
-Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
-                                       const HostNetdev& host) {
+Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
+                                                 const HostNetdev& host) {
   if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
   if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);
   return Error{

@@ -52,8 +52,8 @@ std::uint64_t guid_on_record(const RailRecord& rail);
 // Finds the recorded netdev in the namespace of `route`: by its identity if the record has one, which needs sysfs; else
 // as find_netdev().
 // Errors: the identity is known and sysfs is not open (EPERM).
-fabric::Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
-                                               const HostNetdev& host);
+fabric::Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs,
+                                                         const std::string& name, const HostNetdev& host);
 // Finds the recorded netdev by kind, bus address and MAC addresses; prefers one with this name. Returns nullopt if no
 // link matches, or several do and neither name nor MAC address decides. Pure.
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);

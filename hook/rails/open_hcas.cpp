@@ -26,7 +26,7 @@ bool is_ended(int code) {
   return code == ENOENT || code == ESRCH;
 }
 
-Error cannot_look_at_descriptors(int code, std::string_view process) {
+Error cannot_read_descriptors(int code, std::string_view process) {
   Error error = sys_error(code, "cannot read the descriptors of process `{}`", process);
   if (code == EACCES || code == EPERM) error.hint = "run it as root of the node, with CAP_SYS_PTRACE";
   return error;
@@ -36,46 +36,46 @@ class DescriptorSearch {
  public:
   DescriptorSearch(const std::vector<DeviceNumber>& devices, const Directory& proc) : devices_(devices), proc_(proc) {}
 
-  void look_at_process(std::string_view name, pid_t pid) {
-    if (auto seen = look_at_tables(name, pid); !seen) found_.unseen.emplace(pid, std::move(seen).error());
+  void read_process_facts(std::string_view name, pid_t pid) {
+    if (auto seen = check_tables(name, pid); !seen) found_.unseen.emplace(pid, std::move(seen).error());
   }
   FoundDescriptors take() && { return std::move(found_); }
 
  private:
   // /proc/PID/fd is empty after the first thread of the process has ended. The other threads still have the table.
-  Result<void> look_at_tables(std::string_view name, pid_t pid) {
-    if (TRY(look_at_table(pid, fmt::format("{}/fd", name)))) return {};
+  Result<void> check_tables(std::string_view name, pid_t pid) {
+    if (TRY(check_table(pid, fmt::format("{}/fd", name)))) return {};
     const auto tasks = proc_.open_at(fmt::format("{}/task", name).c_str());
-    if (!tasks) return is_ended(errno) ? Result<void>() : cannot_look_at_descriptors(errno, name);
+    if (!tasks) return is_ended(errno) ? Result<void>() : cannot_read_descriptors(errno, name);
     int error = 0;
     const auto threads = tasks->list(&error);
-    if (error != 0 && !is_ended(error)) return cannot_look_at_descriptors(error, name);
+    if (error != 0 && !is_ended(error)) return cannot_read_descriptors(error, name);
     for (const std::string& thread : threads) {
-      if (thread != name && TRY(look_at_table(pid, fmt::format("{}/task/{}/fd", name, thread)))) break;
+      if (thread != name && TRY(check_table(pid, fmt::format("{}/task/{}/fd", name, thread)))) break;
     }
     return {};
   }
 
   // Returns false if the table has no descriptor.
-  Result<bool> look_at_table(pid_t pid, const std::string& path) {
+  Result<bool> check_table(pid_t pid, const std::string& path) {
     const auto table = proc_.open_at(path.c_str());
-    if (!table) return is_ended(errno) ? Result<bool>(false) : cannot_look_at_descriptors(errno, std::to_string(pid));
+    if (!table) return is_ended(errno) ? Result<bool>(false) : cannot_read_descriptors(errno, std::to_string(pid));
     bool any = false;
     int denied = 0;
     const bool whole = fabric::sysfs::next_names(table->fd(), [&](std::string_view name) {
       any = true;
-      denied = look_at_descriptor(table->fd(), name.data(), pid);
+      denied = check_descriptor(table->fd(), name.data(), pid);
       return denied == 0;
     });
     if (!whole && !is_ended(errno)) denied = errno;
-    if (denied != 0) return cannot_look_at_descriptors(denied, std::to_string(pid));
+    if (denied != 0) return cannot_read_descriptors(denied, std::to_string(pid));
     return any;
   }
 
   // Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without required attributes sends
   // no request to a file system: a FUSE server of a container, or a lost network server, could block it. A file that
   // its server no longer knows (ESTALE, ENOTCONN) is no device.
-  int look_at_descriptor(int table, const char* name, pid_t pid) {
+  int check_descriptor(int table, const char* name, pid_t pid) {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
       return is_ended(errno) || errno == ESTALE || errno == ENOTCONN ? 0 : errno;
@@ -101,7 +101,7 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
 
 // Returns the process; nullopt: it has ended. proc: the node's /proc. A cgroup that cannot be read counts as a
 // container's.
-std::optional<OpenProcess> look_at_process(const std::string& proc, pid_t pid) {
+std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid) {
   constexpr std::size_t kLongest = std::size_t{64} << 10;
   OpenProcess process{pid, {}, true};
   const auto cgroup = fabric::sysfs::read_file(fmt::format("{}/{}/cgroup", proc, pid), kLongest);
@@ -150,10 +150,10 @@ Error left_open(const std::string& hca, const LeftOpen& left, const std::optiona
   return error;
 }
 
-std::vector<OpenProcess> look_at_processes(const std::string& proc, const std::vector<pid_t>& pids) {
+std::vector<OpenProcess> check_processes(const std::string& proc, const std::vector<pid_t>& pids) {
   std::vector<OpenProcess> processes;
   for (const pid_t pid : pids) {
-    if (auto process = look_at_process(proc, pid)) processes.push_back(std::move(*process));
+    if (auto process = read_process_facts(proc, pid)) processes.push_back(std::move(*process));
   }
   return processes;
 }
@@ -181,17 +181,17 @@ const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const a
   return found == uses->end() ? nullptr : &*found;
 }
 
-Result<std::vector<OpenContext>> look_at_contexts(const RdmaUse& use) {
+Result<std::vector<OpenContext>> read_contexts(const RdmaUse& use) {
   std::vector<OpenContext> contexts;
   for (const RdmaContext& context : TRY(rdma_contexts(use)))
-    contexts.push_back({context.id, look_at_processes("/proc", context.processes)});
+    contexts.push_back({context.id, check_processes("/proc", context.processes)});
   return contexts;
 }
 
 Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std::string>& warnings) {
   if (use.contexts == 0) return {};
   std::vector<OpenProcess> users;
-  for (const OpenContext& context : TRY(look_at_contexts(use))) {
+  for (const OpenContext& context : TRY(read_contexts(use))) {
     open.contexts.push_back(context.id);
     for (const OpenProcess& process : context.processes)
       add_process(process, users);
@@ -214,7 +214,7 @@ Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const Planned
   if (numbers.empty() || is_missing) return std::vector<DescriptorHolder>();
   auto found = TRY(find_descriptors(numbers, proc));
   for (const auto& [pid, error] : found.unseen) {
-    const auto process = look_at_process(proc, pid);
+    const auto process = read_process_facts(proc, pid);
     if (process && process->of_container) return error;
   }
   return std::move(found.holders);
@@ -241,7 +241,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
   DescriptorSearch search(devices, *directory);
   for (const std::string& name : names) {
     const auto pid = fabric::parse_number<pid_t>(name);
-    if (pid && *pid > 0) search.look_at_process(name, *pid);
+    if (pid && *pid > 0) search.read_process_facts(name, *pid);
   }
   return std::move(search).take();
 }
@@ -334,12 +334,12 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   for (const PlannedHca* hca : left) {
     OpenHca now;
     const RdmaUse* use = use_of(*hca);
-    if (use && use->contexts > 0) now.contexts = TRY(look_at_contexts(*use));
+    if (use && use->contexts > 0) now.contexts = TRY(read_contexts(*use));
     std::vector<pid_t> pids;
     for (const DescriptorHolder& holder : holders) {
       if (holder.device == hca->open->node) pids.push_back(holder.pid);
     }
-    now.descriptors = look_at_processes(root + "/proc", pids);
+    now.descriptors = check_processes(root + "/proc", pids);
     TRY_VOID(check_hca(*hca, now, warnings));
   }
   return {};

@@ -34,18 +34,18 @@ constexpr int kComebackMs = 5000;
 // entered is an error, because its rails are still in it.
 Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
   using None = std::optional<NetworkNamespace>;
-  if (TRY(look_at(netns)) == Presence::kGone) return None();
+  if (TRY(read_presence(netns)) == Presence::kGone) return None();
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
-  if (failed != 0 && TRY(look_at(netns)) == Presence::kGone) return None();
+  if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return None();
   if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
   // A newer namespace can have the same path: the kernel uses PIDs again, and engines use names again.
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));
   // The namespace can end between the first lookup and the helper that enters it.
-  return TRY(look_at(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
+  return TRY(read_presence(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
 }
 
 bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
@@ -75,8 +75,8 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
 
 // Restores as many rails as possible and returns the first error. Rules and children are removed before the netdevs
 // that they refer to.
-Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
-                      std::vector<std::string>& warnings) {
+Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
+                     std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
   // A mount of sysfs costs a grace period when it is closed: only where an identity or a setting needs it.
@@ -88,7 +88,7 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
   Result<void> first = remove_rules(place, leaving);
   keep_first(first, remove_children(place, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
-    keep_first(first, put_back_rail(node, place, *rail, ms_until(deadline, kComebackMs), warnings, record.group));
+    keep_first(first, restore_rail(node, place, *rail, ms_until(deadline, kComebackMs), warnings, record.group));
   return first;
 }
 
@@ -203,7 +203,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
     if (!done) warnings.push_back(done.error().message);
   }
   if (host.features) {
-    const auto done = node.ethtool.put_back(link.ifindex, host.name, *host.features);
+    const auto done = node.ethtool.restore(link.ifindex, host.name, *host.features);
     if (!done)
       warnings.push_back(
           fmt::format("{}; remedy: run `ethtool -K {} FEATURE on|off`", done.error().message, host.name));
@@ -221,8 +221,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
 
 // Moves the netdev from a living namespace to the node. Does nothing if the netdev is not inside: it never entered, or
 // an earlier call moved it.
-Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
-  const auto link = TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host));
+Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
+  const auto link = TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
   // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6). A removal that fails here is
   // repeated by restore_on_node().
@@ -244,8 +244,8 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
 
 // Renames the RDMA device that has this name, in the first of these namespaces that shows one. A container cannot
 // predict the new name. Returns false if no namespace shows such a device.
-Result<bool> move_aside(std::initializer_list<Netlink*> places, const std::string& name,
-                        std::vector<std::string>& warnings) {
+Result<bool> rename_conflicting(std::initializer_list<Netlink*> places, const std::string& name,
+                                std::vector<std::string>& warnings) {
   for (Netlink* const place : places) {
     const auto other = place ? TRY(find_rdma_device(*place, name)) : std::nullopt;
     if (!other) continue;
@@ -264,7 +264,7 @@ Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& de
   if (device.name == name) return {};
   auto renamed = rename_rdma_device(rdma, device.index, name);
   if (renamed || renamed.error().code != EEXIST) return renamed;
-  if (TRY(move_aside({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
+  if (TRY(rename_conflicting({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
   return Error{
       fmt::format("RDMA device `{}` came back as `{}`: a device of another container has its name", name, device.name),
       EEXIST, "run `rdma-hook recover` when that container is gone"};
@@ -276,8 +276,8 @@ Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& ra
 
 // Moves the RDMA device to the node. With IPoIB the kernel then makes a new netdev, so that settings of the netdev have
 // to be restored after this.
-Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                                    std::vector<std::string>& warnings) {
+Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                                std::vector<std::string>& warnings) {
   const std::string& name = rail.rail.hca;
   if (!rail.rail.move_rdma || !node.rdma) return {};
   Netlink* const there = inside && inside->rdma ? &*inside->rdma : nullptr;
@@ -302,7 +302,7 @@ Result<void> return_software_device(NodeSockets& node, const RailRecord& record,
   const auto make = [&] { return create_rdma_link(*node.rdma, rail.hca, *rail.recreate, rail.host); };
   auto made = make();
   if (made) return made;
-  if (made.error().code == ENFILE) return TRY(move_aside({&*node.rdma}, rail.hca, warnings)) ? make() : made;
+  if (made.error().code == ENFILE) return TRY(rename_conflicting({&*node.rdma}, rail.hca, warnings)) ? make() : made;
   if (made.error().code != EEXIST) return made;
   const auto device = TRY(find_software_device(*node.rdma, guid_on_record(record), rail.hca));
   return device ? rename_back(*node.rdma, nullptr, *device, rail.hca, warnings) : Result<void>();
@@ -312,7 +312,7 @@ Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& 
   if (!rail.rail.recreate || !inside.rdma) return {};
   // In shared mode this socket also shows the node's own device. As long as the netdev has not left, the device is that
   // one and must stay.
-  if (!TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
+  if (!TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
   // The kernel deletes devices that remain on the netdev when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
@@ -323,7 +323,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
   const bool is_software = host.bus_address.empty();
-  const auto link = TRY(await(wait_ms, [&] { return find_given(node.route, node.sysfs, host.name, host); }));
+  const auto link = TRY(await(wait_ms, [&] { return find_recorded_netdev(node.route, node.sysfs, host.name, host); }));
   if (!link && is_software) {
     warnings.push_back(
         fmt::format("netdev `{}` is gone: software netdevs end with the container's network namespace, and a container "
@@ -341,15 +341,15 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
   return first;
 }
 
-Result<void> put_back_moved(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                            std::vector<std::string>& warnings) {
+Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                           std::vector<std::string>& warnings) {
   if (inside) {
     TRY_VOID(delete_software_device(*inside, rail));
-    TRY_VOID(send_netdev_home(node, *inside, rail));
+    TRY_VOID(return_netdev(node, *inside, rail));
   }
   Result<void> guids;  // reported last: netdev and RDMA device have to return even if this fails
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
-  auto done = bring_rdma_device_home(node, inside, rail, wait_ms, warnings);
+  auto done = return_rdma_device(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
   // Wait once: if the RDMA device did not return in time, do not wait for its netdev. A software netdev ends with its
   // namespace, so that without `inside` waiting for it is useless.
@@ -421,7 +421,7 @@ Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const St
 
 Result<void> NodeRails::return_rails(const std::string& key, const std::vector<PlannedHca>& held) const {
   undone_.erase(key);
-  if (TRY(NetworkRecordStore::look_at(directory_, key)) == Presence::kGone) return {};
+  if (TRY(NetworkRecordStore::read_presence(directory_, key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
   if (!record) return {};
@@ -431,7 +431,7 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
   if (leaving.empty() && !staying.empty()) return {};  // a record without rails is removed below
-  TRY_VOID(put_back(*record, leaving, deadline_, warnings_));
+  TRY_VOID(restore(*record, leaving, deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it. A
   // lease that cannot be released stays in the record. An address of a range does not: recover() and take_addresses()
   // find its claim.
@@ -481,9 +481,9 @@ std::vector<std::string> NodeRails::take_warnings() const {
   return std::exchange(warnings_, {});
 }
 
-Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                           std::vector<std::string>& warnings, std::uint32_t group) {
-  if (rail.rail.kind == RailKind::kMove) return put_back_moved(node, inside, rail, wait_ms, warnings);
+Result<void> restore_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                          std::vector<std::string>& warnings, std::uint32_t group) {
+  if (rail.rail.kind == RailKind::kMove) return restore_moved(node, inside, rail, wait_ms, warnings);
   return remove_child(node, inside, rail, wait_ms, group);
 }
 

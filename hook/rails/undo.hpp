@@ -27,8 +27,8 @@ struct NodeSockets;
 // warnings: gets a line for a software netdev, which ends with its namespace.
 // group: link group of the container's children; 0: not known. ipoib children of another group on the node stay.
 // Errors: netdev or RDMA device did not come back in time (EAGAIN); the kernel refuses a change.
-Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                           std::vector<std::string>& warnings, std::uint32_t group = 0);
+Result<void> restore_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                          std::vector<std::string>& warnings, std::uint32_t group = 0);
 
 class NodeRails : public GrantEffects {
  public:

@@ -20,8 +20,8 @@ bool is_read(const Config& config, std::string_view prefix) {
          config.trusted_annotations.end();
 }
 
-Result<Said> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
-  Said said;
+Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
+  RequestParts said;
   if (is_read(config, kVolcengineAnnotations)) said = TRY(volcengine_annotation(spec, config));
   if (!said.asks() && is_read(config, kSpiderpoolAnnotations)) {
     said = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
@@ -29,22 +29,24 @@ Result<Said> other_vendors(const ContainerSpec& spec, const Config& config, cons
   return said;
 }
 
-// Returns the first vendor's annotations with a request. Their mode and network also apply to another vendor's wish.
-Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod, bool trusted) {
-  Said own;
+// Returns the first vendor's annotations with a request. Their mode and network also apply to another vendor's
+// selection.
+Result<RequestParts> first_request(const ContainerSpec& spec, const Config& config, const PodIdentity& pod,
+                                   bool trusted) {
+  RequestParts own;
   if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
   // Another vendor's annotations could add nothing to these, so their errors do not matter.
-  if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone)) return own;
+  if (own.selection && (own.network || own.selection->kind == HcaSelection::Kind::kNone)) return own;
   auto other = other_vendors(spec, config, pod);
   if (!other) {
-    if (trusted && !own.wish) return other;
+    if (trusted && !own.selection) return other;
     // Another controller may still use this annotation, so it must not stop a pod that has another request or may not
     // request.
     own.warnings.push_back(fmt::format("{}; it is ignored", other.error().message));
     return own;
   }
-  if (!own.wish) {
-    own.wish = std::move(other->wish);
+  if (!own.selection) {
+    own.selection = std::move(other->selection);
     own.nics = other->nics;
   } else if (other->network && !config.networks.contains(other->network->text)) {
     own.warnings.push_back(fmt::format("ignoring {}: config.json has no network `{}`", other->network->source,
@@ -63,13 +65,13 @@ std::string engine_and_namespace(Engine engine, const PodIdentity& pod) {
   return fmt::format("{} in namespace `{}`", to_string(engine), fabric::printable(pod.pod_namespace));
 }
 
-std::string unheard(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
+std::string ignored_text(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
   return fmt::format("ignoring {}: with {} it may not {}; remedy: add {} to \"annotations_may_request\" in config.json",
                      source, engine_and_namespace(engine, pod), what,
                      pod.pod_namespace.empty() ? "`*`" : "the namespace");
 }
 
-Result<void> set_mode_and_network(const Said& said, const Config& config, Request& request) {
+Result<void> set_mode_and_network(const RequestParts& said, const Config& config, Request& request) {
   if (said.mode) {
     request.mode = parse_mode(fabric::trim(said.mode->text));
     if (!request.mode) {
@@ -93,27 +95,27 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
 }
 
 // Warns of annotations that may not request. Mode and network change the container's devices, so they are ignored too.
-void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIdentity& pod,
+void warn_of_ignored(const RequestParts& said, bool granted, Engine engine, const PodIdentity& pod,
                      std::vector<std::string>& warnings) {
-  if (said.wish && !granted && said.wish->kind != Wish::Kind::kNone) {
-    warnings.push_back(unheard(said.wish->source, "request HCAs", engine, pod));
+  if (said.selection && !granted && said.selection->kind != HcaSelection::Kind::kNone) {
+    warnings.push_back(ignored_text(said.selection->source, "request HCAs", engine, pod));
     return;
   }
-  if (said.mode) warnings.push_back(unheard(said.mode->source, "choose a mode", engine, pod));
+  if (said.mode) warnings.push_back(ignored_text(said.mode->source, "choose a mode", engine, pod));
   const std::string& network = said.network ? said.network->source : said.network_of_pool;
-  if (!network.empty()) warnings.push_back(unheard(network, "choose a network", engine, pod));
+  if (!network.empty()) warnings.push_back(ignored_text(network, "choose a network", engine, pod));
 }
 
-Result<void> check_nics(const Said& said, std::size_t given) {
+Result<void> check_nics(const RequestParts& said, std::size_t given) {
   if (!said.nics || given == 0 || *said.nics == given) return {};
-  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source, *said.nics,
+  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.selection->source, *said.nics,
                            given, given == 1 ? "node" : "nodes");
   error.hint = "list as many entries as the pod requests from the device plugin";
   return error;
 }
 
-Wish all_hcas(std::string source) {
-  return {.kind = Wish::Kind::kAll, .source = std::move(source)};
+HcaSelection all_hcas(std::string source) {
+  return {.kind = HcaSelection::Kind::kAll, .source = std::move(source)};
 }
 
 // The kernel keeps the lowest bits of a larger number (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes
@@ -145,28 +147,28 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   return note;
 }
 
-enum class AskedBy { kContainer, kDefault, kVariable };
+enum class RequestedBy { kContainer, kDefault, kVariable };
 
-// Sets the wish of the first source, in the order of the header, that is present and may request. Returns false if
+// Sets the selection of the first source, in the order of the header, that is present and may request. Returns false if
 // there is none. has_all: the container is privileged and has the nodes without a request, like kube-proxy and CNI
 // agents.
-Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const ContainerSpec& spec, const Config& config,
-                         Request& request, AskedBy& by) {
-  if (trusted && said.wish && (!said.nics || request.given.empty())) {
-    request.wish = *said.wish;
+Result<bool> settle_selection(const RequestParts& said, bool trusted, bool has_all, const ContainerSpec& spec,
+                              const Config& config, Request& request, RequestedBy& by) {
+  if (trusted && said.selection && (!said.nics || request.given.empty())) {
+    request.selection = *said.selection;
   } else if (!request.given.empty()) {
-    request.wish = all_hcas("/dev/infiniband/uverbs* of the container");
-    request.given_is_the_grant = true;
+    request.selection = all_hcas("/dev/infiniband/uverbs* of the container");
+    request.has_nodes_of_grant = true;
   } else if (trusted && said.network) {
-    request.wish = all_hcas(said.network->source);
+    request.selection = all_hcas(said.network->source);
   } else if (config.default_devices && !has_all) {
-    request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
-    by = AskedBy::kDefault;
+    request.selection = TRY(parse_selection(*config.default_devices, "default_devices of config.json"));
+    by = RequestedBy::kDefault;
   } else if (config.env_may_request && !has_all) {
     auto visible = TRY(visible_devices(spec));
     if (!visible) return false;
-    request.wish = *std::move(visible);
-    by = AskedBy::kVariable;
+    request.selection = *std::move(visible);
+    by = RequestedBy::kVariable;
   } else {
     return false;
   }
@@ -176,9 +178,9 @@ Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const Con
 // Reads NVIDIA_VISIBLE_DEVICES. An image can set it, so it must not choose HCAs unless variables may request, and must
 // not stop the container. Its UUIDs narrow the GPUs of device nodes, and the HCAs of a container that may request. A
 // container that requests nothing gets no HCA by them.
-Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, AskedBy by, Request& request,
+Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, Request& request,
                                std::vector<std::string>& warnings) {
-  if (by == AskedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
+  if (by == RequestedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
   auto value = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
   if (!value) return {};
   auto fits = check_size(*value, "variable NVIDIA_VISIBLE_DEVICES");
@@ -192,55 +194,57 @@ Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, 
   return {};
 }
 
-bool is_none(const Wish& wish) {
-  return wish.kind == Wish::Kind::kNone;
+bool is_none(const HcaSelection& selection) {
+  return selection.kind == HcaSelection::Kind::kNone;
 }
 
 }  // namespace
 
-Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
-  Asked asked;
+Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
+  ParsedRequest asked;
   const PodIdentity pod = pod_identity(spec, engine);
   // containerd copies the pod's annotations to the sandbox too, which runs only the pause container.
   if (pod.is_sandbox) return asked;
 
   TRY_VOID(check_numbers(spec.devices));
   Request request;
-  request.given = given_uverbs_nodes(spec);
+  request.given = granted_uverbs_nodes(spec);
   const bool has_all = spec.may_use_all_devices && !request.given.empty();
   if (has_all) {
     asked.note = note_of_all_devices(request.given.size(), spec);
     request.given.clear();
   }
   const bool trusted = may_request(config, engine, pod);
-  Said said = TRY(first_that_asks(spec, config, pod, trusted));
+  RequestParts said = TRY(first_request(spec, config, pod, trusted));
   asked.warnings = std::move(said.warnings);
   // Without networks in this configuration, the component that added the nodes also adds the netdevs.
   if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 
-  AskedBy by = AskedBy::kContainer;
-  const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, by));
-  if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
+  RequestedBy by = RequestedBy::kContainer;
+  const bool granted = TRY(settle_selection(said, trusted, has_all, spec, config, request, by));
+  if (!trusted) warn_of_ignored(said, granted, engine, pod, asked.warnings);
   if (!granted) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
   // If the given nodes already match the count of NICs, the count narrows nothing.
-  if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);
-  if (by != AskedBy::kVariable) {  // the variable does not narrow its own request
+  if (!trusted && said.selection && (!said.nics || request.given.empty()))
+    request.narrowed_by.push_back(*said.selection);
+  if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
-    request.wish.kind = Wish::Kind::kNone;
+    request.selection.kind = HcaSelection::Kind::kNone;
   }
   // A container that requests none still has its given nodes, and no other container may get these HCAs.
-  if (is_none(request.wish) && request.given.empty()) return asked;
+  if (is_none(request.selection) && request.given.empty()) return asked;
   // A source that selects all HCAs narrows nothing, and named_hcas() stays possible without it.
-  std::erase_if(request.narrowed_by, [](const Wish& wish) { return wish.kind == Wish::Kind::kAll; });
+  std::erase_if(request.narrowed_by,
+                [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
 
   request.order = TRY(pcidevice_order(spec));
-  request.gpu_nodes = given_gpu_nodes(spec);
+  request.gpu_nodes = granted_gpu_nodes(spec);
   TRY_VOID(read_gpu_variable(spec, config, by, request, asked.warnings));
   asked.request = std::move(request);
   return asked;
@@ -248,13 +252,13 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
   // A source that narrows by index needs the node's order, so the whole inventory.
-  return request.narrowed_by.empty() ? named_hcas(request.wish) : std::nullopt;
+  return request.narrowed_by.empty() ? named_hcas(request.selection) : std::nullopt;
 }
 
-std::optional<std::vector<std::string>> named_hcas(const Wish& wish) {
-  if (wish.kind != Wish::Kind::kList || wish.selectors.exclude) return std::nullopt;
+std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection) {
+  if (selection.kind != HcaSelection::Kind::kList || selection.selectors.exclude) return std::nullopt;
   std::vector<std::string> names;
-  for (const fabric::Selector& selector : wish.selectors.selectors) {
+  for (const fabric::Selector& selector : selection.selectors.selectors) {
     if (selector.kind != fabric::Selector::Kind::kName || selector.pattern.find('*') != std::string::npos) {
       return std::nullopt;
     }

@@ -54,21 +54,21 @@ std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
   return std::nullopt;
 }
 
-Result<std::optional<Wish>> own_devices(const ContainerSpec& spec, std::string_view container_name) {
+Result<std::optional<HcaSelection>> own_devices(const ContainerSpec& spec, std::string_view container_name) {
   std::optional<SourcedText> found;
   if (!container_name.empty()) {
     found = TRY(find_annotation(spec, fmt::format("{}.{}", kOwnDevices, container_name)));
   }
   if (!found) found = TRY(find_annotation(spec, std::string(kOwnDevices)));
-  if (!found) return std::optional<Wish>();
-  return std::optional<Wish>(TRY(parse_wish(found->text, found->source)));
+  if (!found) return std::optional<HcaSelection>();
+  return std::optional<HcaSelection>(TRY(parse_selection(found->text, found->source)));
 }
 
 }  // namespace
 
-Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name) {
-  Said said;
-  said.wish = TRY(own_devices(spec, container_name));
+Result<RequestParts> own_annotations(const ContainerSpec& spec, std::string_view container_name) {
+  RequestParts said;
+  said.selection = TRY(own_devices(spec, container_name));
   said.mode = TRY(find_annotation(spec, std::string(kOwnMode)));
   said.network = TRY(find_annotation(spec, std::string(kOwnNetwork)));
   if (auto warning = unknown_own_keys(spec)) said.warnings.push_back(*std::move(warning));
@@ -93,7 +93,7 @@ std::optional<std::string> cni_name(const Json& entry) {
 constexpr const char* kVolcengineRdma = "rdma";
 
 // Chooses the network for "rdma" if config.json has no network of this name.
-void set_unnamed_network(const std::string& source, const Config& config, Said& said) {
+void set_unnamed_network(const std::string& source, const Config& config, RequestParts& said) {
   const bool pools_say =
       std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
   if (!pools_say && config.networks.size() == 1) {
@@ -111,8 +111,8 @@ Error malformed(std::string_view source, std::string_view what) {
 
 }  // namespace
 
-Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config) {
-  Said said;
+Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Config& config) {
+  RequestParts said;
   const auto found = TRY(find_annotation(spec, kVolcengineKey));
   if (!found) return said;
   auto parsed = parse_json(found->text, found->source, {kMaxValueBytes, kVolcengineDepth});
@@ -140,7 +140,7 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
   if (count > kMaxCount)
     return make_error("{}: requests {} NICs, at most {} are allowed", found->source, count, kMaxCount);
   if (!said.network) set_unnamed_network(found->source, config, said);
-  said.wish = Wish{.kind = Wish::Kind::kCount, .count = count, .source = found->source};
+  said.selection = HcaSelection{.kind = HcaSelection::Kind::kCount, .count = count, .source = found->source};
   said.nics = count;
   return said;
 }
@@ -165,8 +165,9 @@ bool takes_namespace(const Config& config, std::string_view name) {
 
 }  // namespace
 
-Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config, std::string_view pod_namespace) {
-  Said said;
+Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
+                                            std::string_view pod_namespace) {
+  RequestParts said;
   if (!takes_namespace(config, pod_namespace)) return said;
   for (const char* key : kSpiderpoolKeys) {
     auto found = TRY(find_annotation(spec, key));
@@ -176,7 +177,7 @@ Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& con
       return said;
     }
     said.network_of_pool = found->source;
-    said.wish = Wish{.kind = Wish::Kind::kAll, .source = found->source};
+    said.selection = HcaSelection{.kind = HcaSelection::Kind::kAll, .source = found->source};
     return said;
   }
   return said;
@@ -193,7 +194,7 @@ bool is_numbered(std::string_view path, std::string_view prefix) {
 
 }  // namespace
 
-std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
+std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec) {
   std::vector<SpecDevice> given;
   std::set<std::tuple<std::string, std::int64_t, std::int64_t>> seen;
   std::set<std::pair<std::int64_t, std::int64_t>> numbers;
@@ -216,7 +217,7 @@ std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
   return given;
 }
 
-std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec) {
+std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec) {
   std::vector<std::string> nodes;
   for (const SpecDevice& device : spec.devices) {
     if (device.type == 'c' && (is_numbered(device.path, "/dev/nvidia") || is_numbered(device.path, "/dev/dri/card") ||
@@ -264,30 +265,31 @@ namespace {
 
 // The format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set MELLANOX_VISIBLE_DEVICES=all,
 // so by default an image's value must not request.
-Result<Wish> parse_indices(std::string_view text, std::string source) {
-  Wish wish{.kind = Wish::Kind::kList, .source = std::move(source)};
-  wish.selectors.text = text;
+Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
+  HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
+  selection.selectors.text = text;
   const auto entries = fabric::split(text, ',');
   if (entries.size() > kMaxListEntries) {
-    return make_error("{}: a list of {} entries, at most {} are read", wish.source, entries.size(), kMaxListEntries);
+    return make_error("{}: a list of {} entries, at most {} are read", selection.source, entries.size(),
+                      kMaxListEntries);
   }
   for (const std::string_view raw : entries) {
     const std::string_view entry = fabric::trim(raw);
     const auto index = fabric::parse_number<unsigned>(entry);
     if (!index) {
-      Error error = make_error("{}: `{}` is no index", wish.source, fabric::printable(entry.substr(0, 128)));
+      Error error = make_error("{}: `{}` is no index", selection.source, fabric::printable(entry.substr(0, 128)));
       error.hint = "use all, none, void, or indices from 0 of the node's HCAs: 0,1";
       return error;
     }
-    wish.selectors.selectors.push_back(
+    selection.selectors.selectors.push_back(
         {fabric::Selector::Kind::kIndex, fmt::format("index:{}", *index), std::nullopt, *index});
   }
-  return wish;
+  return selection;
 }
 
 }  // namespace
 
-Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec) {
+Result<std::optional<HcaSelection>> visible_devices(const ContainerSpec& spec) {
   for (const char* name : {"RDMA_VISIBLE_DEVICES", "MELLANOX_VISIBLE_DEVICES"}) {
     const auto value = find_env(spec, name);
     if (!value) continue;
@@ -295,11 +297,11 @@ Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec) {
     TRY_VOID(check_size(*value, source));
     const std::string_view text = fabric::trim(*value);
     if (text.empty()) continue;
-    if (text == "none" || text == "void") return std::optional(Wish{.source = source});
-    if (text == "all") return std::optional(Wish{.kind = Wish::Kind::kAll, .source = source});
+    if (text == "none" || text == "void") return std::optional(HcaSelection{.source = source});
+    if (text == "all") return std::optional(HcaSelection{.kind = HcaSelection::Kind::kAll, .source = source});
     return std::optional(TRY(parse_indices(text, source)));
   }
-  return std::optional<Wish>();
+  return std::optional<HcaSelection>();
 }
 
 }  // namespace hook

@@ -24,8 +24,8 @@ struct SourcedText {
 };
 
 // The request in one vendor's annotations. All members are empty if there is none.
-struct Said {
-  std::optional<Wish> wish;
+struct RequestParts {
+  std::optional<HcaSelection> selection;
   std::optional<SourcedText> mode;
   std::optional<SourcedText> network;
   std::string network_of_pool;  // as in Request
@@ -34,7 +34,7 @@ struct Said {
   std::optional<unsigned> nics;
   std::vector<std::string> warnings;
 
-  bool asks() const { return wish || network; }
+  bool asks() const { return selection || network; }
 };
 
 // Returns an annotation, with its size checked; nullopt: there is none.
@@ -43,18 +43,19 @@ Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, co
 std::string some_of(const std::vector<std::string>& names);
 
 // Reads rdma-init.io/devices[.CONTAINER], /mode, /network.
-Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name);
+Result<RequestParts> own_annotations(const ContainerSpec& spec, std::string_view container_name);
 // Reads k8s.volcengine.com/pod-networks: entries that name a network of config.json, or "rdma". If config.json has no
 // network "rdma", this means the network that another entry names, else the pools' networks, else the only network.
-Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config);
+Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Config& config);
 // Reads cni.spidernet.io/rdma-resource-inject, else /network-resource-inject: the name of a network.
-Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config, std::string_view pod_namespace);
+Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
+                                            std::string_view pod_namespace);
 
 // Returns the uverbs nodes in linux.devices: nodes with such a path, and nodes with such a number under another path,
 // unless a node before has that number.
-std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec);
+std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec);
 // Returns the paths of the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
-std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec);
+std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec);
 // Returns the UUIDs of the GPUs in a value of NVIDIA_VISIBLE_DEVICES, each once: of "GPU-UUID", and of the older form
 // of MIG devices, "MIG-GPU-UUID/GI/CI". The newer form, "MIG-UUID", does not contain the GPU.
 std::vector<std::string> gpu_uuids(std::string_view value);
@@ -64,6 +65,6 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec);
 
 // Reads RDMA_VISIBLE_DEVICES, else MELLANOX_VISIBLE_DEVICES, in the format of enroot: all, none, void, indices.
 // nullopt: both are unset or empty.
-Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec);
+Result<std::optional<HcaSelection>> visible_devices(const ContainerSpec& spec);
 
 }  // namespace hook

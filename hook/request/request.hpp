@@ -26,13 +26,13 @@ namespace hook {
 struct Request {
   // The requested HCAs; all of `given` if these are the request. kNone occurs only beside given nodes: no HCA is added,
   // but the HCAs that the container can open count as held.
-  Wish wish;
+  HcaSelection selection;
   // The uverbs nodes in linux.devices. Empty for a container that may use all devices: it has them because it is
   // privileged, not for RDMA.
   std::vector<SpecDevice> given;
-  bool given_is_the_grant = false;  // the HCAs of `given` limit the wish: they are the request, or it narrows them
-  std::vector<Wish> narrowed_by;    // each removes the HCAs that it does not select
-  std::vector<std::string> order;   // PCI addresses or netdev names of PCIDEVICE_*, which order the HCAs
+  bool has_nodes_of_grant = false;  // the HCAs of `given` limit the selection: they are the request, or it narrows them
+  std::vector<HcaSelection> narrowed_by;  // each removes the HCAs that it does not select
+  std::vector<std::string> order;         // PCI addresses or netdev names of PCIDEVICE_*, which order the HCAs
   std::optional<Mode> mode;
   std::optional<std::string> network;
   // The source that requests rails without a network, which the pools then choose; empty: none.
@@ -48,10 +48,10 @@ struct Request {
 // Returns the names of the HCAs if the request can match only these (exact names, no globs): the inventory then needs
 // no other HCA. nullopt: it can match any.
 std::optional<std::vector<std::string>> named_hcas(const Request& request);
-// Same for the wish without the sources that narrow it.
-std::optional<std::vector<std::string>> named_hcas(const Wish& wish);
+// Same for the selection without the sources that narrow it.
+std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection);
 
-struct Asked {
+struct ParsedRequest {
   std::optional<Request> request;     // nullopt: the container requests nothing, or may not request
   std::vector<std::string> warnings;  // for example, that an annotation is ignored
   Note note = {};                     // for example, that the nodes of a privileged container are no request
@@ -59,6 +59,6 @@ struct Asked {
 
 // Reads the request of a container. Errors are refusals: a malformed value, a value over 64 KiB, a count that
 // contradicts the given nodes, a device number that the kernel would truncate. Pure.
-Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
+Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
 
 }  // namespace hook

@@ -43,7 +43,7 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
-  const auto same = hook::look_at(*user.process);  // read last: the number may have been reused
+  const auto same = hook::read_presence(*user.process);  // read last: the number may have been reused
   return same && *same == hook::Presence::kPresent;
 }
 
@@ -85,24 +85,24 @@ std::set<std::string> described_cdi_devices(const std::string& root) {
 }
 
 void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
-  if (grant.vanished) return;
+  if (grant.stale) return;
   for (const hook::PlannedHca& hca : grant.hcas) {
     HcaHold& hold = holds[hook::booked_as(hca)];
     if (!hca.held_only) hold.units += hca.units;
     if (!foreign) continue;
     hold.foreign.others += hca.units;
-    if (hca.mode == hook::Mode::kExclusive) hold.foreign.exclusive_holder = grant.owner.label;
+    if (hca.mode == hook::Mode::kExclusive) hold.foreign.exclusive_owner = grant.owner.label;
   }
 }
 
 // A pod's grant stays a pod's grant while its containers end and start again.
-bool HoldReader::is_of_kubelet(const Grant& grant) {
+bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
   if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
   return known_pods_.contains(grant.owner.key);
 }
 
-Result<void> HoldReader::read(std::vector<Error>& unread) {
+Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
   // Each grant is a file in this directory, so its mtime changes with every grant and release. Foreign grants are read
   // each time: their owners may end without a change of the ledger.
@@ -126,7 +126,7 @@ Result<void> HoldReader::read(std::vector<Error>& unread) {
   return {};
 }
 
-HcaHolds HoldReader::of(const fabric::Inventory& inventory, const std::string& root) {
+HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string& root) {
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
@@ -142,22 +142,22 @@ HcaHolds HoldReader::of(const fabric::Inventory& inventory, const std::string& r
   return holds;
 }
 
-void NodeReader::say_once(const std::string& about, const std::string& what) {
+void NodeReader::log_once(const std::string& about, const std::string& what) {
   // An empty text clears the last one, so that the next failure is logged again.
-  if (std::exchange(said_[about], what) != what && !what.empty()) log_.warning(what);
+  if (std::exchange(last_message_[about], what) != what && !what.empty()) log_.warning(what);
 }
 
 void NodeReader::read_config() {
   auto texts = hook::read_config_texts(node_.config);
   // Comparing the texts costs less than parsing them.
-  if (texts && config_ && *texts == texts_) return say_once("config", "");
+  if (texts && config_ && *texts == texts_) return log_once("config", "");
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config) {
     const std::string hint = fabric::remedy_of(config.error());
-    return say_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
+    return log_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
                                   (config_ ? "; the previous configuration stays in use" : ""));
   }
-  say_once("config", "");
+  log_once("config", "");
   texts_ = std::move(*texts);
   config_ = *config;
   const bool counts = std::any_of(config_->pools.begin(), config_->pools.end(),
@@ -179,7 +179,7 @@ fabric::HcaFacts NodeReader::facts() const {
 }
 
 // Logs one line per device, because the kubelet and its users identify devices by ID.
-void NodeReader::say_changes(const std::vector<Resource>& now) const {
+void NodeReader::log_changes(const std::vector<Resource>& now) const {
   const auto before = problems_of(resources_);
   for (const auto& [device, problem] : problems_of(now)) {
     const auto old = before.find(device);
@@ -198,8 +198,8 @@ void NodeReader::say_changes(const std::vector<Resource>& now) const {
   }
 }
 
-void NodeReader::say_other_kinds(const std::vector<std::string>& others) {
-  say_once("kinds", others.empty()
+void NodeReader::log_other_kinds(const std::vector<std::string>& others) {
+  log_once("kinds", others.empty()
                         ? ""
                         : fmt::format("not added, because their rate or link layer differs from most HCAs of their "
                                       "pool: {}",
@@ -241,26 +241,26 @@ bool NodeReader::read() {
   std::vector<Error> unread;
   const auto held = holders_.read(unread);
   // A failed part keeps its last known state: a read error must not remove devices from the kubelet.
-  say_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
-  say_once("grants", unread.empty() ? "" : unread.front().message);
+  log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
+  log_once("grants", unread.empty() ? "" : unread.front().message);
   const auto inventory = hook::read_whole_node(*config_, node_, facts());
   if (!inventory) {
-    say_once("node", inventory.error().message);
+    log_once("node", inventory.error().message);
     return true;
   }
   if (const fabric::Unread* hidden = unread_hcas(*inventory)) {
-    say_once("node", sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
+    log_once("node", sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
     return true;
   }
-  say_once("node", "");
+  log_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
   // Before count_resources(): a change of grants explains problems that may pass.
   note_moved(holds);
   std::vector<std::string> others;
   auto now = count_resources(*inventory, *config_, holds, resources_, &others);
-  say_other_kinds(others);
+  log_other_kinds(others);
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
-  say_changes(now);
+  log_changes(now);
   resources_ = std::move(now);
   return true;
 }

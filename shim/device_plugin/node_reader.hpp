@@ -33,9 +33,9 @@ void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 // Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices; all
 // other grants are foreign and do. The ledger is read again only if it has changed, or while foreign grants exist:
 // their owners may end without a change of the ledger, while runtimes release the grants of pods.
-class HoldReader {
+class HeldHcaReader {
  public:
-  explicit HoldReader(std::string ledger) : ledger_(std::move(ledger)) {}
+  explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}
   // unread: receives the grants that cannot be read. Without a ledger nothing is held. Errors: of the ledger; the
   // result of the last read then stays.
   Result<void> read(std::vector<Error>& unread);
@@ -70,21 +70,21 @@ class NodeReader {
 
  private:
   void read_config();
-  void say_changes(const std::vector<Resource>& now) const;
-  void say_other_kinds(const std::vector<std::string>& others);
+  void log_changes(const std::vector<Resource>& now) const;
+  void log_other_kinds(const std::vector<std::string>& others);
   void note_moved(const HcaHolds& now);
-  void say_once(const std::string& about, const std::string& what);
+  void log_once(const std::string& about, const std::string& what);
   fabric::HcaFacts facts() const;
 
   const hook::NodeSettings& node_;
   const hook::Log& log_;
-  HoldReader holders_;
+  HeldHcaReader holders_;
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;
   std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, std::string> said_;  // last message by subject
+  std::map<std::string, std::string> last_message_;  // last message by subject
 };
 
 }  // namespace shim

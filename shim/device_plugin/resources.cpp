@@ -116,7 +116,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
-  if (hold.foreign.exclusive_holder) return {"is held by " + *hold.foreign.exclusive_holder};
+  if (hold.foreign.exclusive_owner) return {"is held by " + *hold.foreign.exclusive_owner};
   // In a pod's network namespace it is in use, and healthy.
   if (hold.units > 0) return {};
   return {"is no longer on the node", true};

@@ -168,7 +168,7 @@ class Endpoint {
       registered_at_ = now;
       was_watched_ = false;
       pause_ = kFirstTry;
-      said_.clear();
+      last_message_.clear();
       log_.info(fmt::format("{} is registered with the kubelet", resource_));
     } else {
       fail(fmt::format("cannot register {}: {}", resource_, result->error().message));
@@ -201,7 +201,7 @@ class Endpoint {
     pause_ = std::min(pause_ * 2, kLongestTry);
     if (!failing_since_) failing_since_ = now;
     if (registered_at_ && now - *failing_since_ < kUntilSaid) return;
-    if (std::exchange(said_, what) != what) log_.warning(what + "; trying again");
+    if (std::exchange(last_message_, what) != what) log_.warning(what + "; trying again");
   }
 
   const DevicePluginSettings& settings_;
@@ -221,7 +221,7 @@ class Endpoint {
   Clock::time_point next_try_;
   milliseconds pause_ = kFirstTry;
   std::optional<Clock::time_point> failing_since_;
-  std::string said_;
+  std::string last_message_;
 };
 
 class DevicePlugin {
@@ -281,10 +281,10 @@ class DevicePlugin {
     auto opened = KubeletDirectory::open(settings_.directory);
     if (opened) {
       directory_ = std::move(opened).value();
-      said_.clear();
+      last_message_.clear();
       return true;
     }
-    if (std::exchange(said_, opened.error().message) != opened.error().message)
+    if (std::exchange(last_message_, opened.error().message) != opened.error().message)
       log_.warning(opened.error().message + "; trying again");
     return false;
   }
@@ -318,7 +318,7 @@ class DevicePlugin {
   Clock::time_point next_look_;
   std::optional<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;
-  std::string said_;
+  std::string last_message_;
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ namespace shim {
 namespace {
 
 using hook::about;
-using hook::Asking;
 using hook::Call;
+using hook::ContainerRequest;
 using hook::FailureReason;
 using hook::Grantee;
 using hook::Ledger;
@@ -51,27 +51,28 @@ Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std:
   return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
 }
 
-Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
+Result<std::string> grant_to_pod(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
   // The sandbox itself is a user of the grant, until the pod ends.
   const Grantee who = TRY(hook::grantee_of(
-      asking.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
+      requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   const auto open = TRY(OpenLedger::open(call));
   // A pod gets only its booking and rails: devices and variables are set for each container.
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(
-      hook::grant(open, asking, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
+      hook::grant(open, requesting, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
   return std::string();
 }
 
 // NRI does not report the container's capabilities.
-void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const std::optional<hook::Rlimit>& before,
-                            const ContainerAdjustment& adjustment, const hook::Log& log) {
+void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting,
+                        const std::optional<hook::Rlimit>& before, const ContainerAdjustment& adjustment,
+                        const hook::Log& log) {
   const bool is_set = !adjustment.rlimits.empty();
   if (plan.memlock && !before && !is_set) {
     log.warning(
         fmt::format("RLIMIT_MEMLOCK is not changed: the limit of {} cannot be read from another PID namespace; "
                     "remedy: set hostPID: true",
-                    to_string(asking.caller.engine)));
+                    to_string(requesting.caller.engine)));
   }
   if (plan.capabilities.empty()) return;
   std::optional<std::uint64_t> limit;
@@ -81,21 +82,21 @@ void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const 
     log.warning(
         fmt::format("NRI cannot add CAP_IPC_LOCK: ibv_reg_mr fails beyond RLIMIT_MEMLOCK, which is {}; "
                     "remedy: use rdma-runtime, or {}",
-                    hook::limit_text(limit), hook::where_to_add_ipc_lock(asking.caller.engine)));
+                    hook::limit_text(limit), hook::where_to_add_ipc_lock(requesting.caller.engine)));
   } else if (is_set) {
     log.info("NRI cannot add CAP_IPC_LOCK: unlimited RLIMIT_MEMLOCK is set instead, which is enough for ibv_reg_mr");
   }
 }
 
-void say_what_is_seen(const hook::Plan& plan, const Asking& asking, const hook::Log& log) {
-  if (plan.hcas.empty() || !needs_own_view(asking)) return;
+void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting, const hook::Log& log) {
+  if (plan.hcas.empty() || !needs_own_view(requesting)) return;
   log.warning(
       "NRI cannot mount the view of /sys/class/infiniband into a user namespace that may map the node's uid 0: all "
       "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
 // Only `rdma-hook verify` runs when the container's cgroup exists.
-void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
+void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
       fmt::format("NRI cannot limit the RDMA objects of {}; remedy: install `rdma-hook verify` as createRuntime "
@@ -103,20 +104,20 @@ void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller
                   controller == hook::RdmaController::kV1 ? "a container on cgroup v1" : "several HCAs"));
 }
 
-Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
+Result<std::string> grant_to_container(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
   // No process: the container has no init yet, and the requester is the runtime, which outlives the container.
   const std::string& id = request.container.id;
-  Grantee who = TRY(hook::grantee_of(asking.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
+  Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
   // The container's id represents the container as long as the runtime knows it.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
   // Another instance of this plugin, or an earlier attempt, may have booked for this container.
-  if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
+  if (auto holder = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
     who = {std::move(holder->owner), std::move(holder->user)};
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
-       TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, asking.spec, who.user))))
+       TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
     // Otherwise their HCAs would be missing for this attempt until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
@@ -126,19 +127,19 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
         plan.rdma_limits.empty() ? hook::RdmaController::kNone : TRY(hook::rdma_controller(call.node.root));
     adjustment =
         TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited, controller)));
-    say_what_is_limited(plan, controller, call.log);
-    say_what_is_seen(plan, asking, call.log);
-    say_what_may_be_locked(plan, asking, memlock_before(request.container, inherited), adjustment, call.log);
+    warn_about_limits(plan, controller, call.log);
+    warn_about_view(plan, requesting, call.log);
+    warn_about_memlock(plan, requesting, memlock_before(request.container, inherited), adjustment, call.log);
     call.timing.step("edit");
     return {};
   };
-  TRY_VOID(hook::grant(open, asking, who,
+  TRY_VOID(hook::grant(open, requesting, who,
                        {.event = "granted", .network = target_of(who), .variables = true, .apply = write_down}, call));
   return create_response(adjustment);
 }
 
 Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
-  const auto holder = TRY(find_holder(ledger, spec_of(request, engine), request.container.id));
+  const auto holder = TRY(find_grant_of(ledger, spec_of(request, engine), request.container.id));
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
@@ -153,7 +154,7 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
 // Releases a grant that the pod's own network namespace owns.
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
   const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
-  if (user == grant.users.end()) return ledger.give_back(grant.owner.key);
+  if (user == grant.users.end()) return ledger.release_grant(grant.owner.key);
   return Error{fmt::format("cannot release the grant of {}: container `{}` still runs", grant.owner.label,
                            fabric::printable(user->id)),
                EBUSY, "stop that container; the grant is then released"};
@@ -222,15 +223,15 @@ Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Con
 Worker::Answer GrantWorker::run(std::string_view job) {
   if (job.starts_with(kRecover)) {
     log_.set_container("");
-    return take_back(hook::Releaser::kRecover,
-                     [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
+    return release_by(hook::Releaser::kRecover,
+                      [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
   }
   const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
   if (!request) return {request.error()};
   log_.set_container(request->container.id.empty() ? request->pod.id : request->container.id);
   const bool gives = request->event == Event::kRunPodSandbox || request->event == Event::kCreateContainer;
   if (gives) return give(*request);
-  return take_back(hook::Releaser::kOther, [&](const Ledger& ledger) {
+  return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) {
     return request->of_pod() ? return_pod(*request, node_.engine, ledger) : leave(*request, node_.engine, ledger);
   });
 }
@@ -239,13 +240,13 @@ Worker::Answer GrantWorker::give(const NriRequest& request) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
-  const auto asking = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine}, node_.root);
-  const auto steps = pod ? give_to_pod : give_to_container;
-  auto done = asking ? steps(request, *asking, *call) : Result<std::string>(asking.error());
+  const auto requesting = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine}, node_.root);
+  const auto steps = pod ? grant_to_pod : grant_to_container;
+  auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
   return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
 }
 
-Worker::Answer GrantWorker::take_back(hook::Releaser by, const TakeBack& steps) {
+Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& steps) {
   Call call{node_, log_, helper()};
   const auto open = OpenLedger::open(call);
   if (!open) return {open.error()};

@@ -40,13 +40,13 @@ class GrantWorker {
   Worker::Answer run(std::string_view job);
 
  private:
-  using TakeBack = std::function<Result<void>(const hook::Ledger&)>;
+  using ReleaseSteps = std::function<Result<void>(const hook::Ledger&)>;
 
   GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
       : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
   Worker::Answer give(const NriRequest& request);
-  Worker::Answer take_back(hook::Releaser by, const TakeBack& steps);
+  Worker::Answer release_by(hook::Releaser by, const ReleaseSteps& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 
   hook::NodeSettings node_;

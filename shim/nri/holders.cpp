@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/ledger/gone.hpp"
 
 namespace shim {
@@ -42,8 +42,8 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   return found;
 }
 
-Result<std::optional<GrantPart>> find_holder(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                             const std::string& id) {
+Result<std::optional<GrantPart>> find_grant_of(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                               const std::string& id) {
   using Found = std::optional<GrantPart>;
   const Owner nobody = hook::container_owner(id, "");
   const Owner owner = TRY(hook::owner_of(spec, nobody));

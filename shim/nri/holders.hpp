@@ -37,8 +37,8 @@ struct Doubtful {
 Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
 // Returns the container's part in the pod's grant, or its own grant; nullopt: it has none. Errors: of the ledger.
-Result<std::optional<GrantPart>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                             const std::string& id);
+Result<std::optional<GrantPart>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                               const std::string& id);
 
 // Returns users of the pod that are earlier containers of the same name without a process. Their creation failed after
 // CreateContainer, and the runtime did not report it. The kubelet creates a container only after the previous container

@@ -69,8 +69,8 @@ void warn_of_missing_cdi(const NriContainer& container, const hook::Log& log) {
   }
 }
 
-bool asks(const hook::Asking& container) {
-  return container.request && container.request->wish.kind != hook::Wish::Kind::kNone;
+bool asks(const hook::ContainerRequest& container) {
+  return container.request && container.request->selection.kind != hook::HcaSelection::Kind::kNone;
 }
 
 Error in_pod(Error error, const NriPod& pod) {
@@ -177,7 +177,7 @@ Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
 void RdmaPlugin::synchronize_begin() {
   synchronize_began_ = Clock::now();
   synchronized_late_ = false;
-  asking_pods_.clear();
+  requesting_pods_.clear();
   ungranted_.clear();
   const auto ledger = worker_.open_ledger();
   auto doubtful = ledger ? doubtful_containers(*ledger) : ledger.error();
@@ -195,15 +195,15 @@ void RdmaPlugin::watch(const std::string& netns) {
 }
 
 void RdmaPlugin::found(const NriPod& pod) {
-  if (speaks_of_rdma(pod.annotations)) asking_pods_[pod.id] = pod;
+  if (speaks_of_rdma(pod.annotations)) requesting_pods_[pod.id] = pod;
 }
 
 void RdmaPlugin::found(const NriContainer& container) {
   if (doubtful_.podless.contains(container.id)) pods_[container.id] = container.pod_id;
   if (container.stopped) return;
   // found(NriPod) stores only pods with annotations about RDMA.
-  const auto known_pod = asking_pods_.find(container.pod_id);
-  const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
+  const auto known_pod = requesting_pods_.find(container.pod_id);
+  const NriPod pod = known_pod == requesting_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
   if (!lacks.has_value() || !*lacks) return;  // an invalid request is not a missing grant
@@ -217,7 +217,7 @@ void RdmaPlugin::found(const NriContainer& container) {
 Result<void> RdmaPlugin::synchronize_end() {
   synchronized_late_ = Clock::now() - synchronize_began_ > request_timeout_;
   returns_due_ = true;
-  asking_pods_.clear();
+  requesting_pods_.clear();
   // containerd 1.7 may synchronize during the creation of a container that it does not list yet.
   const std::int64_t now = std::time(nullptr);
   std::chrono::seconds wait{0};
@@ -253,7 +253,7 @@ void RdmaPlugin::return_what_is_left() {
 // its pause container, shim and mounts stay on the node, once more for each retry of the kubelet. Instead, the pod's
 // first container that requests HCAs gets the rails, or is refused with the same message.
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
-  auto answer = ask_worker(request);
+  auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
@@ -263,7 +263,7 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   return std::string();
 }
 
-Result<std::string> RdmaPlugin::ask_worker(const NriRequest& request) {
+Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
   if (!TRY(needs_worker(request))) return std::string();
   std::string answer = TRY(worker_.ask(job_of(request), deadline));
@@ -314,14 +314,14 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
   switch (request.event) {
     case Event::kRunPodSandbox:
     case Event::kCreateContainer: {
-      const hook::Asking asking = TRY(understand(std::move(spec)));
-      log_.warnings(asking.warnings);
-      log_.note(asking.note);
+      const hook::ContainerRequest requesting = TRY(understand(std::move(spec)));
+      log_.warnings(requesting.warnings);
+      log_.note(requesting.note);
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
-          creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
+          creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(requesting.spec));
       // Before the worker grants: the end of the namespace must not be missed.
-      if (gives && asking.spec.netns_path) watch(*asking.spec.netns_path);
+      if (gives && requesting.spec.netns_path) watch(*requesting.spec.netns_path);
       return gives;
     }
     case Event::kStopPodSandbox:
@@ -334,7 +334,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kStopContainer:
     case Event::kRemoveContainer: {
       const auto ledger = TRY(worker_.open_ledger());
-      return TRY(find_holder(ledger, spec, request.container.id)).has_value();
+      return TRY(find_grant_of(ledger, spec, request.container.id)).has_value();
     }
     default:
       return false;
@@ -343,13 +343,13 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
 
 // Returns true if the container requests HCAs and has no grant. Errors: as parse_request(), and those of the ledger.
 Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& container) {
-  const hook::Asking asking = TRY(understand(spec_of(pod, container, worker_.engine())));
-  if (!asks(asking)) return false;
+  const hook::ContainerRequest requesting = TRY(understand(spec_of(pod, container, worker_.engine())));
+  if (!asks(requesting)) return false;
   const auto ledger = TRY(worker_.open_ledger());
-  return !TRY(find_holder(ledger, asking.spec, container.id)).has_value();
+  return !TRY(find_grant_of(ledger, requesting.spec, container.id)).has_value();
 }
 
-Result<hook::Asking> RdmaPlugin::understand(hook::ContainerSpec spec) {
+Result<hook::ContainerRequest> RdmaPlugin::understand(hook::ContainerSpec spec) {
   return hook::understand_spec(std::move(spec), worker_.read_config(), {worker_.engine()}, worker_.root());
 }
 

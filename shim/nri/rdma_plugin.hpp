@@ -16,7 +16,7 @@
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/grant/node.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/options.hpp"
@@ -123,11 +123,11 @@ class RdmaPlugin : public NriHandler {
   void end_unknown(std::set<std::string> ids);
 
  private:
-  Result<std::string> ask_worker(const NriRequest& request);
+  Result<std::string> call_worker(const NriRequest& request);
   // Returns false for most pods and containers: they request nothing and hold no grant.
   Result<bool> needs_worker(const NriRequest& request);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
-  Result<hook::Asking> understand(hook::ContainerSpec spec);
+  Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);
   void watch(const std::string& netns);
@@ -157,7 +157,7 @@ class RdmaPlugin : public NriHandler {
   // State of one Synchronize. Pods with annotations about RDMA. The result of doubtful_containers() from its begin,
   // without the unbound containers that the runtime has named since; a new query could include grants that another
   // instance made meanwhile. Pod ids by container id, for users of grants that lack it.
-  std::map<std::string, NriPod> asking_pods_;
+  std::map<std::string, NriPod> requesting_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;
   std::vector<Ungranted> ungranted_;

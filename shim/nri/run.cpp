@@ -164,7 +164,7 @@ class Loop {
       const auto ended = socket ? serve(std::move(*socket)) : Result<Connection::Ended>(socket.error());
       if (ended && *ended == Connection::Ended::kStopped) return {};
       if (Clock::now() - began >= kGoodConnection) pause = kFirstPause;
-      say_once(ended ? "the runtime has closed the connection" : ended.error().message);
+      log_once(ended ? "the runtime has closed the connection" : ended.error().message);
       if (wake_.wait_for_signal(pause)) return {};
       pause = std::min(pause * 2, kLongestPause);
     }
@@ -177,7 +177,7 @@ class Loop {
     RdmaPlugin handler(worker_, log_, ends_, options_.engine, [this] { wake_.note_work(); });
     const auto plugin = TRY(NriSession::open(std::move(socket), handler));
     TRY_VOID(plugin->register_as(options_.identity));
-    said_.clear();
+    last_message_.clear();
     log_.info(fmt::format("registered as {}-{}", options_.identity.index, options_.identity.name));
     std::unique_ptr<Recount> recount;
     for (;;) {
@@ -241,9 +241,9 @@ class Loop {
   }
 
   // Logs a failure once, even if the runtime is down for an hour.
-  void say_once(const std::string& what) {
-    if (what == said_) return;
-    said_ = what;
+  void log_once(const std::string& what) {
+    if (what == last_message_) return;
+    last_message_ = what;
     log_.warning(what + "; trying again");
   }
 
@@ -252,7 +252,7 @@ class Loop {
   const Wake& wake_;
   NamespaceEnds& ends_;
   ConfiguredWorker worker_;
-  std::string said_;
+  std::string last_message_;
 };
 
 }  // namespace

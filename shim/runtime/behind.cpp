@@ -69,7 +69,7 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
   return std::nullopt;
 }
 
-std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root) {
+std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
   // If XDG_RUNTIME_DIR is set, both runtimes apply their own rules for the owner of that directory. An empty value,

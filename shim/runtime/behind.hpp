@@ -10,7 +10,7 @@
 
 namespace shim {
 
-struct Behind {
+struct RealRuntime {
   std::string runtime;  // absolute path
   Invocation invocation;
   Dialect dialect = Dialect::kRunc;
@@ -29,6 +29,6 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
 // Returns the state directory in which the runtime records whether the container is alive. make_root: creates a missing
 // root directory, as the runtime would. nullopt: the container needs the createRuntime hook, because the program is
 // neither runc nor crun, or because its root is unknown or missing.
-std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root = false);
+std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root = false);
 
 }  // namespace shim

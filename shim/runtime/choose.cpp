@@ -32,7 +32,7 @@ bool makes_container(const Invocation& invocation) {
 
 // A file that exists as long as the container. runc and crun have a directory for each container in their root. The
 // state layout of other runtimes is unknown: their bundle exists at least as long as the container.
-std::string witness_of(const Behind& behind) {
+std::string witness_of(const RealRuntime& behind) {
   const Invocation& invocation = behind.invocation;
   const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
   const std::string state = is_known ? state_directory(invocation.root, invocation.id, behind.dialect) : "";
@@ -84,12 +84,12 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
                ENOENT, kRemedy};
 }
 
-Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
+Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
   std::string asked;
   // The command line can be parsed only if the runtime is known, and the runtime is found by the container id in it. So
   // both syntaxes are tried, and the record must name a runtime of the syntax that was used.
   for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
-    Behind behind{{}, parse_invocation(arguments, dialect), dialect};
+    RealRuntime behind{{}, parse_invocation(arguments, dialect), dialect};
     if (behind.invocation.id.empty() || makes_container(behind.invocation)) continue;
     const std::string key = record_key(behind.invocation);
     if (key == asked) continue;
@@ -101,7 +101,7 @@ Result<std::optional<Behind>> behind_container(std::span<char* const> arguments,
       return std::optional(std::move(behind));
     }
   }
-  return std::optional<Behind>();
+  return std::optional<RealRuntime>();
 }
 
 Result<Configured> configured_runtime(Settings& settings) {
@@ -121,7 +121,8 @@ Result<Configured> configured_runtime(Settings& settings) {
                                                settings.admin.error().message, printable(last->runtime))};
 }
 
-Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self) {
+Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
+                                 const hook::ProcessIdentity& self) {
   const std::string& ledger = settings.node.ledger;
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();

@@ -37,7 +37,7 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
 
 // Returns the runtime that created the container of this command line. nullopt: the command names no container, or no
 // record of the container exists. Errors: of the ledger.
-Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);
+Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;
@@ -50,7 +50,8 @@ Result<Configured> configured_runtime(Settings& settings);
 
 // Records the runtime of a container that is about to be created. Returns "" or a warning: the record cannot be
 // written. Error: another runtime has a container of this id and root.
-Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self);
+Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
+                                 const hook::ProcessIdentity& self);
 // Removes the record of note_runtime(). For a runtime that could not be executed.
 void forget_note(const Invocation& invocation, const std::string& ledger);
 // Marks the record as ending, before `delete`: a later sweep removes it once the container is gone.

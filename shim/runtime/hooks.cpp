@@ -97,13 +97,13 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& conf
   return {};
 }
 
-HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect) {
-  if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
+HookNeed hook_need(const hook::ContainerRequest& requesting, const HookCommand& command, Dialect dialect) {
+  if (has_create_hook(command, *requesting.document)) return HookNeed::kThereAlready;
   // The order determines only which reason is reported: each of them requires the hook.
-  if (hook::may_get_rails(asking)) return HookNeed::kRails;
-  if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
-  if (hook::needs_own_view(asking)) return HookNeed::kOwnView;
-  return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
+  if (hook::may_get_rails(requesting)) return HookNeed::kRails;
+  if (dialect == Dialect::kCrun && hook::limits_rdma(requesting.admin)) return HookNeed::kRdmaLimits;
+  if (hook::needs_own_view(requesting)) return HookNeed::kOwnView;
+  return requesting.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 
 }  // namespace shim

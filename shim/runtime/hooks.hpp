@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hook/base/json/json_fwd.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/oci/engine.hpp"
 #include "shim/result.hpp"
 #include "shim/runtime/invocation.hpp"
@@ -43,8 +43,8 @@ enum class HookNeed {
   kOwnView,       // an overlay in a user namespace, which must be mounted from outside
   kSharedPids,    // the container has no PID namespace, so processes outlive init: the grant needs its cgroup
 };
-// Returns the first reason that applies. asking.document: the container's config.json. Pure, except for a stat(2) that
-// compares two program paths.
-HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect);
+// Returns the first reason that applies. requesting.document: the container's config.json. Pure, except for a stat(2)
+// that compares two program paths.
+HookNeed hook_need(const hook::ContainerRequest& requesting, const HookCommand& command, Dialect dialect);
 
 }  // namespace shim

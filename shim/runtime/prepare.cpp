@@ -55,7 +55,7 @@ SeccompContext seccomp_context(const Json& config) {
   return context;
 }
 
-Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Json& config) {
+Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json& config) {
   const Json* linux_part = hook::member(config, "linux");
   const Json* seccomp = linux_part ? hook::member(*linux_part, "seccomp") : nullptr;
   if (!seccomp) return {};
@@ -74,7 +74,7 @@ hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
 
 class Start {
  public:
-  Start(const Behind& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
+  Start(const RealRuntime& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
         const hook::ProcessIdentity& self)
       : behind_(behind), invocation_(behind.invocation), settings_(settings), log_(log), file_(file), self_(self) {
     auto original = read_original(invocation_.bundle, file.version());
@@ -82,22 +82,23 @@ class Start {
   }
 
   Result<void> run(const GrantInSpec& grant) {
-    hook::Asking asking =
+    hook::ContainerRequest requesting =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     // If the configuration cannot be read, run() has already logged its one warning.
-    for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
+    for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
-    if (!asking.note.text.empty()) {
+    if (!requesting.note.text.empty()) {
       hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
       hook_log.set_container(invocation_.id);
-      hook_log.note(asking.note);
+      hook_log.note(requesting.note);
     }
-    if (!asking.request) return keep_original();
-    const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
-    auto state = hook_need(asking, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
+    if (!requesting.request) return keep_original();
+    const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
+    auto state =
+        hook_need(requesting, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
     // With a runtime state the ledger checks the runtime's own files, so no hook has to report the container's init.
     const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
-    return book(grant, asking, std::move(state), [&](const hook::Plan& plan, Json& config) {
+    return book(grant, requesting, std::move(state), [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
     });
   }
@@ -105,28 +106,28 @@ class Start {
   // config.json still has the devices of the checkpointed container, even if the engine wrote the file again, as Podman
   // does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again(const GrantInSpec& grant) {
-    hook::Asking asking =
+    hook::ContainerRequest requesting =
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
-    if (!asking.request) return {};
-    const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
+    if (!requesting.request) return {};
+    const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     // Our poststop hook marks a config.json of a container that was granted HCAs.
-    if (!has_return_hook(command, *asking.document)) return {};
-    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, asking);
-    return book(grant, asking, {}, [&](const hook::Plan& plan, Json& config) {
+    if (!has_return_hook(command, *requesting.document)) return {};
+    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, requesting);
+    return book(grant, requesting, {}, [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? Result<void>() : edit(plan, command, HookStages::kBoth, config);
     });
   }
 
  private:
-  Result<void> book(const GrantInSpec& grant, hook::Asking& asking, std::optional<hook::RuntimeState> state,
-                    const hook::Publish& publish) const {
+  Result<void> book(const GrantInSpec& grant, hook::ContainerRequest& requesting,
+                    std::optional<hook::RuntimeState> state, const hook::Publish& publish) const {
     hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
     hook_log.set_container(invocation_.id);
     hook::Call call{settings_.node, hook_log};
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);
-    const auto given = grant(asking, self_, call, publish);
+    const auto given = grant(requesting, self_, call, publish);
     // Without a runtime state, the createRuntime hook counts the grant.
     if (call.state) hook::count_stage("create", call, given);
     return given;
@@ -134,8 +135,8 @@ class Start {
 
   // crun runs no hooks at restore (src/libcrun/container.c, libcrun_container_restore(); 1.29), runc does
   // (libcontainer/criu_linux.go, criuNotifications()).
-  Result<void> run_again_without_hook(const GrantInSpec& grant, hook::Asking& asking) const {
-    if (!asking.spec.has_own_pidns) {
+  Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
+    if (!requesting.spec.has_own_pidns) {
       return Error{"cannot restore the container: it has no PID namespace, and crun does not report its last process",
                    0, "create a new container with its own PID namespace"};
     }
@@ -145,9 +146,9 @@ class Start {
       return Error{"cannot restore the container: crun runs no hooks at restore, and its state directory is unknown", 0,
                    "set `--root`, or create a new container"};
     }
-    if (hook::may_get_rails(asking))
+    if (hook::may_get_rails(requesting))
       log_.warning("the container is restored without rails: crun runs no hooks at restore");
-    return book(grant, asking, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
+    return book(grant, requesting, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
   }
 
   // The config.json from before an edit by rdma-runtime, else the file itself.
@@ -165,7 +166,7 @@ class Start {
   // config already has the devices and limits.
   Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
     TRY_VOID(add_hooks(command, stages, config));
-    TRY_VOID(look_at_seccomp(settings_, log_, config));
+    TRY_VOID(check_profile(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
     // Order: the marker names our version of config.json and must exist first. If this process is killed in between,
     // the config.json in place is still the engine's, and the marker does not match it.
@@ -174,7 +175,7 @@ class Start {
     return edited.put_in_place();
   }
 
-  const Behind& behind_;
+  const RealRuntime& behind_;
   const Invocation& invocation_;
   const Settings& settings_;
   const RuntimeLog& log_;
@@ -201,7 +202,7 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
 
 }  // namespace
 
-Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};

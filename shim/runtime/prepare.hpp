@@ -16,7 +16,7 @@ namespace shim {
 // restore: the checkpoint released the grant, but config.json still has its devices. Our poststop hook in config.json
 // shows that the container was granted HCAs: they are booked again, and the container's view is made. crun runs no
 // hooks at restore, so config.json stays as it is. With other runtimes the createRuntime hook binds the booking.
-Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // Edits the process file of `exec` in a container that was edited. Failures are only warnings: probes and shells of a

@@ -118,7 +118,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   return sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
 }
 
-Result<void> prepare(const Behind& behind, const std::string& ledger, const Settings& settings,
+Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const Settings& settings,
                      const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
   // Destroyed before become(): the runtime must get the caller's signal dispositions.
   const IgnoredSignals ignored;
@@ -158,7 +158,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   // loop is refused before HCAs are booked.
   const auto arguments = arguments_of(argv);
   Settings settings;
-  Behind behind{{}, parse_invocation(arguments, Dialect::kRunc)};
+  RealRuntime behind{{}, parse_invocation(arguments, Dialect::kRunc)};
   const auto fail = [&](const Error& error) {
     RuntimeLog(behind.invocation, behind.dialect).error(error);
     return kExitFailure;

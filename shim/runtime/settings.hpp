@@ -28,7 +28,8 @@ using ReadSettings = std::function<Settings()>;
 Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
 // hook::grant_in_spec(), or a substitute in tests.
-using GrantInSpec = std::function<Result<void>(hook::Asking& asking, const hook::ProcessIdentity& requester,
-                                               hook::Call& call, const hook::Publish& publish)>;
+using GrantInSpec =
+    std::function<Result<void>(hook::ContainerRequest& requesting, const hook::ProcessIdentity& requester,
+                               hook::Call& call, const hook::Publish& publish)>;
 
 }  // namespace shim

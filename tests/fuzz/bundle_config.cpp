@@ -38,7 +38,7 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
   const hook::Candidates among(node, *asked->request, admin);
   const auto plan = hook::make_plan({among, {}, "/run/rdma-hook/views/x", false});
   if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
-  if (asked->request->given_is_the_grant) {
+  if (asked->request->has_nodes_of_grant) {
     for (const auto& hca : plan->hcas) {
       const auto found =
           std::find_if(node.hcas.begin(), node.hcas.end(), [&](const auto& h) { return h.name == hca.name; });

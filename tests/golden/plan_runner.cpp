@@ -42,7 +42,7 @@ Holdings read_holdings(const Json& about) {
     holding.own = json.value("own", false);
     holding.own_units = json.value("own_units", holding.own ? 1U : 0U);
     holding.others = json.value("others", 0U);
-    if (json.contains("exclusive")) holding.exclusive_holder = json["exclusive"].get<std::string>();
+    if (json.contains("exclusive")) holding.exclusive_owner = json["exclusive"].get<std::string>();
     holdings[name] = holding;
   }
   return holdings;
@@ -82,7 +82,7 @@ fabric::Result<Case> read_case(const std::string& folder) {
 
 // Returns the output of `rdma-hook plan --json`.
 fabric::Result<Json> decide(const Case& one) {
-  Asked asked = TRY(parse_request(one.spec, one.config, one.engine));
+  ParsedRequest asked = TRY(parse_request(one.spec, one.config, one.engine));
   Plan plan;
   Json rails = Json::array();
   if (asked.request) {

@@ -196,17 +196,18 @@ Json config_of(const Setting& setting) {
   return {{"pools", {pool, all}}, {"networks", {{"rdma", network}}}};
 }
 
-fabric::Result<hook::Asking> asking_of(const fabric::Inventory& node, const Setting& setting) {
+fabric::Result<hook::ContainerRequest> asking_of(const fabric::Inventory& node, const Setting& setting) {
   Json container = {{"process", {{"args", {"rdma-init"}}}}, {"root", {{"path", "rootfs"}}}};
   container["linux"] = {{"devices", devices_of(node)}, {"namespaces", {{{"type", "mount"}}}}};
   if (!setting.host_network) container["linux"]["namespaces"].push_back({{"type", "network"}});
-  hook::Asking asking;
-  asking.spec = TRY(hook::read_container_spec(container));
+  hook::ContainerRequest requesting;
+  requesting.spec = TRY(hook::read_container_spec(container));
   auto config = hook::parse_config({{"config.json", config_of(setting).dump()}});
   if (!config.problems.empty()) return fabric::make_error("{}", to_string(config.problems.front()));
-  asking.admin = std::move(config.config);
-  asking.request = TRY(hook::parse_request(asking.spec, asking.admin, *hook::parse_engine(setting.engine))).request;
-  return asking;
+  requesting.admin = std::move(config.config);
+  requesting.request =
+      TRY(hook::parse_request(requesting.spec, requesting.admin, *hook::parse_engine(setting.engine))).request;
+  return requesting;
 }
 
 struct Given {
@@ -215,14 +216,14 @@ struct Given {
 };
 
 // Makes the plan as `rdma-hook plan` does.
-fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
-  if (!asking.request) return Given();
+fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
+  if (!requesting.request) return Given();
   hook::NodeSettings settings;
   settings.snapshot = "as read";
   const hook::Owner owner;
-  hook::Plan plan = TRY(hook::foresee({asking, owner, settings, nullptr, true}, node)).plan;
+  hook::Plan plan = TRY(hook::foresee({requesting, owner, settings, nullptr, true}, node)).plan;
   auto foreseen = TRY(hook::foresee_rails({.plan = plan,
-                                           .config = asking.admin,
+                                           .config = requesting.admin,
                                            .inventory = node,
                                            .is_snapshot = true,
                                            .ledger_directory = "",
@@ -414,12 +415,12 @@ TEST_P(Require, OfTheContainerIsMetOrHasAWarning) {
     change(node);
     for (const Setting& setting : settings()) {
       if (setting.engine != std::string_view("crio")) continue;
-      auto asking = asking_of(node, setting);
-      ASSERT_TRUE(asking) << asking.error().message;
+      auto requesting = asking_of(node, setting);
+      ASSERT_TRUE(requesting) << requesting.error().message;
       for (const char* own : {"1", "4", "100", "many", ""}) {
         SCOPED_TRACE(text_of(name, setting) + ", RDMA_INIT_REQUIRE=" + own);
-        asking->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
-        const auto given = plan_of(node, *asking);
+        requesting->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
+        const auto given = plan_of(node, *requesting);
         if (!given || given->plan.hcas.empty()) continue;
         const hook::Plan& plan = given->plan;
         EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
@@ -459,18 +460,18 @@ TEST_P(Require, IsTheSameFromAFileTree) {
       SCOPED_TRACE(text_of(name, setting));
       fabric::Inventory node = fixture;
       change(node);
-      const auto asking = asking_of(node, setting);
-      ASSERT_TRUE(asking) << asking.error().message;
-      if (!asking->request) continue;
+      const auto requesting = asking_of(node, setting);
+      ASSERT_TRUE(requesting) << requesting.error().message;
+      if (!requesting->request) continue;
       const test_support::TempDir directory;
       test_support::lay_out(node, directory.path());
       hook::NodeSettings settings;
       settings.root = directory.path();
-      auto read = hook::read_node_for(*asking, settings, true);
+      auto read = hook::read_node_for(*requesting, settings, true);
       ASSERT_TRUE(read) << read.error().message;
       read->netns_mode = node.netns_mode;  // a tree does not have it
-      const auto live = plan_of(*read, *asking);
-      const auto foretold = plan_of(node, *asking);
+      const auto live = plan_of(*read, *requesting);
+      const auto foretold = plan_of(node, *requesting);
       if (!setting.host_network && !(live && foretold)) continue;  // its rails are refused
       ASSERT_TRUE(live) << live.error().message;
       ASSERT_TRUE(foretold) << foretold.error().message;

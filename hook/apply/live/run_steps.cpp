@@ -308,7 +308,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
   // Facts that were read by PID belong to this process if it still lives.
-  if (TRY(look_at(container.init)) == Presence::kGone) return gone(state.pid);
+  if (TRY(read_presence(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));
   return container;
 }
@@ -318,7 +318,7 @@ Result<void> check_alive(const LiveContainer& container) {
   pollfd ended{container.pidfd.get(), POLLIN, 0};
   const int count = container.pidfd.ok() ? poll(&ended, 1, 0) : 0;
   if (count < 0) return sys_error(errno, "cannot check process `{}`", pid);
-  const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(look_at(container.init)) == Presence::kGone;
+  const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(read_presence(container.init)) == Presence::kGone;
   if (!has_ended) return {};
   return Error{fmt::format("cannot change the container: its process {} has ended", pid), ESRCH,
                "start the container again"};

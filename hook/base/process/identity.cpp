@@ -87,7 +87,7 @@ bool is_above_me(const ProcessIdentity& process) {
   }
 }
 
-Result<Presence> look_at(const ProcessIdentity& process) {
+Result<Presence> read_presence(const ProcessIdentity& process) {
   const auto stat = read_stat(process.pid);
   if (!stat) return stat.error().code == ESRCH ? Result<Presence>(Presence::kGone) : stat.error();
   if (stat->start_time != process.start_time) return Presence::kGone;

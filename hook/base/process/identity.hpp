@@ -24,6 +24,6 @@ bool is_above_me(const ProcessIdentity& process);
 // Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
 // ended: its other threads keep its devices open, and it could otherwise feign its end. Errors: as identify(), except
 // ESRCH.
-Result<Presence> look_at(const ProcessIdentity& process);
+Result<Presence> read_presence(const ProcessIdentity& process);
 
 }  // namespace hook

@@ -61,7 +61,7 @@ struct IpamProgram {
   std::string network;
   Json ipam;
   std::vector<std::string> directories;  // searched in this order
-  bool may_give = false;                 // may run kAdd: the configuration has it; a record alone permits kDel only
+  bool may_allocate = false;             // may run kAdd: the configuration has it; a record alone permits kDel only
 };
 
 // Returns CNI_ARGS for the call of an IPAM plugin, with the pod's identity:

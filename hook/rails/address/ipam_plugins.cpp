@@ -74,7 +74,7 @@ Result<void> check_call(const IpamCall& call) {
 Result<const IpamProgram*> known_program(const IpamCall& call, const std::vector<IpamProgram>& programs) {
   const auto known = std::ranges::find_if(programs, [&](const IpamProgram& program) {
     return program.plugin == call.plugin && program.network == call.network && program.ipam == call.ipam &&
-           (program.may_give || call.command == IpamCall::Command::kDel);
+           (program.may_allocate || call.command == IpamCall::Command::kDel);
   });
   if (known != programs.end()) return &*known;
   return Error{"neither the configuration nor a record had it with this `ipam` object when this process started", EPERM,

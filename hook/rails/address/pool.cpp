@@ -147,7 +147,7 @@ Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vec
   return ours;
 }
 
-std::set<Address> never_given(const std::vector<const AddressRange*>& ranges) {
+std::set<Address> never_allocated(const std::vector<const AddressRange*>& ranges) {
   std::set<Address> never;
   for (const AddressRange* range : ranges) {
     if (range->gateway) never.insert(*range->gateway);
@@ -188,7 +188,7 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
 template <typename Take>
 Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
                                            Take take) {
-  const auto never = never_given(ranges);
+  const auto never = never_allocated(ranges);
   std::vector<RailAddress> taken;
   std::set<Address> given;
   for (const AddressRange* range : ranges) {
@@ -201,8 +201,8 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
 }
 
 // Releases the addresses of the key in the places of a network that exist. rails: nullptr: of all rails.
-Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
-                          std::string_view key, int timeout_ms) {
+Result<void> release_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
+                        std::string_view key, int timeout_ms) {
   const auto network = open_network(root, name, false);
   if (!network) return network.error().code == ENOENT ? Result<void>() : network.error();
   const std::vector<std::string> there = TRY(list_names(*network));
@@ -341,19 +341,19 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
   return taken;
 }
 
-Result<void> AddressPool::give_back(std::string_view key, const std::vector<NetworkRail>& where) const {
+Result<void> AddressPool::release_grant(std::string_view key, const std::vector<NetworkRail>& where) const {
   TRY_VOID(check_key(key));
   std::map<std::string, std::set<unsigned>> rails;
   for (const NetworkRail& place : where)
     rails[place.network].insert(place.rail);
   Result<void> first;
   for (const auto& [network, numbers] : rails)
-    keep_first(first, give_back_in(*directory_, network, &numbers, key, timeout_ms_));
+    keep_first(first, release_in(*directory_, network, &numbers, key, timeout_ms_));
   if (!where.empty()) return first;
   // All networks on disk: config.json may not have some of them any more.
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& network : networks)
-    keep_first(first, give_back_in(*directory_, network, nullptr, key, timeout_ms_));
+    keep_first(first, release_in(*directory_, network, nullptr, key, timeout_ms_));
   return first;
 }
 

@@ -7,7 +7,7 @@
 //                                                         used again at once
 //
 // PLACE is the number of the rail, or "all" for ranges of every rail, which share their addresses. take() and
-// give_back() lock DIR/addresses/NETWORK/PLACE with flock(2), so that reading and changing it is one step.
+// release_grant() lock DIR/addresses/NETWORK/PLACE with flock(2), so that reading and changing it is one step.
 #pragma once
 
 #include <functional>
@@ -97,7 +97,7 @@ class AddressPool {
     std::string network;
     unsigned rail = 0;
   };
-  Result<void> give_back(std::string_view key, const std::vector<NetworkRail>& where) const;
+  Result<void> release_grant(std::string_view key, const std::vector<NetworkRail>& where) const;
   // Returns the key of each address in use, by "NETWORK/PLACE/ADDRESS", because two networks can have the same address.
   Result<std::map<std::string, std::string>> list() const;
 

@@ -298,7 +298,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = put_back(moves);  // after success too, because no placeholder may stay
+    auto back = restore(moves);  // after success too, because no placeholder may stay
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];
@@ -338,7 +338,7 @@ class Run {
     return all;
   }
 
-  Result<void> put_back(std::vector<RailMove>& moves) {
+  Result<void> restore(std::vector<RailMove>& moves) {
     // All calls come before the first wait. settle() repeats those that fail.
     for (RailMove& move : moves)
       (void)move.restore();

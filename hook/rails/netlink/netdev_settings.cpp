@@ -303,7 +303,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
   return asked.error().code == EOPNOTSUPP ? Result<None>(None()) : asked.error();
 }
 
-Result<void> Ethtool::put_back(int ifindex, const std::string& name, const NetdevFeatures& before) {
+Result<void> Ethtool::restore(int ifindex, const std::string& name, const NetdevFeatures& before) {
   const NetdevFeatures now = TRY(features(ifindex, name)).value_or(NetdevFeatures());
   FeatureBits changed = before.changeable;
   // A bound driver can be another one than before: only features that both can change are restored.

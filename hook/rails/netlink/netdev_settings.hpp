@@ -97,7 +97,7 @@ class Ethtool {
   Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
   // Restores the wanted features that differ and that were and are changeable. Needs CAP_NET_ADMIN. Errors: the
   // kernel's; a feature that was active does not become active (EIO).
-  Result<void> put_back(int ifindex, const std::string& name, const NetdevFeatures& before);
+  Result<void> restore(int ifindex, const std::string& name, const NetdevFeatures& before);
 
  private:
   Result<void> open();

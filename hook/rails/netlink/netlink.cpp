@@ -88,7 +88,7 @@ class Conversation {
     const bool is_error = answer->nlmsg_type == NLMSG_ERROR;
     if (is_error || answer->nlmsg_type == NLMSG_DONE) {
       code_ = errno_of(body_of(answer));
-      if (code_ != 0) said_ = extended_text(answer, body_of(answer));
+      if (code_ != 0) last_message_ = extended_text(answer, body_of(answer));
       // RDMA netlink acknowledges a dump before the last message of the dump.
       return is_error && is_dump_ && code_ == 0;
     }
@@ -97,7 +97,7 @@ class Conversation {
   }
 
   Result<void> result(std::string_view what) const {
-    if (code_ != 0) return failure(what, code_, said_);
+    if (code_ != 0) return failure(what, code_, last_message_);
     if (is_interrupted_) return failure(what, EINTR, "it changed while it was read");
     return {};
   }
@@ -108,7 +108,7 @@ class Conversation {
   const Netlink::Handler& handler_;
   bool is_interrupted_ = false;
   int code_ = 0;
-  std::string said_;
+  std::string last_message_;
 };
 
 // Without an errno only libnl has a text for the failure.

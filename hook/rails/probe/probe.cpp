@@ -226,7 +226,7 @@ Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_po
 
 constexpr int kCarrierMs = 5000;  // link training of a port takes some seconds
 
-struct Asked {
+struct ParsedRequest {
   Probe probe;
   const PlacedRail* rail = nullptr;
 };
@@ -243,8 +243,9 @@ RailTest test_of(const PlacedRail& rail, Probe::Kind kind) {
   return kind == Probe::Kind::kGateway ? rail.network->gateway_test : rail.network->duplicate_test;
 }
 
-Result<std::vector<Asked>> questions(NetworkNamespace& inside, const std::vector<PlacedRail>& rails, Probe::Kind kind) {
-  std::vector<Asked> asked;
+Result<std::vector<ParsedRequest>> questions(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
+                                             Probe::Kind kind) {
+  std::vector<ParsedRequest> asked;
   for (const PlacedRail& rail : rails) {
     if (test_of(rail, kind) == RailTest::kOff) continue;
     const MacAddress mac = TRY(mac_of(inside, rail.ifindex));
@@ -257,7 +258,7 @@ Result<std::vector<Asked>> questions(NetworkNamespace& inside, const std::vector
   return asked;
 }
 
-std::string finding(const Asked& asked, const ProbeAnswer& answer) {
+std::string finding(const ParsedRequest& asked, const ProbeAnswer& answer) {
   const Rail& rail = asked.rail->record->rail;
   if (asked.probe.kind == Probe::Kind::kDuplicate) {
     return fmt::format("address {} of rail {} (`{}`) is in use by the host with MAC address {}",
@@ -275,10 +276,10 @@ const char* remedy(Probe::Kind kind) {
 
 // Waits for the carrier of all netdevs, at most kCarrierMs in all. A netdev that has just moved gets its carrier later
 // and loses frames that are sent before.
-Result<void> await_carrier(NetworkNamespace& inside, const std::vector<Asked>& asked) {
+Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedRequest>& asked) {
   constexpr int kPauseMs = 5;
   int waited = 0;
-  for (const Asked& one : asked) {
+  for (const ParsedRequest& one : asked) {
     while (waited < kCarrierMs) {
       const auto link = TRY(find_link(inside.route, one.probe.ifindex));
       if (!link || link->running) break;
@@ -290,9 +291,9 @@ Result<void> await_carrier(NetworkNamespace& inside, const std::vector<Asked>& a
 }
 
 // One socket serves all rails: the most patient network decides.
-ProbeOptions options_of(const std::vector<Asked>& asked) {
+ProbeOptions options_of(const std::vector<ParsedRequest>& asked) {
   ProbeOptions options{1, std::chrono::milliseconds(1)};
-  for (const Asked& one : asked) {
+  for (const ParsedRequest& one : asked) {
     options.retries = std::max(options.retries, one.rail->network->test_retries);
     options.interval = std::max(options.interval, std::chrono::milliseconds(one.rail->network->test_interval_ms));
   }
@@ -332,7 +333,7 @@ Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::v
   TRY_VOID(await_carrier(inside, asked));
   std::vector<Probe> probes;
   probes.reserve(asked.size());
-  for (const Asked& one : asked)
+  for (const ParsedRequest& one : asked)
     probes.push_back(one.probe);
   const auto answers = TRY(run_probes(inside.packet.get(), probes, options_of(asked)));
   const bool wanted = kind == Probe::Kind::kGateway;

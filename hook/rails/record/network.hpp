@@ -62,7 +62,7 @@ struct RailRecord {
   HostNetdev host;
   std::optional<IpamLease> lease;
   unsigned rule_priority = 0;         // of the rules for its own table
-  std::optional<unsigned> gid_index;  // nullopt: unknown until give_rails() is done
+  std::optional<unsigned> gid_index;  // nullopt: unknown until add_rails() is done
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 

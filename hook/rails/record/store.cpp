@@ -46,7 +46,7 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
   return NetworkRecordStore(std::move(files), std::move(records));
 }
 
-Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory, const std::string& key) {
+Result<Presence> NetworkRecordStore::read_presence(const std::string& ledger_directory, const std::string& key) {
   // Without open(), because most grants have no rails and this runs for each of them.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;

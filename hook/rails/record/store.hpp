@@ -22,7 +22,7 @@ class NetworkRecordStore {
   // Opens the records; makes the directory if it is missing.
   static Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Checks whether this key has a record, with one system call. Errors: the lookup fails.
-  static Result<Presence> look_at(const std::string& ledger_directory, const std::string& key);
+  static Result<Presence> read_presence(const std::string& ledger_directory, const std::string& key);
   // Returns false if no key has a record; true also if the directory cannot be read.
   static bool has_any(const std::string& ledger_directory);
   // Reads the record of this key; nullopt: it has none. Errors: those of parse_network_record().

@@ -28,7 +28,7 @@ using Snapshot = std::shared_ptr<const Resource>;
 
 constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kPatience{5};
-constexpr std::chrono::seconds kUntilHome{10};
+constexpr std::chrono::seconds kAllocateTimeout{10};
 
 // Returns the cause of a failed listen, which gRPC does not report: binds a socket at the path.
 int why_not_listen(const std::string& path) {
@@ -62,7 +62,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
         watch->go_on();
     }
     // Each call must be finished, or Shutdown() would wait for it.
-    for (const Asked& asked : take_waiting())
+    for (const ParsedRequest& asked : take_waiting())
       allocate(asked, false);
     if (!server_) return;
     // The deadline cancels calls that the kubelet keeps open.
@@ -96,7 +96,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     // Taken out of the list first: allocate() calls functions that must not run under the mutex.
     auto asked = take_waiting();
     const auto now = Clock::now();
-    std::erase_if(asked, [&](const Asked& one) { return allocate(one, now < one.until); });
+    std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
     const std::lock_guard lock(mutex_);
     waiting_.insert(waiting_.end(), asked.begin(), asked.end());
     return !waiting_.empty();
@@ -154,7 +154,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     bool is_finished_ = false;
   };
 
-  struct Asked {
+  struct ParsedRequest {
     grpc::ServerUnaryReactor* reactor = nullptr;
     const v1beta1::AllocateRequest* request = nullptr;
     v1beta1::AllocateResponse* response = nullptr;
@@ -163,7 +163,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   };
 
   // Answers the request. Returns false if it must wait: an HCA is not at its node, or was not and is not healthy yet.
-  bool allocate(const Asked& asked, bool may_wait) const {
+  bool allocate(const ParsedRequest& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
     auto done = requested_hcas(*resource, *asked.request, containers);
@@ -184,12 +184,12 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     return true;
   }
 
-  std::vector<Asked> take_waiting() {
+  std::vector<ParsedRequest> take_waiting() {
     const std::lock_guard lock(mutex_);
     return std::exchange(waiting_, {});
   }
 
-  void wait(Asked asked) {
+  void wait(ParsedRequest asked) {
     asked.waits = true;
     {
       const std::lock_guard lock(mutex_);
@@ -239,7 +239,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
 
   grpc::ServerUnaryReactor* Allocate(grpc::CallbackServerContext* context, const v1beta1::AllocateRequest* request,
                                      v1beta1::AllocateResponse* response) override {
-    const Asked asked{context->DefaultReactor(), request, response, Clock::now() + kUntilHome};
+    const ParsedRequest asked{context->DefaultReactor(), request, response, Clock::now() + kAllocateTimeout};
     if (!allocate(asked, true)) wait(asked);
     return asked.reactor;
   }
@@ -256,7 +256,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   std::uint64_t version_ = 1;
   bool ended_ = false;
   std::vector<Watch*> watches_;
-  std::vector<Asked> waiting_;
+  std::vector<ParsedRequest> waiting_;
   std::unique_ptr<grpc::Server> server_;
 };
 

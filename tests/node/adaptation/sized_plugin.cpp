@@ -46,10 +46,10 @@ class Sized : public shim::NriHandler {
 
   Result<std::string> answer(const shim::NriRequest& request) override {
     const auto& annotations = request.container.annotations;
-    const auto wish = annotations.find("test/size");
-    if (request.event != shim::Event::kCreateContainer || wish == annotations.end()) return std::string();
-    const auto size = fabric::parse_number<std::size_t>(wish->second);
-    if (!size) return make_error("`{}` is no size", wish->second);
+    const auto selection = annotations.find("test/size");
+    if (request.event != shim::Event::kCreateContainer || selection == annotations.end()) return std::string();
+    const auto size = fabric::parse_number<std::size_t>(selection->second);
+    if (!size) return make_error("`{}` is no size", selection->second);
     // Some sizes are impossible, where a length needs one more byte.
     std::size_t value = *size;
     while (value > 0 && data_size(value) > *size)

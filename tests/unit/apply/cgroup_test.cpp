@@ -490,28 +490,28 @@ TEST_P(OwnCgroupTest, IsRecordedWithoutOwnPidNamespace) {
 
 TEST_P(OwnCgroupTest, IsPresentWhileProcessIsInIt) {
   const CgroupIdentity cgroup = identified();
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kGone) << "no process is in it";
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kGone) << "no process is in it";
   const pid_t init = start_in(base_.directory());
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kPresent);
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kPresent);
   const pid_t below = start_in(make(base_, "inner").directory());
   end(init);
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kPresent) << "a process is in a cgroup below it";
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kPresent) << "a process is in a cgroup below it";
   end(below);
-  EXPECT_EQ(look_at(cgroup).value(), Presence::kGone);
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kGone);
 }
 
 TEST_P(OwnCgroupTest, IsGoneOnlyInRecordedHierarchy) {
   start_in(base_.directory());
   CgroupIdentity other = identified();
   ++other.ino;
-  EXPECT_EQ(look_at(other).value(), Presence::kGone) << "another cgroup of the same name";
+  EXPECT_EQ(read_presence(other).value(), Presence::kGone) << "another cgroup of the same name";
   other = identified();
   other.path += "-none";
-  EXPECT_EQ(look_at(other).value(), Presence::kGone);
+  EXPECT_EQ(read_presence(other).value(), Presence::kGone);
   ++other.root_ino;
-  EXPECT_FALSE(look_at(other)) << "another hierarchy proves nothing";
+  EXPECT_FALSE(read_presence(other)) << "another hierarchy proves nothing";
   other.root += "/none";
-  EXPECT_FALSE(look_at(other));
+  EXPECT_FALSE(read_presence(other));
 }
 
 // The init has ended, and a child of it still has the HCA open.
@@ -533,7 +533,7 @@ TEST_P(OwnCgroupTest, ProcessThatOutlivesInitKeepsGrant) {
     return test_support::book(ledger, db, {kAlone}, {db.key, "db", identify(::getpid()).value()});
   };
   EXPECT_FALSE(second());
-  EXPECT_FALSE(ledger.find(web.key).value()->vanished);
+  EXPECT_FALSE(ledger.find(web.key).value()->stale);
   EXPECT_EQ(ledger.find(web.key).value()->users.at(0), user) << "the record is unchanged";
   EXPECT_EQ(error_message(ledger.leave(web, web.key)),
             fmt::format("cannot release the grant of container web-1: processes of its cgroup `{}` still run",

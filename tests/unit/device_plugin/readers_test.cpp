@@ -61,7 +61,7 @@ TEST_F(DevicePluginReader, IgnoresMissingPartsAfterRelease) {
   ASSERT_TRUE(reader_->read());
   const auto announced = reader_->resources();
   ASSERT_TRUE(is_healthy());
-  ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
   ASSERT_TRUE(std::filesystem::exists(uverbs));
   std::filesystem::rename(uverbs, temp_ / "away");
   ASSERT_TRUE(reader_->read());
@@ -96,11 +96,11 @@ TEST(DevicePluginGrant, AddsHoldsOfGrant) {
   add_grant(grant_of(Mode::kSharedMulti, 3), true, holds);
   EXPECT_EQ(holds["mlx5_0"].units, 4U);
   EXPECT_EQ(holds["mlx5_0"].foreign.others, 3U);
-  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_holder, std::nullopt);
+  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_owner, std::nullopt);
   add_grant(grant_of(Mode::kExclusive, 1), true, holds);
-  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_holder, "container web");
+  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_owner, "container web");
   hook::Grant gone = grant_of(Mode::kExclusive, 1);
-  gone.vanished = true;
+  gone.stale = true;
   add_grant(gone, true, holds);
   EXPECT_EQ(holds["mlx5_0"].units, 5U);
   hook::Grant device = grant_of(Mode::kShared, 1);
@@ -111,7 +111,7 @@ TEST(DevicePluginGrant, AddsHoldsOfGrant) {
 
 class DevicePluginHolders : public test_support::LedgerScene {
  protected:
-  std::string held(HoldReader& holders) {
+  std::string held(HeldHcaReader& holders) {
     std::vector<fabric::Error> unread;
     const auto read = holders.read(unread);
     if (!read || !unread.empty()) return "not read";
@@ -119,13 +119,13 @@ class DevicePluginHolders : public test_support::LedgerScene {
     const auto found = holds.find("mlx5_0");
     if (found == holds.end()) return "none";
     return fmt::format("{} of {}", found->second.foreign.others, found->second.units) +
-           (found->second.foreign.exclusive_holder ? " " + *found->second.foreign.exclusive_holder : "");
+           (found->second.foreign.exclusive_owner ? " " + *found->second.foreign.exclusive_owner : "");
   }
-  HoldReader holders_{path_};
+  HeldHcaReader holders_{path_};
 };
 
 TEST_F(DevicePluginHolders, CountsContainerOutsideOfPods) {
-  HoldReader none(temp_ / "none");
+  HeldHcaReader none(temp_ / "none");
   EXPECT_EQ(held(none), "none") << "no ledger";
   EXPECT_EQ(held(holders_), "none");
   test_support::Child child;
@@ -143,13 +143,13 @@ TEST_F(DevicePluginHolders, RemembersGrantOfPod) {
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, user.key));
   EXPECT_EQ(held(holders_), "0 of 1");
-  HoldReader another(path_);
+  HeldHcaReader another(path_);
   EXPECT_EQ(held(another), "0 of 1") << "the pod remains the user";
   ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
   ASSERT_TRUE(ledger_.leave(pod_, "other"));
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
   EXPECT_EQ(held(holders_), "0 of 1") << "without a user of the pod";
-  HoldReader third(path_);
+  HeldHcaReader third(path_);
   EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "an unknown pod counts as foreign";
 }
 

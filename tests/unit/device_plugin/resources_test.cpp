@@ -31,7 +31,7 @@ hook::Config config_of(Mode mode, unsigned limit = 0, bool with_network = false)
 
 HcaHold foreign_hold(std::string holder, unsigned units = 1, bool exclusive = false) {
   HcaHold hold;
-  if (exclusive) hold.foreign.exclusive_holder = std::move(holder);
+  if (exclusive) hold.foreign.exclusive_owner = std::move(holder);
   hold.foreign.others = units;
   hold.units = units;
   return hold;

@@ -244,8 +244,8 @@ TEST(Words, NamesModesAndReasons) {
 
 TEST(FailureReason, RefinesReasonByErrno) {
   const std::tuple<FailureReason, int, FailureReason> cases[] = {
-      {FailureReason::kUnsaid, 0, FailureReason::kState},
-      {FailureReason::kUnsaid, EPERM, FailureReason::kState},
+      {FailureReason::kUnspecified, 0, FailureReason::kState},
+      {FailureReason::kUnspecified, EPERM, FailureReason::kState},
       {FailureReason::kConfig, 0, FailureReason::kConfig},
       {FailureReason::kConfig, EACCES, FailureReason::kConfig},
       {FailureReason::kBusy, 0, FailureReason::kBusy},

@@ -23,13 +23,13 @@ using fabric::Result;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 
-Asking asking_for(const std::string& wish, Mode mode = Mode::kHca) {
-  Asking asking;
-  asking.request.emplace();
-  asking.request->wish = *parse_wish(wish, "annotation rdma-init.io/devices");
-  asking.request->mode = mode;
-  asking.admin.sysfs_view = true;
-  return asking;
+ContainerRequest asking_for(const std::string& selection, Mode mode = Mode::kHca) {
+  ContainerRequest requesting;
+  requesting.request.emplace();
+  requesting.request->selection = *parse_selection(selection, "annotation rdma-init.io/devices");
+  requesting.request->mode = mode;
+  requesting.admin.sysfs_view = true;
+  return requesting;
 }
 
 std::string names(const Plan& plan) {
@@ -60,7 +60,7 @@ class GrantTest : public testing::Test {
   }
 
   // Grants in a call of its own, as each stage does. applied_: the HCAs that reached the way.
-  Result<void> give(const std::string& id, const Asking& asking, Result<void> answer = {},
+  Result<void> give(const std::string& id, const ContainerRequest& requesting, Result<void> answer = {},
                     std::string_view event = "granted", const std::function<Result<void>()>& meanwhile = {}) {
     applied_.clear();
     outcome_ = {};
@@ -76,28 +76,28 @@ class GrantTest : public testing::Test {
       has_view_ = fs::exists(open.ledger.view_directory() + "/" + view_name(plan.view) + "/infiniband");
       return meanwhile ? meanwhile() : answer;
     };
-    auto given = grant(open, asking, who, {.event = event, .apply = apply}, call);
+    auto given = grant(open, requesting, who, {.event = event, .apply = apply}, call);
     outcome_ = call.outcome;
     return given;
   }
   // Returns the error of the request; "": it is granted.
-  std::string refusal(const std::string& wish, Mode mode = Mode::kExclusive, const std::string& id = "web-2") {
-    return error_message(give(id, asking_for(wish, mode)));
+  std::string refusal(const std::string& selection, Mode mode = Mode::kExclusive, const std::string& id = "web-2") {
+    return error_message(give(id, asking_for(selection, mode)));
   }
   // Books as rdma-runtime or rdma-nri, and grants as createRuntime. `between` may change the request in between.
   Result<void> book_and_bind(
-      Asking asking, const std::function<void(Asking&)>& between,
+      ContainerRequest requesting, const std::function<void(ContainerRequest&)>& between,
       const std::function<Result<void>(const Plan&)>& apply = [](const Plan&) { return Result<void>(); }) {
     Log log;
     Call call{node_, log};
     call.container = "web-1";
     const auto open = TRY(OpenLedger::open(call));
-    const Grantee booked = TRY(grantee_of(asking.spec, {"", "web-1", myself()}, std::nullopt));
-    TRY_VOID(hook::grant(open, asking, booked, {.event = "booked", .apply = apply}, call));
-    asking.spec.annotations[kGrantAnnotation] = booked.token;
-    between(asking);
+    const Grantee booked = TRY(grantee_of(requesting.spec, {"", "web-1", myself()}, std::nullopt));
+    TRY_VOID(hook::grant(open, requesting, booked, {.event = "booked", .apply = apply}, call));
+    requesting.spec.annotations[kGrantAnnotation] = booked.token;
+    between(requesting);
     const Way granted{.event = "granted", .binds_token = true, .apply = apply};
-    return hook::grant(open, asking, grantee("web-1"), granted, call);
+    return hook::grant(open, requesting, grantee("web-1"), granted, call);
   }
   bool leave(const std::string& id) {
     const Owner owner = owner_of(id);
@@ -130,9 +130,9 @@ class GrantTest : public testing::Test {
 };
 
 TEST_F(GrantTest, BooksBeforeApplyAndSettlesAfter) {
-  Asking asking = asking_for("mlx5_0");
-  asking.caller.engine = Engine::kCrio;
-  ASSERT_OK(give("web-1", asking));
+  ContainerRequest requesting = asking_for("mlx5_0");
+  requesting.caller.engine = Engine::kCrio;
+  ASSERT_OK(give("web-1", requesting));
   EXPECT_EQ(applied_, Strings{"mlx5_0"});
   EXPECT_TRUE(was_pending_ && has_view_);
   const auto grant = must(grant_of("web-1"));
@@ -178,14 +178,14 @@ TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
 
 TEST_F(GrantTest, ErrorsHaveReason) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
-  for (const auto& [wish, reason] : {std::pair("mlx5_0", FailureReason::kBusy),
-                                     {"2", FailureReason::kBusy},
-                                     {"3", FailureReason::kRefused},
-                                     {"mlx5_9", FailureReason::kNoHca},
-                                     {"gpu", FailureReason::kRefused}}) {
-    const auto given = give("web-2", asking_for(wish, Mode::kHca));
-    ASSERT_FALSE(given) << wish;
-    EXPECT_EQ(failure_reason(given.error()), reason) << wish << ": " << error_message(given);
+  for (const auto& [selection, reason] : {std::pair("mlx5_0", FailureReason::kBusy),
+                                          {"2", FailureReason::kBusy},
+                                          {"3", FailureReason::kRefused},
+                                          {"mlx5_9", FailureReason::kNoHca},
+                                          {"gpu", FailureReason::kRefused}}) {
+    const auto given = give("web-2", asking_for(selection, Mode::kHca));
+    ASSERT_FALSE(given) << selection;
+    EXPECT_EQ(failure_reason(given.error()), reason) << selection << ": " << error_message(given);
     EXPECT_TRUE(applied_.empty());
     EXPECT_FALSE(grant_of("web-2"));
   }
@@ -245,7 +245,7 @@ TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
 // A virtual function is made, bound or renamed after the physical function was booked.
 TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   const fs::path physical = pf();
-  Asking with_node = asking_for("none");
+  ContainerRequest with_node = asking_for("none");
   with_node.request->mode.reset();
   with_node.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
   ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive, "web-3"), "");
@@ -295,10 +295,10 @@ TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
                                      {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true, "0000.10.00.0"}}));
   ASSERT_TRUE(leave("web-1"));
   // createRuntime binds the booking, and needs no second read of the node.
-  Asking asking = asking_for("1", Mode::kExclusive);
-  asking.admin.memlock.reset();
+  ContainerRequest requesting = asking_for("1", Mode::kExclusive);
+  requesting.admin.memlock.reset();
   testing::internal::CaptureStderr();
-  const auto bound = book_and_bind(asking, [](Asking& later) {
+  const auto bound = book_and_bind(requesting, [](ContainerRequest& later) {
     later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
     (void)testing::internal::GetCapturedStderr();
     testing::internal::CaptureStderr();
@@ -331,9 +331,9 @@ void swap_hcas(const std::string& sys, const std::string& one, const std::string
 }
 
 void GrantTest::expect_held_under_any_name(const std::string& other, const std::string& held) {
-  const auto expect_held = [&](const std::string& wish, Mode mode = Mode::kExclusive) {
-    const std::string hca = wish == "all" ? "hca_9" : wish;
-    EXPECT_TRUE(has_text(refusal(wish, mode), "`" + hca + "` is held by container web-1")) << wish;
+  const auto expect_held = [&](const std::string& selection, Mode mode = Mode::kExclusive) {
+    const std::string hca = selection == "all" ? "hca_9" : selection;
+    EXPECT_TRUE(has_text(refusal(selection, mode), "`" + hca + "` is held by container web-1")) << selection;
   };
   ASSERT_EQ(refusal(held, Mode::kExclusive, "web-1"), "");
   rename_hca(sys_, held, "hca_9");
@@ -449,19 +449,19 @@ TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
       nodes += fmt::format("{}:{} ", node.major.value_or(0), node.minor.value_or(0));
     return Result<void>();
   };
-  for (const char* wish : {"1", "mlx5_0"}) {
-    Asking asking = asking_for(wish, Mode::kShared);
-    asking.admin.sysfs_view = false;
+  for (const char* selection : {"1", "mlx5_0"}) {
+    ContainerRequest requesting = asking_for(selection, Mode::kShared);
+    requesting.admin.sysfs_view = false;
     bool is_booked = false;
-    const auto swap = [&](Asking&) {
+    const auto swap = [&](ContainerRequest&) {
       is_booked = true;
       nodes.clear();
       swap_hcas(sys_, "mlx5_0", "mlx5_1");
     };
-    const auto bound = book_and_bind(asking, swap, apply);
+    const auto bound = book_and_bind(requesting, swap, apply);
     ASSERT_TRUE(is_booked) << error_message(bound);
     // The requested name now belongs to an HCA of another owner.
-    EXPECT_EQ(bound.has_value(), wish == std::string_view("1")) << error_message(bound);
+    EXPECT_EQ(bound.has_value(), selection == std::string_view("1")) << error_message(bound);
     EXPECT_EQ(nodes.find("231:193"), std::string::npos) << nodes;
     EXPECT_EQ(nodes.empty(), !bound) << nodes;
     (void)leave("web-1");
@@ -480,9 +480,9 @@ TEST_F(GrantTest, HcaWithAnotherNodeNumberIsStillHeld) {
 }
 
 TEST_F(GrantTest, KeepsMountsOfSpec) {
-  Asking asking = asking_for("mlx5_0");
-  asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
-  ASSERT_TRUE(give("web-1", asking));
+  ContainerRequest requesting = asking_for("mlx5_0");
+  requesting.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
+  ASSERT_TRUE(give("web-1", requesting));
   EXPECT_FALSE(has_view_);
 }
 
@@ -501,9 +501,9 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
                                              {"destination": "/sys/class/infiniband_verbs", "type": "bind"}]})");
     config["mounts"][0]["source"] = is_overlay ? "overlay" : path + "/infiniband";
     if (is_overlay) config["mounts"][0]["options"].push_back("lowerdir=" + path + "/infiniband:/none");
-    Asking asking = asking_for("mlx5_0");
-    asking.spec = read_container_spec(config).value();
-    ASSERT_OK(give("web-1", asking));
+    ContainerRequest requesting = asking_for("mlx5_0");
+    requesting.spec = read_container_spec(config).value();
+    ASSERT_OK(give("web-1", requesting));
     EXPECT_TRUE(has_view_);
     EXPECT_EQ(grant_of("web-1")->users.at(0).view, view);
     ASSERT_TRUE(ledger->recover());
@@ -514,10 +514,10 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
 // Another NRI plugin added a node after rdma-nri, or the HCA's mode has changed.
 TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
   const auto bind = [&](bool with_another, Mode mode) {
-    Asking asking = asking_for("mlx5_0", Mode::kShared);
+    ContainerRequest requesting = asking_for("mlx5_0", Mode::kShared);
     // The spec lacks this limit, so createRuntime decides again.
-    asking.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
-    return book_and_bind(asking, [=](Asking& later) {
+    requesting.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
+    return book_and_bind(requesting, [=](ContainerRequest& later) {
       later.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
       if (with_another) later.request->given.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
       later.request->mode = mode;
@@ -590,7 +590,7 @@ class GrantInSpec : public GrantTest {
   }
   Log log_;
   Call call_{node_, log_};
-  Asking asking_ = asking_for("mlx5_1");
+  ContainerRequest asking_ = asking_for("mlx5_1");
 };
 
 TEST_F(GrantInSpec, PublishesTokenAndDevices) {
@@ -628,21 +628,21 @@ TEST_F(GrantTest, EndedContainerHasNoEarlierGrant) {
   const Grantee who{owner, {owner.key, "web-1", dead_process()}};
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
   const auto ledger = Ledger::open(node_.ledger);
-  EXPECT_TRUE(was_given_before(*ledger, who).value());
+  EXPECT_TRUE(was_allocated_before(*ledger, who).value());
   ASSERT_TRUE(ledger->leave(owner, owner.key));
   ASSERT_TRUE(test_support::book(*ledger, owner, {{"mlx5_0", Mode::kHca, 1, std::nullopt}}, who.user));
   ASSERT_TRUE(ledger->settle(owner.key));
-  EXPECT_FALSE(was_given_before(*ledger, who).value()) << "poststop did not run";
+  EXPECT_FALSE(was_allocated_before(*ledger, who).value()) << "poststop did not run";
 }
 
 TEST_F(GrantTest, LeavesOutExistingAndUselessMounts) {
-  Asking asking = asking_for("mlx5_0");
-  const auto inventory = must(read_node_for(asking, node_, true));
+  ContainerRequest requesting = asking_for("mlx5_0");
+  const auto inventory = must(read_node_for(requesting, node_, true));
   const Owner owner;
   const auto mounts = [&](bool in_spec, std::vector<SpecMount> has) {
-    asking.spec.mounts = std::move(has);
+    requesting.spec.mounts = std::move(has);
     std::string at;
-    const auto foreseen = foresee({asking, owner, node_, nullptr, in_spec}, inventory);
+    const auto foreseen = foresee({requesting, owner, node_, nullptr, in_spec}, inventory);
     EXPECT_OK(foreseen);
     for (const PlannedMount& mount : foreseen->plan.mounts)
       at += mount.destination + " ";
@@ -658,14 +658,14 @@ TEST_F(GrantTest, LeavesOutExistingAndUselessMounts) {
 }
 
 TEST_F(GrantTest, ForeseeWritesNothing) {
-  const Asking asking = asking_for("all", Mode::kExclusive);
-  const auto inventory = read_node_for(asking, node_, false);
+  const ContainerRequest requesting = asking_for("all", Mode::kExclusive);
+  const auto inventory = read_node_for(requesting, node_, false);
   const auto ledger = Ledger::open(node_.ledger);
   ASSERT_TRUE(inventory && ledger);
   const Owner owner = owner_of("plan");
-  EXPECT_EQ(names(foresee({asking, owner, node_, &*ledger}, *inventory)->plan), "mlx5_0 mlx5_1");
+  EXPECT_EQ(names(foresee({requesting, owner, node_, &*ledger}, *inventory)->plan), "mlx5_0 mlx5_1");
   EXPECT_TRUE(ledger->list()->empty());
-  EXPECT_TRUE(give("web-1", asking)) << "no lock remains";
+  EXPECT_TRUE(give("web-1", requesting)) << "no lock remains";
 }
 
 // The destructor of a Booking.
@@ -677,7 +677,7 @@ TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
   Plan plan;
   plan.hcas = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt}};
   const auto book_it = [&](bool finish) {
-    const bool had_before = was_given_before(*ledger, who).value();
+    const bool had_before = was_allocated_before(*ledger, who).value();
     Booking booking(*ledger, who, rails, log, had_before);
     auto locks = ledger->lock({"mlx5_0"});
     EXPECT_TRUE(book(*locks, plan, who, ""));

@@ -41,7 +41,7 @@ struct Node {
 
 Request naming(const std::string& list) {
   Request request;
-  request.wish = *parse_wish(list, "a test");
+  request.selection = *parse_selection(list, "a test");
   return request;
 }
 
@@ -87,8 +87,8 @@ TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
   inventory.netdevs.at(3).addresses.clear();
   const Node node(inventory);
-  Asking asking{.request = naming("mlx5_0,mlx5_1,mlx5_2")};
-  auto live = must(read_node_for(asking, node.settings, true));
+  ContainerRequest requesting{.request = naming("mlx5_0,mlx5_1,mlx5_2")};
+  auto live = must(read_node_for(requesting, node.settings, true));
   const auto port = [&](std::size_t hca) { return live.hcas.at(hca).ports.at(0); };
   EXPECT_EQ(port(0).netdev, "rail0");
   EXPECT_EQ(port(0).gids.size(), 2U) << "the first of RoCE v2 will do";
@@ -96,15 +96,15 @@ TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
   EXPECT_TRUE(port(1).gids.empty());
   EXPECT_TRUE(port(2).gids.empty()) << "rail2 has no address";
   EXPECT_EQ(live.netdevs.size(), 4U);
-  const auto plan = must(make_plan({.among = Candidates(live, *asking.request, {}),
+  const auto plan = must(make_plan({.among = Candidates(live, *requesting.request, {}),
                                     .holdings = {},
                                     .view_directory = "/views",
                                     .host_network = true,
                                     .variables = true}));
   EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), "1") << "of one link layer";
 
-  asking.spec.has_netns = true;
-  live = must(read_node_for(asking, node.settings, true));
+  requesting.spec.has_netns = true;
+  live = must(read_node_for(requesting, node.settings, true));
   EXPECT_EQ(port(0).netdev, "rail0");
   EXPECT_EQ(live.netdevs.at(0).addresses.size(), 2U) << "rdma-init gets these";
   EXPECT_TRUE(port(0).gids.empty());
@@ -113,13 +113,13 @@ TEST(ReadNodeFor, ReadsOneOwnGidOfRocePortsOnly) {
 // Moved netdevs bring their addresses if the network has no ranges.
 TEST(ReadNodeFor, ReadsAddressesThatRailsBringAlong) {
   const Node node(test_support::rails(2));
-  Asking asking{.request = naming("mlx5_0,mlx5_1")};
-  asking.spec.has_netns = true;
-  asking.request->network = "fabric";
-  Network& network = asking.admin.networks["fabric"];
+  ContainerRequest requesting{.request = naming("mlx5_0,mlx5_1")};
+  requesting.spec.has_netns = true;
+  requesting.request->network = "fabric";
+  Network& network = requesting.admin.networks["fabric"];
   network.mode = Mode::kExclusive;
   const auto addresses = [&](bool variables) {
-    const auto live = must(read_node_for(asking, node.settings, variables));
+    const auto live = must(read_node_for(requesting, node.settings, variables));
     std::size_t count = 0;
     for (const fabric::Netdev& netdev : live.netdevs)
       count += netdev.addresses.size();
@@ -166,7 +166,7 @@ TEST(ReadNodeFor, FindsGivenNodesByNumberInTheOrderOfTheirNetdevs) {
   ASSERT_EQ(both.size(), 2U) << "the named HCA and the HCA of its node";
   EXPECT_EQ(both.back().name, "mlx5_2");
   request = naming("all");
-  request.given_is_the_grant = true;
+  request.has_nodes_of_grant = true;
   request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs2", 'c', 231, 194}};
   request.order = {"rail2", "rail0"};
   const auto inventory = node.read(request);
@@ -185,9 +185,9 @@ TEST(ReadNodeFor, FindsHcaOfDynamicDeviceNumber) {
   const auto given = [&](std::int64_t major, std::int64_t minor) {
     ContainerSpec spec;
     spec.devices = {{"/dev/x", 'c', major, minor}};
-    const auto asking = understand_spec(spec, Config(), {Engine::kRunc}, node.settings.root);
-    if (!asking) return asking.error().message;
-    return asking->request ? fmt::format("uverbs{}", asking->request->given.at(0).uverbs().value()) : "nothing";
+    const auto requesting = understand_spec(spec, Config(), {Engine::kRunc}, node.settings.root);
+    if (!requesting) return requesting.error().message;
+    return requesting->request ? fmt::format("uverbs{}", requesting->request->given.at(0).uverbs().value()) : "nothing";
   };
   EXPECT_EQ(given(511, 8), "uverbs40");
   EXPECT_EQ(given(511, 9), "nothing");
@@ -311,7 +311,7 @@ TEST(ReadNodeFor, UnreadableSelectorOfPoolIsAnError) {
     EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; "))
         << "this pool has the HCA in any case";
     Request given = naming("all");
-    given.given_is_the_grant = true;
+    given.has_nodes_of_grant = true;
     given.given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
     EXPECT_EQ(answer_for(node, given, config), "a test: `mlx5_1`: " + unknown);
   }
@@ -438,20 +438,20 @@ long calls_to_decide(const std::string& root, const Request& request, const Conf
 
 Request request_for(const std::string& list) {
   Request request;
-  request.wish = *parse_wish(list, "a test");
+  request.selection = *parse_selection(list, "a test");
   return request;
 }
 
 Request given_nodes() {
   Request request = request_for("all");
-  request.given_is_the_grant = true;
+  request.has_nodes_of_grant = true;
   request.given = {{"/dev/infiniband/uverbs3", 'c', 231, 195}};
   return request;
 }
 
 Request narrowed() {
   Request request = given_nodes();
-  request.narrowed_by = {*parse_wish("index:3", "a test")};
+  request.narrowed_by = {*parse_selection("index:3", "a test")};
   return request;
 }
 

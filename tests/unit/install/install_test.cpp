@@ -7,11 +7,11 @@
 #include <filesystem>
 
 #include "hook/base/process/open_program.hpp"
-#include "hook/install/ask_program.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/plan.hpp"
+#include "hook/install/query_program.hpp"
 #include "hook/install/record.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
@@ -321,19 +321,20 @@ class AskProgram : public testing::Test {
 };
 
 TEST_F(AskProgram, ReadsOutputAndMessages) {
-  const auto answer = must(ask_program("", {script("says", "echo out $1; echo err >&2; exit 3"), "a b"}));
+  const auto answer = must(query_program("", {script("says", "echo out $1; echo err >&2; exit 3"), "a b"}));
   EXPECT_FALSE(answer.done);
   EXPECT_EQ(answer.text, "out a b\n");
   EXPECT_EQ(answer.messages, "err\n");
-  EXPECT_TRUE(must(ask_program("", {std::filesystem::canonical("/bin/true").string()})).done);
+  EXPECT_TRUE(must(query_program("", {std::filesystem::canonical("/bin/true").string()})).done);
 }
 
 TEST_F(AskProgram, RefusesProgramThatAnotherUserCanChange) {
   const std::string program = script("dir/program", "touch " + temp_ / "executed");
   const auto refused_for = [&](const std::string& changeable, mode_t mode) {
     EXPECT_EQ(::chmod(changeable.c_str(), mode), 0);
-    const fabric::Error error = ask_program("", {program}).error();
-    EXPECT_EQ(error.message, fmt::format("cannot execute `{}`: users other than root can change `{}`", program, changeable));
+    const fabric::Error error = query_program("", {program}).error();
+    EXPECT_EQ(error.message,
+              fmt::format("cannot execute `{}`: users other than root can change `{}`", program, changeable));
     EXPECT_EQ(error.hint, fmt::format("chown -h root {0}; chmod go-w {0}", changeable));
     EXPECT_EQ(error.code, EACCES);
     EXPECT_EQ(::chmod(changeable.c_str(), 0755), 0);
@@ -342,7 +343,7 @@ TEST_F(AskProgram, RefusesProgramThatAnotherUserCanChange) {
   refused_for(program, 0775);
   refused_for(temp_ / "dir", 0777);
   EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
-  EXPECT_TRUE(ask_program("", {program}));
+  EXPECT_TRUE(query_program("", {program}));
   EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
 }
 
@@ -353,28 +354,28 @@ TEST_F(AskProgram, RefusesScriptWithInterpreterThatAnotherUserCanChange) {
   test_support::write_file(program, "#! " + interpreter + " -e\n: >" + temp_ / "executed");
   ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
   ASSERT_EQ(::chmod(interpreter.c_str(), 0777), 0);
-  EXPECT_EQ(ask_program("", {program}).error().message,
+  EXPECT_EQ(query_program("", {program}).error().message,
             fmt::format("cannot execute `{0}`: its interpreter `{1}`: users other than root can change `{1}`", program,
                         interpreter));
   EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
   ASSERT_EQ(::chmod(interpreter.c_str(), 0755), 0);
-  EXPECT_TRUE(ask_program("", {program}));
+  EXPECT_TRUE(query_program("", {program}));
   EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
 }
 
 TEST_F(AskProgram, KillsProgramThatWritesTooMuch) {
   for (const char* to : {"", " >&2"}) {
     const std::string text = fmt::format("while :; do echo {}{}; done", std::string(60'000, 'x'), to);
-    EXPECT_EQ(ask_program("", {script("endless", text)}).error().message,
+    EXPECT_EQ(query_program("", {script("endless", text)}).error().message,
               fmt::format("`{}` writes more than 16777216 bytes", temp_ / "endless"));
   }
 }
 
 TEST_F(AskProgram, KillsProgramAfterTimeoutButNotItsChild) {
-  EXPECT_EQ(ask_program("", {script("late", "exec sleep 60")}, {}, 200).error().message,
+  EXPECT_EQ(query_program("", {script("late", "exec sleep 60")}, {}, 200).error().message,
             fmt::format("`{}` does not exit within 200 ms", temp_ / "late"));
-  EXPECT_EQ(must(ask_program("", {script("leaves", "sleep 20 & echo done")}, {}, 10'000)).text, "done\n");
-  EXPECT_EQ(ask_program("", {temp_ / "missing"}).error().message,
+  EXPECT_EQ(must(query_program("", {script("leaves", "sleep 20 & echo done")}, {}, 10'000)).text, "done\n");
+  EXPECT_EQ(query_program("", {temp_ / "missing"}).error().message,
             fmt::format("cannot execute `{0}`: open `{0}`: No such file or directory", temp_ / "missing"));
 }
 

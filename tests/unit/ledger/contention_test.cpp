@@ -55,7 +55,7 @@ class SharedBeliefs {
 
 bool lives(pid_t pid) {
   const auto identity = identify(pid);
-  return identity && !is_proven_gone(look_at(*identity));
+  return identity && !is_proven_gone(read_presence(*identity));
 }
 
 // The life of one container, as hooks see it: request, book the free HCAs, use them, leave.
@@ -92,7 +92,7 @@ class Worker {
       std::vector<PlannedHca> wanted;
       for (const std::size_t hca : {first, second}) {
         const auto& holding = holdings.at(name(hca));
-        if (holding.exclusive_holder || holding.others >= limit) continue;
+        if (holding.exclusive_owner || holding.others >= limit) continue;
         wanted.push_back({name(hca), mode, 1, std::nullopt});
         taken.push_back(hca);
       }
@@ -273,7 +273,7 @@ class LedgerCrash : public testing::Test {
              [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); }, pod_.key},
             {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
             {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
-            {"give back", pod, [this](const Ledger& ledger) { return ledger.give_back(pod_.key); }},
+            {"give back", pod, [this](const Ledger& ledger) { return ledger.release_grant(pod_.key); }},
             {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
             {"bind to a pod",
              [=](const Ledger& ledger) -> fabric::Result<void> {
@@ -291,7 +291,7 @@ class LedgerCrash : public testing::Test {
     if (!locked) return locked.error().message;
     const auto holdings = locked->holdings(rival_, {{"mlx5_0", 1}});
     if (!holdings) return holdings.error().message;
-    if (holdings->at("mlx5_0").exclusive_holder || holdings->at("mlx5_0").others > 0) return "";
+    if (holdings->at("mlx5_0").exclusive_owner || holdings->at("mlx5_0").others > 0) return "";
     const auto booked = locked->book(rival_, {{"mlx5_0", Mode::kExclusive, 1, {}}}, {rival_.key, "rival", myself()});
     if (!booked) return booked.error().message;
     const auto settled = ledger.settle(rival_.key);
@@ -329,7 +329,7 @@ TEST_F(LedgerCrash, RepairsKillBeforeEverySystemCall) {
       }
       // All grants can be released, and allocated again.
       for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key})
-        ASSERT_TRUE(ledger->give_back(key)) << where;
+        ASSERT_TRUE(ledger->release_grant(key)) << where;
       ASSERT_EQ(entries(path + "/grants"), "") << where;
       const auto recovered = ledger->recover();
       ASSERT_TRUE(recovered && recovered->warnings.empty()) << where;
@@ -440,7 +440,7 @@ TEST_F(LedgerRace, KeepsStepsThatSettleWhileTheyAreChecked) {
       if (!traced.stopped) break;
       ASSERT_TRUE(find(web_)) << "before system call " << call;
       ASSERT_EQ(ledger_problems(path_), "") << "before system call " << call;
-      ASSERT_TRUE(ledger_.give_back(web_.key));
+      ASSERT_TRUE(ledger_.release_grant(web_.key));
     }
     ASSERT_TRUE(ledger_.repair_pending());
     ASSERT_EQ(entries(path_ + "/grants") + entries(path_ + "/pending"), "") << "not settled";

@@ -108,11 +108,10 @@ TEST(Gone, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
   Told gone;
   gone.processes = Seen::kGone;
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
-    EXPECT_TRUE(is_vanished(grant(kind, {}), {}, gone));
-    EXPECT_TRUE(is_vanished(grant(kind, {user(true)}), {}, gone));
-    EXPECT_FALSE(is_vanished(grant(kind, {user(true), user(false)}), {}, gone))
-        << "without a process nothing is proven";
-    EXPECT_FALSE(is_vanished(grant(kind, {user(true)}), {}, Told()));
+    EXPECT_TRUE(is_stale(grant(kind, {}), {}, gone));
+    EXPECT_TRUE(is_stale(grant(kind, {user(true)}), {}, gone));
+    EXPECT_FALSE(is_stale(grant(kind, {user(true), user(false)}), {}, gone)) << "without a process nothing is proven";
+    EXPECT_FALSE(is_stale(grant(kind, {user(true)}), {}, Told()));
   }
   StoredUser killed = worked_on(kSelf, true);
   killed.settled = false;
@@ -139,7 +138,7 @@ TEST(Gone, PodGrantIsStaleWithoutNamespaceAndProcesses) {
     Seen processes;
     Seen namespaces;
     const char* binding;
-    bool vanished;
+    bool stale;
   };
   const Row rows[] = {{"between two containers", {}, Seen::kGone, Seen::kThere, "", false},
                       {"the namespace is gone", {}, Seen::kGone, Seen::kGone, "", true},
@@ -157,7 +156,7 @@ TEST(Gone, PodGrantIsStaleWithoutNamespaceAndProcesses) {
     Told told;
     told.processes = row.processes;
     told.namespaces = row.namespaces;
-    EXPECT_EQ(is_vanished(grant(kPod, row.users), row.binding, told), row.vanished) << row.what;
+    EXPECT_EQ(is_stale(grant(kPod, row.users), row.binding, told), row.stale) << row.what;
   }
   EXPECT_FALSE(is_namespace_gone(container_owner("web", "/b")));
 }
@@ -208,12 +207,12 @@ class LedgerFailedLookup : public ConsistentLedger {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, for namespaces and mounts";
   }
   // Returns whether another container would get the HCA, and whether recover() keeps the grant.
-  static int look(const Ledger& ledger, const Owner& asking) {
+  static int look(const Ledger& ledger, const Owner& requesting) {
     const auto locked = ledger.lock({kAlone.name});
-    const auto holdings = locked ? locked->holdings(asking, {{kAlone.name, 1}}) : locked.error();
+    const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, 1}}) : locked.error();
     const auto recovered = ledger.recover();
     if (!holdings || !recovered) return kFailed;
-    return holdings->at(kAlone.name).exclusive_holder && recovered->returned.empty() ? kHeld : kFree;
+    return holdings->at(kAlone.name).exclusive_owner && recovered->returned.empty() ? kHeld : kFree;
   }
   static int in_other_pid_namespace(const std::function<int()>& body) {
     return in_child([&] {
@@ -263,7 +262,7 @@ TEST_F(LedgerFailedLookup, ListsRecordsInAnotherPidNamespace) {
   const auto list = [&] {
     int seen = 0;
     const auto listed = Ledger::for_each_recorded_at(path_, [&](const Grant& grant) -> Result<void> {
-      seen += !grant.vanished && grant.hcas.size() == 1 ? 1 : 0;
+      seen += !grant.stale && grant.hcas.size() == 1 ? 1 : 0;
       return {};
     });
     return listed.has_value() && listed.value() ? 100 + seen : static_cast<int>(kFailed);
@@ -317,18 +316,18 @@ TEST_F(LedgerFailedLookup, PodNamespaceIsGoneOnlyFromRecordedDirectory) {
   const Owner pod = pod_in(directory);
   ASSERT_EQ(give(pod, {kAlone}, {"c", "c", dead_process()}), "");
   fs::rename(directory, away);
-  EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ENOENT");
+  EXPECT_EQ(sight(read_presence(*pod.netns)), "unknown: ENOENT");
   EXPECT_EQ(look(ledger_, db_), kHeld) << "the directory is missing";
   fs::create_directory(directory);
-  EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ESTALE");
+  EXPECT_EQ(sight(read_presence(*pod.netns)), "unknown: ESTALE");
   EXPECT_EQ(look(ledger_, db_), kHeld) << "it is another directory";
   std::ofstream(directory + "/cni-1") << "";
   EXPECT_EQ(look(ledger_, db_), kHeld) << "it has another namespace of that name";
   fs::remove_all(directory);
   fs::rename(away, directory);
-  EXPECT_EQ(sight(look_at(*pod.netns)), "present");
+  EXPECT_EQ(sight(read_presence(*pod.netns)), "present");
   fs::remove(directory + "/cni-1");
-  EXPECT_EQ(sight(look_at(*pod.netns)), "gone");
+  EXPECT_EQ(sight(read_presence(*pod.netns)), "gone");
   EXPECT_EQ(look(ledger_, db_), kFree);
 }
 

@@ -57,7 +57,7 @@ TEST_F(LedgerTest, BookingIsPendingUntilSettled) {
   auto grant = find(web_);
   ASSERT_TRUE(grant);
   EXPECT_TRUE(grant->pending);
-  EXPECT_FALSE(grant->vanished);
+  EXPECT_FALSE(grant->stale);
   ASSERT_TRUE(ledger_.settle(web_.key));
   grant = find(web_);
   ASSERT_TRUE(grant);
@@ -71,16 +71,16 @@ TEST_F(LedgerTest, BookingIsPendingUntilSettled) {
 
 TEST_F(LedgerTest, RefusesHcaOfAnotherExclusiveGrant) {
   ASSERT_EQ(give(web_, {kAlone}), "");
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, "container web");
   EXPECT_EQ(ask(db_, 1).others, 1U);
-  EXPECT_EQ(ask(web_, 1).exclusive_holder, std::nullopt);
+  EXPECT_EQ(ask(web_, 1).exclusive_owner, std::nullopt);
   EXPECT_TRUE(ask(web_, 1).own);
   // Also for a caller that did not read the holdings.
   EXPECT_EQ(give(db_, {kAlone}), "cannot allocate `mlx5_0`: container web holds it exclusively");
   EXPECT_EQ(give(db_, {kShared}), "cannot allocate `mlx5_0`: container web holds it exclusively");
   EXPECT_FALSE(find(db_));
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, std::nullopt);
   EXPECT_EQ(give(db_, {kAlone}), "");
 }
 
@@ -106,8 +106,8 @@ TEST_F(LedgerTest, CountsUnitsUpToTheLimit) {
 
 TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}, dead_process()), "");
-  ASSERT_TRUE(find(web_)->vanished);
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  ASSERT_TRUE(find(web_)->stale);
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, std::nullopt);
   EXPECT_FALSE(find(web_)) << "released by the request";
   EXPECT_EQ(entries(path_ + "/hca/mlx5_1/holders"), "") << "also the HCA that was not locked";
   EXPECT_EQ(give(db_, {kAlone}), "");
@@ -122,9 +122,9 @@ TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
 // A user without a recorded process may live.
 TEST_F(LedgerTest, KeepsGrantOfUserWithoutProcess) {
   ASSERT_EQ(give(web_, {kAlone}, std::nullopt), "");
-  EXPECT_FALSE(find(web_)->vanished);
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
-  ASSERT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_FALSE(find(web_)->stale);
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, "container web");
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
   EXPECT_FALSE(find(web_));
 }
 
@@ -142,7 +142,7 @@ TEST_F(LedgerTest, KeepsPodGrantWhileItsNamespaceExists) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
   first.kill();
-  EXPECT_FALSE(find(pod_)->vanished) << "a restarted container joins it";
+  EXPECT_FALSE(find(pod_)->stale) << "a restarted container joins it";
   ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
   EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{pod_.key, "pod", {}}, {"c-3", "c-3", myself()}}))
       << "the dead user is dropped, and the pod keeps its HCAs";
@@ -156,10 +156,10 @@ TEST_F(LedgerTest, ReleasesPodGrantWithoutNamespaceAndProcesses) {
   const Owner owner = pod_of(temp_ / "cni-1");
   ASSERT_EQ(give(owner, {kAlone}, {"c-1", "c-1", init.identity()}), "");
   unlink((temp_ / "cni-1").c_str());
-  EXPECT_FALSE(find(owner)->vanished) << "a process is still in it";
+  EXPECT_FALSE(find(owner)->stale) << "a process is still in it";
   init.kill();
-  EXPECT_TRUE(find(owner)->vanished);
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  EXPECT_TRUE(find(owner)->stale);
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, std::nullopt);
   EXPECT_FALSE(find(owner));
 }
 
@@ -208,7 +208,7 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   GrantUser container{web_.key, "web", myself()};
   container.view = requester.view;
   EXPECT_EQ(find(web_)->users, (std::vector<GrantUser>{container}));
-  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
+  EXPECT_EQ(ask(db_, 1).exclusive_owner, "container web");
   EXPECT_EQ(ledger_problems(path_), "");
   // A token can be bound once.
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself()}).value());
@@ -260,7 +260,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
     EXPECT_EQ(find(owner)->users, (std::vector<GrantUser>{token_user}));
     EXPECT_EQ(ledger_problems(path_), "");
     ASSERT_TRUE(ledger_.bind(token, pod_, web).value());
-    ASSERT_TRUE(ledger_.give_back(pod_.key));
+    ASSERT_TRUE(ledger_.release_grant(pod_.key));
   }
   // A record without a bundle, as rdma-nri writes it, is checked by id only.
   ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", myself()}), "");
@@ -270,7 +270,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
 
 TEST_F(LedgerTest, TeardownWithoutGrantSucceedsAndUnknownTokensBindNothing) {
   EXPECT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_TRUE(ledger_.release_grant(web_.key));
   EXPECT_TRUE(ledger_.settle(web_.key));
   EXPECT_TRUE(ledger_.leave(Owner{Owner::Kind::kContainer, "../x", "", {}}, "../y"));
   EXPECT_TRUE(ledger_.repair_pending());
@@ -359,7 +359,7 @@ TEST_F(LedgerTest, LocksRenamedDeviceOnce) {
   auto two = must(ledger_.lock({"mlx5_9"}, 20, devices));
   EXPECT_EQ(error_message(two.book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()})),
             "cannot allocate `mlx5_9`: " + web_.label + " holds it exclusively");
-  ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
   EXPECT_TRUE(two.book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()}));
   EXPECT_EQ(find(db_)->hcas.front().device, "0000.1a.00.0");
 }
@@ -407,7 +407,7 @@ TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
     EXPECT_TRUE(has_text(error_message(ledger_.find(web_.key)), file));
     EXPECT_FALSE(ledger_.list());
     const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}}));
-    EXPECT_TRUE(holdings.at("mlx5_0").exclusive_holder) << "an unreadable grant keeps its HCA";
+    EXPECT_TRUE(holdings.at("mlx5_0").exclusive_owner) << "an unreadable grant keeps its HCA";
   }
 }
 

@@ -78,9 +78,9 @@ class LedgerRecord : public ConsistentLedger {
       const auto holdings = locked->holdings(owner, {{hca.name, 1}});
       if (!holdings) return true;
       const Holding& holding = holdings->at(hca.name);
-      if (!holding.exclusive_holder && holding.others == 0) return false;
+      if (!holding.exclusive_owner && holding.others == 0) return false;
     }
-    return !book(ledger_, owner, {hca}, {owner.key, "rival", myself()}) || !ledger_.give_back(owner.key);
+    return !book(ledger_, owner, {hca}, {owner.key, "rival", myself()}) || !ledger_.release_grant(owner.key);
   }
 };
 
@@ -244,8 +244,8 @@ TEST_F(LedgerRecord, DamagedRecordHoldsItsOwnHcasOnly) {
                              "`, which cannot be read: its checksum is wrong (if nothing uses that grant any more, "
                              "remove the file and run `rdma-hook recover`)";
   const auto holdings = must(ledger_.lock({"mlx5_0", "mlx5_1"})->holdings(db_, {{"mlx5_0", 1}, {"mlx5_1", 1}}));
-  EXPECT_EQ(holdings.at("mlx5_0").exclusive_holder, holder);
-  EXPECT_FALSE(holdings.at("mlx5_1").exclusive_holder);
+  EXPECT_EQ(holdings.at("mlx5_0").exclusive_owner, holder);
+  EXPECT_FALSE(holdings.at("mlx5_1").exclusive_owner);
   EXPECT_EQ(holdings.at("mlx5_1").others, 0U);
   EXPECT_EQ(give(db_, {kOtherAlone}), "");
   EXPECT_TRUE(ledger_.leave(db_, db_.key));
@@ -258,7 +258,7 @@ TEST_F(LedgerRecord, DamagedRecordCountsAsSharer) {
   EXPECT_EQ(give(db_, {kSharedByTwo}), "") << "there is room";
   const Owner third = container_owner("third", "/");
   const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(third, {{"mlx5_0", 2}}));
-  EXPECT_FALSE(holdings.at("mlx5_0").exclusive_holder);
+  EXPECT_FALSE(holdings.at("mlx5_0").exclusive_owner);
   EXPECT_EQ(holdings.at("mlx5_0").others, 2U);
   EXPECT_TRUE(holdings.at("mlx5_0").doubtful.starts_with("the grant `" + grant_file(web_) + "`, which cannot be read"));
   ASSERT_TRUE(ledger_.leave(db_, db_.key));

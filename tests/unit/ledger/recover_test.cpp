@@ -60,7 +60,7 @@ class LedgerLeftovers : public ConsistentLedger {
 
 TEST_F(LedgerLeftovers, RequestReleasesPodGrantOfDeadToken) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
-  EXPECT_TRUE(find(pod_)->vanished);
+  EXPECT_TRUE(find(pod_)->stale);
   EXPECT_EQ(holder(web_), "");
   EXPECT_EQ(users(pod_), "no grant");
   EXPECT_TRUE(ledger_.recover());
@@ -79,7 +79,7 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "the grant stays without users";
   EXPECT_EQ(users(pod_), "");
-  ASSERT_TRUE(ledger_.give_back(pod_.key));
+  ASSERT_TRUE(ledger_.release_grant(pod_.key));
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
   EXPECT_EQ(ledger_.recover()->returned, Strings{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
@@ -114,7 +114,7 @@ TEST_F(LedgerLeftovers, DropsDeadTokenBesideContainers) {
 TEST_F(LedgerLeftovers, KeepsTokenOfUnknownOrLivingRequester) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, std::nullopt)), "");
   EXPECT_EQ(holder(web_), pod_.label);
-  ASSERT_TRUE(ledger_.give_back(pod_.key));
+  ASSERT_TRUE(ledger_.release_grant(pod_.key));
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, myself())), "");
   EXPECT_EQ(holder(web_), pod_.label);
 }
@@ -206,8 +206,8 @@ TEST_F(LedgerLeftovers, FindsGrantsByContainerAndPodId) {
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "");
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key) << "the pod stays as user";
   EXPECT_EQ(ledger_problems(path_), "");
-  ASSERT_TRUE(ledger_.give_back(web_.key));
-  ASSERT_TRUE(ledger_.give_back(pod_.key));
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
+  ASSERT_TRUE(ledger_.release_grant(pod_.key));
   EXPECT_EQ(entries(path_ + "/ids"), "") << "no entry remains";
 }
 
@@ -280,9 +280,9 @@ TEST_F(LedgerEffects, AllocationUndoesNoEffects) {
 
 TEST_F(LedgerEffects, ReleaseUndoesAllEffects) {
   ASSERT_EQ(give(web_, {kAlone, kOtherAlone}), "");
-  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "");
+  ASSERT_EQ(error_message(ledger_.release_grant(web_.key)), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
-  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "") << "already released";
+  ASSERT_EQ(error_message(ledger_.release_grant(web_.key)), "") << "already released";
   EXPECT_EQ(calls(), Strings());
   ASSERT_EQ(give(web_, {kAlone}), "");
   ASSERT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
@@ -323,7 +323,7 @@ TEST_F(LedgerEffects, RequestAndRecoverReleaseStaleGrants) {
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   EXPECT_EQ(held(web_), "no grant");
   EXPECT_EQ(held(db_), "mlx5_0");
-  ASSERT_OK(ledger_.give_back(db_.key));
+  ASSERT_OK(ledger_.release_grant(db_.key));
   calls();
   ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
   ASSERT_EQ(give(db_, {kOtherAlone}), "");
@@ -352,7 +352,7 @@ TEST_F(LedgerEffects, KeepsGrantWhileEffectsRemain) {
   effects_->fails = true;
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), kFailure);
-    EXPECT_EQ(error_message(ledger_.give_back(web_.key)), kFailure);
+    EXPECT_EQ(error_message(ledger_.release_grant(web_.key)), kFailure);
     EXPECT_EQ(held(web_), "mlx5_0");
     EXPECT_NE(give(db_, {kAlone}), "") << "no other container may get it";
     EXPECT_EQ(held(db_), "no grant");
@@ -398,9 +398,9 @@ TEST_F(LedgerEffects, ReportsGrantThatCannotBeReleasedAsOwner) {
   effects_->fails = true;
   const auto locked = must(ledger_.lock({kAlone.name, kOtherAlone.name}));
   const auto holdings = must(locked.holdings(db_, {}));
-  EXPECT_EQ(holdings.at(kAlone.name).exclusive_holder,
+  EXPECT_EQ(holdings.at(kAlone.name).exclusive_owner,
             std::string("a grant that cannot be released: ") + kFailure + " (wait)");
-  EXPECT_FALSE(holdings.at(kOtherAlone.name).exclusive_holder);
+  EXPECT_FALSE(holdings.at(kOtherAlone.name).exclusive_owner);
 }
 
 TEST_F(LedgerEffects, KeepsDeadStepsUntilEffectsAreUndone) {
@@ -448,7 +448,7 @@ TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
       EXPECT_EQ(ledger_.recover()->returned, Strings{token.label});
     } else {
       EXPECT_EQ(give(db_, {kAlone}), "");
-      EXPECT_EQ(error_message(ledger_.give_back(db_.key)), "");
+      EXPECT_EQ(error_message(ledger_.release_grant(db_.key)), "");
     }
     EXPECT_EQ(held(token), "no grant");
   }

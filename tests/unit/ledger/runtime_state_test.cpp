@@ -44,12 +44,12 @@ class RuntimeStates : public ConsistentLedger, public testing::WithParamInterfac
   std::string state_file() const { return root_ + (is_runc() ? "/c/state.json" : "/c/status"); }
   void write(const std::string& text) const { write_file(state_file(), text); }
   void write(const ProcessIdentity& init, const std::string& bundle) const { write(document(init, bundle).dump()); }
-  std::string seen() const { return sight(look_at(state_, "c", bundle_)); }
+  std::string seen() const { return sight(read_presence(state_, "c", bundle_)); }
   // Returns the user of container `c` with this state.
   GrantUser user(const ProcessIdentity& process, const std::string& key = "c") const {
     return {key, "c", process, bundle_, {}, {}, state_};
   }
-  bool is_unknown() const { return !look_at(state_, "c", bundle_); }
+  bool is_unknown() const { return !read_presence(state_, "c", bundle_); }
 
   std::string bundle_ = temp_ / "bundle";
   std::string root_ = temp_ / "root";
@@ -80,7 +80,7 @@ TEST_P(RuntimeStates, ContainerOfAnotherBundleIsGone) {
 TEST_P(RuntimeStates, MissingStateIsGoneOrUnknown) {
   EXPECT_EQ(seen(), "gone");
   fs::create_directory(root_ + "/c");
-  const auto begun = look_at(state_, "c", bundle_);
+  const auto begun = read_presence(state_, "c", bundle_);
   EXPECT_EQ(error_code(begun), ENOENT);
   const std::string remedy = std::string(is_runc() ? "runc" : "crun") + " --root " + root_ + " delete --force c";
   EXPECT_TRUE(has_text(error_hint(begun), remedy));
@@ -156,7 +156,7 @@ TEST_P(RuntimeStates, DeniedLookupIsUnknown) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, for another user";
   write(dead_process(), bundle_);
   const auto look = [&] {
-    return look_at(state_, "c", bundle_).has_value() ? 0 : look_at(state_, "c", bundle_).error().code;
+    return read_presence(state_, "c", bundle_).has_value() ? 0 : read_presence(state_, "c", bundle_).error().code;
   };
   const auto look_as_nobody = [&] { return ::seteuid(65534) == 0 ? look() : -1; };
   ASSERT_EQ(::chmod(temp_.path().c_str(), 0755), 0);
@@ -288,7 +288,7 @@ TEST_P(RuntimeStates, GrantRecordsStateAndIsReleasedAfterFailedStart) {
   EXPECT_FALSE(from_record<RuntimeState>(Json::object()));
   ASSERT_EQ(give(web_, {kAlone}, user(myself())), "");
   EXPECT_EQ(find(web_)->users.at(0).state, state_);
-  ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
   Child requester;
   ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   requester.kill();

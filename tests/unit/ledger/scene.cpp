@@ -138,10 +138,10 @@ std::string LedgerScene::users(const hook::Owner& owner) const {
   return listed(ledger_.find(owner.key), &hook::Grant::users, &hook::GrantUser::key);
 }
 
-std::string LedgerScene::holder(const hook::Owner& asking) const {
+std::string LedgerScene::holder(const hook::Owner& requesting) const {
   const auto locked = ledger_.lock({kAlone.name});
-  const auto holdings = locked ? locked->holdings(asking, {{kAlone.name, 1}}) : locked.error();
-  return holdings ? holdings->at(kAlone.name).exclusive_holder.value_or("") : holdings.error().message;
+  const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, 1}}) : locked.error();
+  return holdings ? holdings->at(kAlone.name).exclusive_owner.value_or("") : holdings.error().message;
 }
 
 void ConsistentLedger::TearDown() {

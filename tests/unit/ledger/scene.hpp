@@ -72,7 +72,7 @@ class LedgerScene : public testing::Test {
   std::string held(const hook::Owner& owner) const;
   std::string users(const hook::Owner& owner) const;
   // Returns the exclusive owner of mlx5_0 as another owner gets it; "": none; or the error.
-  std::string holder(const hook::Owner& asking) const;
+  std::string holder(const hook::Owner& requesting) const;
   std::string grant_file(const hook::Owner& owner) const { return path_ + "/grants/" + owner.key + ".json"; }
 
   TempDir temp_;

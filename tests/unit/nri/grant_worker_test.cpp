@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "hook/config/read_config.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/rails/record/store.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/terms.hpp"
@@ -30,9 +30,9 @@ using shim_peer::text;
 using test_support::must;
 using Ids = std::set<std::string>;
 
-class GiverTest : public testing::Test {
+class GrantWorkerTest : public testing::Test {
  protected:
-  GiverTest() {
+  GrantWorkerTest() {
     test_support::lay_out(test_support::rails(3, 16), directory_ / "node");
     test_support::write_file(directory_ / "config.json", R"({"annotations_may_request": ["*"]})");
     node_.config = {directory_ / "config.json", "", true};
@@ -105,7 +105,7 @@ class GiverTest : public testing::Test {
   hook::NodeSettings node_;
 };
 
-TEST_F(GiverTest, GrantsRequestedHcas) {
+TEST_F(GrantWorkerTest, GrantsRequestedHcas) {
   auto adjustment = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
   EXPECT_EQ(fields(adjustment[2])[1], "rdma-init.io/grant");
   EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
@@ -122,7 +122,7 @@ TEST_F(GiverTest, GrantsRequestedHcas) {
   EXPECT_EQ(grants(), 1U);
 }
 
-TEST_F(GiverTest, WarnsAboutRequireVariableOfContainer) {
+TEST_F(GrantWorkerTest, WarnsAboutRequireVariableOfContainer) {
   const std::string own_network = text(11, text(1, text(1, "network")));
   const auto log_of = [&](const std::string& id, const std::string& more) {
     testing::internal::CaptureStderr();
@@ -143,14 +143,14 @@ TEST_F(GiverTest, WarnsAboutRequireVariableOfContainer) {
   EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
 }
 
-TEST_F(GiverTest, BooksNothingAfterRefusal) {
+TEST_F(GrantWorkerTest, BooksNothingAfterRefusal) {
   const std::string refusal = run(Event::kCreateContainer, request("c1", "mlx5_7")).error().message;
   EXPECT_NE(refusal.find("mlx5_7"), std::string::npos) << refusal;
   EXPECT_EQ(holders(), Ids{});
   EXPECT_EQ(run(Event::kCreateContainer, "\xff").error().code, EINVAL);
 }
 
-TEST_F(GiverTest, ReleasesGrantWhenContainerEnds) {
+TEST_F(GrantWorkerTest, ReleasesGrantWhenContainerEnds) {
   create({"c1", "c2", "c3"});
   EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
   EXPECT_EQ(must(run(Event::kStopContainer, request("c1", "mlx5_0"))), "");
@@ -161,7 +161,7 @@ TEST_F(GiverTest, ReleasesGrantWhenContainerEnds) {
   EXPECT_EQ(holders(), Ids{"c3"});
 }
 
-TEST_F(GiverTest, RecoverReleasesGrantsOfMissingContainers) {
+TEST_F(GrantWorkerTest, RecoverReleasesGrantsOfMissingContainers) {
   create({"c1", "c2", "c3"});
   must(run(recover_job({"c1", "c3", "c9"}, {})));
   EXPECT_EQ(holders(), Ids{"c2"});
@@ -171,7 +171,7 @@ TEST_F(GiverTest, RecoverReleasesGrantsOfMissingContainers) {
 
 // CRI-O sends neither StopContainer nor RemoveContainer for a container after its creation failed, and sends
 // StopPodSandbox after the namespace is gone.
-TEST_F(GiverTest, ReleasesPodWhenOnlyContainerRequested) {
+TEST_F(GrantWorkerTest, ReleasesPodWhenOnlyContainerRequested) {
   node_.engine = hook::Engine::kCrio;
   test_support::write_file(netns_, "");
   must(run(Event::kCreateContainer, recorded("crio-create-container.bin")));
@@ -186,7 +186,7 @@ TEST_F(GiverTest, ReleasesPodWhenOnlyContainerRequested) {
 
 // If the pause container has ended, containerd 1.7 names no namespace at the end of a pod. Its containers may be
 // removed before. The namespace still exists and owns the pod's grant.
-TEST_F(GiverTest, ReleasesPodWithoutContainers) {
+TEST_F(GrantWorkerTest, ReleasesPodWithoutContainers) {
   test_support::write_file(netns_, "");
   const std::string own_network = text(11, text(1, text(1, "network") + text(2, netns_)));
   const auto ask = [&](Event event, const char* id) { return run(event, request(id, "mlx5_1", own_network)); };
@@ -206,19 +206,19 @@ TEST_F(GiverTest, ReleasesPodWithoutContainers) {
 }
 
 // CRI-O 1.37 gives it the node's whole /dev.
-TEST_F(GiverTest, IgnoresNodesOfPrivilegedContainer) {
+TEST_F(GrantWorkerTest, IgnoresNodesOfPrivilegedContainer) {
   NriRequest request = must(parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin")));
-  const auto asking =
+  const auto requesting =
       must(hook::understand_spec(spec_of(request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio}));
-  EXPECT_FALSE(asking.request);
-  EXPECT_TRUE(asking.note.text.starts_with("the container may use all devices: its ")) << asking.note.text;
+  EXPECT_FALSE(requesting.request);
+  EXPECT_TRUE(requesting.note.text.starts_with("the container may use all devices: its ")) << requesting.note.text;
   for (DeviceRule& rule : request.container.device_rules)
     rule.access = "m";
   EXPECT_FALSE(spec_of(request, hook::Engine::kCrio).may_use_all_devices) << "a rule for mknod does not allow use";
 }
 
 // In the node's network namespace only the end of the pod reports the end of such a container.
-TEST_F(GiverTest, ReleasesGrantsOfContainersWhenPodEnds) {
+TEST_F(GrantWorkerTest, ReleasesGrantsOfContainersWhenPodEnds) {
   create({"c1", "c2"});
   ASSERT_EQ(grants(), 2U);
   must(stop_pod("another"));
@@ -227,7 +227,7 @@ TEST_F(GiverTest, ReleasesGrantsOfContainersWhenPodEnds) {
   EXPECT_EQ(grants(), 0U);
 }
 
-TEST_F(GiverTest, DamagedRecordBlocksOnlyItsOwnGrant) {
+TEST_F(GrantWorkerTest, DamagedRecordBlocksOnlyItsOwnGrant) {
   create({"c1", "c2"});
   const std::string bad = hook::Ledger::open(node_.ledger).value().find_by_id("c1")->front().owner.key;
   test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
@@ -243,7 +243,7 @@ TEST_F(GiverTest, DamagedRecordBlocksOnlyItsOwnGrant) {
 }
 
 // The runtime's report is not enough while the container's process lives.
-TEST_F(GiverTest, KeepsGrantOfContainerThatOutlivesPod) {
+TEST_F(GrantWorkerTest, KeepsGrantOfContainerThatOutlivesPod) {
   const hook::Owner owner = hook::container_owner("c1", "/run/c1");
   book(owner, {owner.key, "c1", hook::identify(::getpid()).value(), "", {}, "pod"});
   must(stop_pod());
@@ -251,7 +251,7 @@ TEST_F(GiverTest, KeepsGrantOfContainerThatOutlivesPod) {
 }
 
 // A grant of rdma-runtime without a hook: the requester became `runc create` and has ended.
-TEST_F(GiverTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
+TEST_F(GrantWorkerTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
   const auto init = hook::identify(::getpid()).value();
   const std::string state = directory_ / "runc/c1/state.json";
   const auto write_state = [&](std::uint64_t start_time) {
@@ -273,7 +273,7 @@ TEST_F(GiverTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
 
 // As rdma-hook grants while the plugin is not running. At the end of the pod its namespace is gone. The grant is
 // released with the container's last process.
-TEST_F(GiverTest, RecoverRecordsPodsOfForeignGrants) {
+TEST_F(GrantWorkerTest, RecoverRecordsPodsOfForeignGrants) {
   const pid_t container = ::fork();
   if (container == 0) {
     ::pause();
@@ -293,7 +293,7 @@ TEST_F(GiverTest, RecoverRecordsPodsOfForeignGrants) {
   EXPECT_EQ(grants(), 0U);
 }
 
-TEST_F(GiverTest, ReleasesLeaseOfUnconfiguredPlugin) {
+TEST_F(GrantWorkerTest, ReleasesLeaseOfUnconfiguredPlugin) {
   const hook::Owner owner = netns_owner();
   book(owner, {owner.key, "pod", {}});
   test_support::write_file(directory_ / "config.json",

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "hook/base/json/json.hpp"
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/program/commands.hpp"
 #include "support/arguments.hpp"
 #include "support/results.hpp"
@@ -108,7 +108,7 @@ Json recorded(const std::string& name) {
   return Json::parse(test_support::read_file(std::string(RECORDED) + "/" + name));
 }
 
-Asking asking(const Json& config, const Caller& caller) {
+ContainerRequest requesting(const Json& config, const Caller& caller) {
   Config trusting;
   trusting.annotations_may_request = {"team-a"};
   return must(understand(config.dump(), trusting, caller));
@@ -118,21 +118,21 @@ Asking asking(const Json& config, const Caller& caller) {
 TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   Json config = recorded("crio-annotation.config.json");
   const Caller caller{.bundle = kCrios, .runtime_root = "/run/runc"};
-  const Asking heard = asking(config, caller);
+  const ContainerRequest heard = requesting(config, caller);
   EXPECT_EQ(heard.caller.engine, Engine::kCrio);
   ASSERT_TRUE(heard.request);
-  EXPECT_EQ(heard.request->wish.count, 2U);
+  EXPECT_EQ(heard.request->selection.count, 2U);
   config["linux"]["cgroupsPath"] = "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId;
-  EXPECT_TRUE(asking(config, caller).request);
+  EXPECT_TRUE(requesting(config, caller).request);
   // Its namespace is another one, which the pod's author cannot choose. Annotations that other engines would write have
   // no effect.
   Json& annotations = config["annotations"];
   annotations["io.kubernetes.pod.namespace"] = "team-b";
   annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_uid_0";
   annotations["io.kubernetes.cri.sandbox-namespace"] = "team-a";
-  EXPECT_FALSE(asking(config, caller).request);
+  EXPECT_FALSE(requesting(config, caller).request);
   for (const Engine other : {Engine::kContainerd, Engine::kDocker}) {
-    const Asking forged = asking(config, {.engine = other, .is_named = true, .bundle = kCrios});
+    const ContainerRequest forged = requesting(config, {.engine = other, .is_named = true, .bundle = kCrios});
     EXPECT_FALSE(forged.request) << to_string(other);
     EXPECT_TRUE(forged.caller.is_doubted);
   }
@@ -145,18 +145,18 @@ TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   const auto id = config["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
   const Caller caller{.bundle = "/run/containers/storage/overlay-containers/" + id + "/userdata",
                       .runtime_root = "/run/runc"};
-  const Asking silent = asking(config, caller);
+  const ContainerRequest silent = requesting(config, caller);
   EXPECT_EQ(silent.caller.engine, Engine::kCrio);
   EXPECT_FALSE(silent.request);
   EXPECT_TRUE(silent.warnings.empty());
   EXPECT_EQ(silent.note.text, "the container may use all devices: its 10 uverbs nodes are no request");
   config["annotations"]["rdma-init.io/devices"] = "2";
-  EXPECT_FALSE(asking(config, caller).request);
+  EXPECT_FALSE(requesting(config, caller).request);
   config["annotations"]["io.kubernetes.pod.namespace"] = "team-a";
   config["annotations"]["io.kubernetes.cri-o.SandboxName"] = "k8s_node-agent_team-a_uid_0";
-  const Asking heard = asking(config, caller);
+  const ContainerRequest heard = requesting(config, caller);
   ASSERT_TRUE(heard.request);
-  EXPECT_EQ(heard.request->wish.count, 2U);
+  EXPECT_EQ(heard.request->selection.count, 2U);
   EXPECT_TRUE(heard.request->given.empty());
 }
 
@@ -167,18 +167,18 @@ TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
   for (const std::string& path : {"/libpod_parent/libpod-" + kId, "machine.slice:libpod:" + kId,
                                   "/user.slice/libpod-payload-" + kId, std::string()}) {
     config["linux"]["cgroupsPath"] = path;
-    const Asking told = asking(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
+    const ContainerRequest told = requesting(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
     EXPECT_FALSE(told.request) << path;
     ASSERT_EQ(told.warnings.size(), 1U);
     // The hook runs by CRI-O's files of hooks.d in a directory that both engines read, or by a CDI file.
     for (const Engine named : {Engine::kCrio, Engine::kContainerd, Engine::kDocker}) {
-      const Asking doubted = asking(config, {.engine = named, .is_named = true, .bundle = kPodmans});
+      const ContainerRequest doubted = requesting(config, {.engine = named, .is_named = true, .bundle = kPodmans});
       EXPECT_FALSE(doubted.request) << path << " " << to_string(named);
       ASSERT_EQ(doubted.warnings.size(), 2U);
       EXPECT_EQ(doubted.warnings[0],
                 fmt::format("annotations count as with podman: the administrator names {}, but the "
-                                                 "bundle is podman's",
-                                                 to_string(named)));
+                            "bundle is podman's",
+                            to_string(named)));
     }
   }
 }
@@ -186,10 +186,10 @@ TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
 TEST(Caller, CrioAnnotationsOfContainerdPodAreIgnored) {
   Json config = recorded("crio-annotation.config.json");
   config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-b";
-  EXPECT_FALSE(asking(config, {.bundle = kKubernetes, .runtime_root = "/run/containerd/runc/k8s.io"}).request);
-  EXPECT_FALSE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kKubernetes}).request);
+  EXPECT_FALSE(requesting(config, {.bundle = kKubernetes, .runtime_root = "/run/containerd/runc/k8s.io"}).request);
+  EXPECT_FALSE(requesting(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kKubernetes}).request);
   config["annotations"].erase("rdma-init.io/devices");
-  EXPECT_TRUE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kPodmans}).warnings.empty());
+  EXPECT_TRUE(requesting(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kPodmans}).warnings.empty());
 }
 
 TEST(Caller, PlanShowsEngine) {

@@ -168,7 +168,7 @@ TEST(ContainerSpec, ReadsPodIdentityOfKubernetesEnginesOnly) {
   EXPECT_EQ(
       check_pod_namespace(spec, Engine::kCrio).error().message,
       "cannot determine the pod's namespace: its sandbox has `team-c`, the label `io.kubernetes.pod.namespace` has "
-            "`team-b`");
+      "`team-b`");
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kContainerd));
   spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_u1_0";
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));

@@ -143,15 +143,15 @@ TEST(ProcessIdentity, IsPresentUntilProcessEnds) {
     _exit(0);
   }
   const auto identity = must(hook::identify(child));
-  EXPECT_EQ(sight(hook::look_at(identity)), "present");
-  EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity.start_time + 1})), "gone")
+  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
+  EXPECT_EQ(sight(hook::read_presence(hook::ProcessIdentity{child, identity.start_time + 1})), "gone")
       << "another process with that pid";
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(sight(hook::look_at(identity)), "gone") << "a zombie";
+  EXPECT_EQ(sight(hook::read_presence(identity)), "gone") << "a zombie";
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::look_at(identity)), "gone");
+  EXPECT_EQ(sight(hook::read_presence(identity)), "gone");
   EXPECT_EQ(hook::identify(child).error().code, ESRCH);
 }
 
@@ -168,7 +168,7 @@ TEST(ProcessIdentity, NameIsNotParsed) {
   char byte = 0;
   ASSERT_EQ(read(ready.in.get(), &byte, 1), 1);
   const auto identity = must(hook::identify(child));
-  EXPECT_EQ(sight(hook::look_at(identity)), "present");
+  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
   EXPECT_GE(identity.start_time, hook::identify(getpid())->start_time);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
@@ -187,10 +187,10 @@ TEST(ProcessIdentity, IsPresentAfterFirstThreadEnds) {
   }
   const auto identity = must(hook::identify(child));
   usleep(50000);
-  EXPECT_EQ(sight(hook::look_at(identity)), "present");
+  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::look_at(identity)), "gone");
+  EXPECT_EQ(sight(hook::read_presence(identity)), "gone");
 }
 
 TEST(ProcessIdentity, RefusesInvalidPids) {
@@ -202,7 +202,7 @@ TEST(ProcessIdentity, RefusesInvalidPids) {
 TEST(ProcessIdentity, FailedLookupIsUnknown) {
   const auto self = must(hook::identify(getpid()));
   const auto says = [&](const char* expected, bool (*arrange)()) {
-    return in_child([&] { return arrange() ? sight(hook::look_at(self)) == expected : 2; });
+    return in_child([&] { return arrange() ? sight(hook::read_presence(self)) == expected : 2; });
   };
   EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
   if (geteuid() == 0) {

@@ -33,18 +33,18 @@ struct PlanScene {
   bool variables = false;
 };
 
-PlanScene asking(std::string_view wish) {
+PlanScene requesting(std::string_view selection) {
   PlanScene scene;
-  scene.request.wish = *parse_wish(wish, "annotation rdma-init.io/devices");
+  scene.request.selection = *parse_selection(selection, "annotation rdma-init.io/devices");
   return scene;
 }
 
 // The given nodes are the request.
 PlanScene given(std::initializer_list<unsigned> numbers) {
   PlanScene scene;
-  scene.request.wish.kind = Wish::Kind::kAll;
-  scene.request.wish.source = "/dev/infiniband/uverbs* of the container";
-  scene.request.given_is_the_grant = true;
+  scene.request.selection.kind = HcaSelection::Kind::kAll;
+  scene.request.selection.source = "/dev/infiniband/uverbs* of the container";
+  scene.request.has_nodes_of_grant = true;
   for (const unsigned number : numbers)
     scene.request.given.push_back({fmt::format("/dev/infiniband/uverbs{}", number), 'c', 231, 192 + number});
   return scene;
@@ -66,8 +66,8 @@ std::string hcas(const PlanScene& scene) {
 }
 
 // Return the result with another request, of source "x", or another mode, which stays set in the scene.
-std::string hcas(PlanScene& scene, std::string_view wish) {
-  scene.request.wish = *parse_wish(wish, "x");
+std::string hcas(PlanScene& scene, std::string_view selection) {
+  scene.request.selection = *parse_selection(selection, "x");
   return hcas(scene);
 }
 
@@ -76,8 +76,8 @@ std::string hcas(PlanScene& scene, Mode mode) {
   return hcas(scene);
 }
 
-std::string narrowed(PlanScene& scene, std::string_view wish, const char* source = "annotation a") {
-  scene.request.narrowed_by = {*parse_wish(wish, source)};
+std::string narrowed(PlanScene& scene, std::string_view selection, const char* source = "annotation a") {
+  scene.request.narrowed_by = {*parse_selection(selection, source)};
   return hcas(scene);
 }
 
@@ -106,11 +106,11 @@ std::string locked(const PlanScene& scene) {
 }
 
 Holding held_by(std::string who) {
-  return {.exclusive_holder = std::move(who), .others = 1};
+  return {.exclusive_owner = std::move(who), .others = 1};
 }
 
 Holding own(unsigned units = 1) {
-  return {.own = true, .own_units = units, .exclusive_holder = {}};
+  return {.own = true, .own_units = units, .exclusive_owner = {}};
 }
 
 Config with_network(Mode mode, std::string child = "macvlan") {
@@ -158,11 +158,11 @@ TEST(Plan, MatchesRequests) {
       {"index:9", "annotation rdma-init.io/devices: no HCA matches `index:9`"},
       {"^mlx5_*", "annotation rdma-init.io/devices: the node has no HCA for containers"},
       {"gpu", "annotation rdma-init.io/devices: no GPU of the container is known"}};
-  for (const auto& [wish, expected] : rows)
-    EXPECT_EQ(hcas(asking(wish)), expected) << wish;
-  EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
-  EXPECT_EQ(decide(asking("5")).error().hint, "request at most 4 of mlx5_0, mlx5_1, mlx5_2, mlx5_3");
-  PlanScene other = asking("mlx5_99");
+  for (const auto& [selection, expected] : rows)
+    EXPECT_EQ(hcas(requesting(selection)), expected) << selection;
+  EXPECT_EQ(decide(requesting("mlx5_9")).error().hint, "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+  EXPECT_EQ(decide(requesting("5")).error().hint, "request at most 4 of mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+  PlanScene other = requesting("mlx5_99");
   other.inventory = rails(12);
   EXPECT_EQ(decide(other).error().hint,
             "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7 and 4 more");
@@ -172,7 +172,7 @@ TEST(Plan, MatchesRequests) {
 }
 
 TEST(Plan, FillsAllParts) {
-  PlanScene scene = asking("mlx5_2");
+  PlanScene scene = requesting("mlx5_2");
   scene.host_network = true;
   scene.variables = true;
   const auto plan = must(decide(scene));
@@ -201,7 +201,7 @@ TEST(Plan, FillsAllParts) {
 }
 
 TEST(Plan, PlansDeviceNodes) {
-  PlanScene scene = asking("mlx5_0");
+  PlanScene scene = requesting("mlx5_0");
   fabric::Hca& hca = scene.inventory.hcas[0];
   hca.mad_nodes = {{"umad0", "231:0", 1, "../u"}, {"issm0", "231:64", 1, "../i"}};
   hca.uverbs = 40;
@@ -234,7 +234,7 @@ TEST(Plan, PlansDeviceNodes) {
 }
 
 TEST(Plan, SkipsHcasWithoutNodeOrLink) {
-  PlanScene scene = asking("all");
+  PlanScene scene = requesting("all");
   scene.inventory.hcas[1].uverbs.reset();
   scene.inventory.hcas[2].ports[0].state = "1: DOWN";
   scene.host_network = true;
@@ -246,7 +246,7 @@ TEST(Plan, SkipsHcasWithoutNodeOrLink) {
   EXPECT_EQ(hcas(scene, "2"), "mlx5_0 mlx5_3");  // an ACTIVE port is better than a lower number
   EXPECT_EQ(hcas(scene, "mlx5_1"), "x: `mlx5_1` has no uverbs node");
   EXPECT_EQ(decide(scene).error().hint, "run `modprobe ib_uverbs`");
-  scene.request.wish = *parse_wish("mlx5_2", "x");
+  scene.request.selection = *parse_selection("mlx5_2", "x");
   EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_REQUIRE"));
 }
 
@@ -291,7 +291,7 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
 
 // A stale node, or one with another HCA's name, does not affect the other nodes.
 TEST(Plan, BooksGivenNodesByNumber) {
-  PlanScene scene = asking("mlx5_3");
+  PlanScene scene = requesting("mlx5_3");
   scene.request.given = {{"/dev/x", 'c', 231, 192},
                          {"/dev/infiniband/uverbs0", 'c', 231, 193},
                          {"/dev/infiniband/uverbs9", 'c', 231, 194},
@@ -305,16 +305,16 @@ TEST(Plan, BooksGivenNodesByNumber) {
 }
 
 TEST(Plan, VariableNarrowsCount) {
-  PlanScene scene = asking("2");
+  PlanScene scene = requesting("2");
   EXPECT_EQ(narrowed(scene, "index:3,index:9", "variable RDMA_VISIBLE_DEVICES"), "mlx5_3");
   EXPECT_EQ(hcas(scene, "mlx5_0,mlx5_3"), "mlx5_3");
-  scene.request.wish = *parse_wish("9", "x");
+  scene.request.selection = *parse_selection("9", "x");
   EXPECT_EQ(narrowed(scene, "index:0,index:1,index:2,index:3", "y"),
             "x: requests 9 HCAs, 4 are free");  // nothing was narrowed
 }
 
 TEST(Plan, RefusesHcasOfOtherOwners) {
-  PlanScene scene = asking("3");
+  PlanScene scene = requesting("3");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_0"] = held_by("container web-1");
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_2 mlx5_3");
@@ -334,14 +334,14 @@ TEST(Plan, RefusesHcasOfOtherOwners) {
 }
 
 TEST(Plan, KeepsOwnHcasAndLimitsOfPools) {
-  PlanScene scene = asking("2");
+  PlanScene scene = requesting("2");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_3"] = own();
   scene.inventory.hcas[3].ports[0].state = "1: DOWN";
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3");
   scene.config.pools = {{"p", {}, {Mode::kExclusive}, {{Mode::kExclusive, 0}}, std::nullopt}};
   EXPECT_EQ(hcas(scene, "mlx5_3"), "mlx5_3");
-  PlanScene limited = asking("mlx5_1");
+  PlanScene limited = requesting("mlx5_1");
   limited.config.pools = {{"p", {}, {Mode::kShared, Mode::kHca}, {{Mode::kShared, 2}}, std::nullopt}};
   limited.holdings["mlx5_1"].others = 1;
   EXPECT_EQ(hcas(limited), "mlx5_1");
@@ -360,7 +360,7 @@ TEST(Plan, KeepsOwnHcasAndLimitsOfPools) {
 }
 
 TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
-  PlanScene scene = asking("mlx5_0,mlx5_1,mlx5_1");
+  PlanScene scene = requesting("mlx5_0,mlx5_1,mlx5_1");
   scene.request.mode = Mode::kSharedMulti;
   Pool limited{"limited", {}, {Mode::kHca, Mode::kExclusive, Mode::kSharedMulti}, {}, std::nullopt};
   limited.selectors.if_names = {"rail1"};
@@ -411,7 +411,7 @@ TEST(Plan, OmitsRdmaLimitsWithoutController) {
 }
 
 TEST(Plan, CountsUnitsOfSharedMulti) {
-  PlanScene scene = asking("6");
+  PlanScene scene = requesting("6");
   EXPECT_EQ(hcas(scene, Mode::kSharedMulti), "mlx5_0*2 mlx5_1*2 mlx5_2 mlx5_3");
   scene.config = with_network(Mode::kSharedMulti);
   scene.request.network = "fabric";
@@ -438,7 +438,7 @@ TEST(Plan, CountsUnitsOfSharedMulti) {
 }
 
 TEST(Plan, RestrictsHcasToPools) {
-  PlanScene scene = asking("all");
+  PlanScene scene = requesting("all");
   scene.inventory.hcas[0].vendor = "0x15B3";
   scene.inventory.hcas[1].vendor = "0x8086";
   scene.inventory.hcas[2].vendor = "0x15b3";
@@ -447,7 +447,7 @@ TEST(Plan, RestrictsHcasToPools) {
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1 mlx5_2");
   EXPECT_EQ(decide(scene)->hcas[1].mode, Mode::kHca);
   EXPECT_EQ(hcas(scene, "mlx5_3"), "x: `mlx5_3` is in no pool");
-  scene.request.wish = *parse_wish("3", "x");
+  scene.request.selection = *parse_selection("3", "x");
   EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: requests 3 HCAs, 2 are free");  // of the pool that allows it
   PlanScene nodes = given({3});
   nodes.config = scene.config;
@@ -460,13 +460,13 @@ TEST(Plan, RestrictsHcasToPools) {
 // Narrowing removes no node of linux.devices: no other container may get an HCA exclusively that this one can open.
 TEST(Plan, BooksGivenNodesThatAreNarrowedAway) {
   PlanScene scene = given({1, 2});
-  scene.request.narrowed_by.push_back(*parse_wish("mlx5_2", "x"));
+  scene.request.narrowed_by.push_back(*parse_selection("mlx5_2", "x"));
   EXPECT_EQ(hcas(scene), "mlx5_2");
   EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt, true}}));
-  scene.holdings["mlx5_1"].exclusive_holder = "container web";
+  scene.holdings["mlx5_1"].exclusive_owner = "container web";
   EXPECT_EQ(hcas(scene),
             "`mlx5_1` is held exclusively by container web, but the container already has its device node");
-  scene.request.wish.kind = Wish::Kind::kNone;
+  scene.request.selection.kind = HcaSelection::Kind::kNone;
   EXPECT_EQ(hcas(scene),
             "`mlx5_1` is held exclusively by container web, but the container already has its device node");
   scene.holdings.clear();
@@ -478,7 +478,7 @@ TEST(Plan, BooksGivenNodesThatAreNarrowedAway) {
 // An exclusive owner of a physical function also has its VFs, whatever the mode of other requests or grants.
 TEST(Plan, BooksVfsWithExclusivePhysicalFunction) {
   for (const bool is_live : {false, true}) {
-    PlanScene scene = asking("mlx5_0");
+    PlanScene scene = requesting("mlx5_0");
     if (is_live) {
       scene.inventory.hcas[0].vfs = {"mlx5_2"};  // itself not checked
       scene.inventory.hcas.resize(2);
@@ -505,7 +505,7 @@ TEST(Plan, BooksVfsWithExclusivePhysicalFunction) {
     EXPECT_EQ(hcas(scene), "mlx5_0");
     EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt, true}}));
     if (is_live) continue;
-    scene.request.wish = *parse_wish("mlx5_2,mlx5_0", "x");
+    scene.request.selection = *parse_selection("mlx5_2,mlx5_0", "x");
     EXPECT_EQ(hcas(scene), "mlx5_2 mlx5_0");
     EXPECT_EQ(decide(scene)->also_open.size(), 0U);
     // Also if its own pool has mode shared.
@@ -518,7 +518,7 @@ TEST(Plan, BooksVfsWithExclusivePhysicalFunction) {
     mixed.config.pools[0].selectors.device_ids = {"101e"};
     EXPECT_EQ(must(decide(mixed)).hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
                                                                  {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
-    PlanScene later = asking("1");
+    PlanScene later = requesting("1");
     later.inventory = scene.inventory;
     later.request.mode = Mode::kExclusive;
     later.holdings["mlx5_2"] = own(0);
@@ -538,7 +538,7 @@ TEST(Plan, BooksVfsWithExclusivePhysicalFunction) {
     later.holdings.erase("mlx5_0");
     EXPECT_TRUE(has_text(hcas(later), "which is in another network namespace"));
     // A VF can be allocated while other containers share its PF.
-    scene.request.wish = *parse_wish("mlx5_2", "x");
+    scene.request.selection = *parse_selection("mlx5_2", "x");
     scene.holdings.clear();
     scene.holdings["mlx5_0"].others = 1;
     EXPECT_EQ(hcas(scene), "mlx5_2");
@@ -570,7 +570,7 @@ TEST(Plan, OrdersRails) {
 }
 
 TEST(Plan, PlansNetdevsOfNetworks) {
-  PlanScene scene = asking("mlx5_3,mlx5_1");
+  PlanScene scene = requesting("mlx5_3,mlx5_1");
   scene.request.network = "fabric";
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: config.json has no network `fabric`");
   scene.config = with_network(Mode::kShared);
@@ -601,7 +601,7 @@ TEST(Plan, PlansNetdevsOfNetworks) {
 
 // rdma-init needs a GID, and the kernel makes RoCE GIDs from addresses.
 TEST(Plan, DoesNotRequireRailWithoutAddress) {
-  PlanScene scene = asking("all");
+  PlanScene scene = requesting("all");
   scene.variables = true;
   scene.request.network = "fabric";
   scene.config = with_network(Mode::kExclusive);
@@ -642,7 +642,7 @@ TEST(Plan, DoesNotRequireRailWithoutAddress) {
 }
 
 TEST(Plan, FindsNetdevOfHca) {
-  PlanScene scene = asking("mlx5_0");
+  PlanScene scene = requesting("mlx5_0");
   scene.config = with_network(Mode::kShared);
   scene.request.network = "fabric";
   auto& netdev = scene.inventory.netdevs[1];
@@ -663,7 +663,7 @@ TEST(Plan, FindsNetdevOfHca) {
 }
 
 TEST(Plan, PlansIpoibChildren) {
-  PlanScene scene = asking("mlx5_0");
+  PlanScene scene = requesting("mlx5_0");
   scene.request.network = "fabric";
   scene.inventory.hcas[0].ports = {infiniband_port()};
   scene.config = with_network(Mode::kShared);
@@ -671,12 +671,12 @@ TEST(Plan, PlansIpoibChildren) {
   EXPECT_EQ(decide(scene).error().hint, "write \"child\": \"ipoib\" in network `fabric`");
   scene.config = with_network(Mode::kShared, "ipoib");
   EXPECT_EQ(netdevs(scene), "net1=shared:rail0@0");
-  scene.request.wish = *parse_wish("mlx5_1", "x");
+  scene.request.selection = *parse_selection("mlx5_1", "x");
   EXPECT_EQ(netdevs(scene), "`mlx5_1`: its link layer is Ethernet, but ipoib requires InfiniBand");
 }
 
 TEST(Plan, FindsGpusOfContainer) {
-  PlanScene scene = asking("gpu");
+  PlanScene scene = requesting("gpu");
   add_gpus(scene.inventory);
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia5"}), "mlx5_2");
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia7", "/dev/nvidia0", "/dev/nvidia1"}), "mlx5_3 mlx5_0");
@@ -708,7 +708,7 @@ std::string uuid_of_gpu(std::size_t number) {
 
 // An image can set the variable. It must not get more by it than by its device nodes.
 TEST(Plan, UuidsNarrowGpus) {
-  PlanScene scene = asking("gpu");
+  PlanScene scene = requesting("gpu");
   add_gpus(scene.inventory);
   for (std::size_t i = 0; i < scene.inventory.gpus->size(); ++i)
     (*scene.inventory.gpus)[i].uuid = uuid_of_gpu(i);
@@ -725,26 +725,26 @@ TEST(Plan, UuidsNarrowGpus) {
   scene.request.gpu_uuids = {uuid_of_gpu(99)};
   EXPECT_EQ(near_gpus(scene, {}),
             "annotation rdma-init.io/devices: none of the node's 8 GPUs is `" + uuid_of_gpu(99) + "`");
-  scene.request.wish = *parse_wish("2", "x");
+  scene.request.selection = *parse_selection("2", "x");
   scene.request.gpu_uuids = {uuid_of_gpu(2), uuid_of_gpu(6)};
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3") << "a count";
 }
 
 TEST(Plan, CountPrefersHcasNearGpus) {
-  PlanScene scene = asking("2");
+  PlanScene scene = requesting("2");
   add_gpus(scene.inventory);
   EXPECT_EQ(near_gpus(scene, {"/dev/nvidia2", "/dev/nvidia6"}), "mlx5_1 mlx5_3");
   scene.holdings["mlx5_3"] = held_by("container a");
   EXPECT_EQ(hcas(scene, Mode::kExclusive), "mlx5_1 mlx5_2");  // its socket's other
-  scene.request.wish = *parse_wish("1", "x");
+  scene.request.selection = *parse_selection("1", "x");
   scene.request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
   EXPECT_EQ(hcas(scene), "mlx5_0");  // it has that node already
 }
 
 TEST(Plan, MountsViewThatHidesOtherHcas) {
-  PlanScene scene = asking("all");
+  PlanScene scene = requesting("all");
   EXPECT_EQ(decide(scene)->mounts.size(), 0U);  // nothing to hide
-  scene.request.wish = *parse_wish("2", "x");
+  scene.request.selection = *parse_selection("2", "x");
   EXPECT_EQ(decide(scene)->mounts.size(), 2U);
   scene.inventory.class_directories = {{"infiniband"}, {"infiniband_verbs", "6"}, {"infiniband_mad", "5"}};
   EXPECT_EQ(decide(scene)->mounts.size(), 3U);
@@ -781,14 +781,14 @@ TEST(Plan, MountsViewThatHidesOtherHcas) {
   scene.config.sysfs_view = false;
   EXPECT_EQ(decide(scene)->mounts.size() + decide(scene)->view.size(), 0U);
   // An inventory with only names does not prove that there are no other HCAs.
-  PlanScene named = asking("mlx5_0");
+  PlanScene named = requesting("mlx5_0");
   named.inventory = rails(1);
   EXPECT_EQ(decide(named)->mounts.size(), 2U);
 }
 
 // rdma-init may use only GIDs of these addresses.
 TEST(Plan, ExportsAddressesOfNodeWithoutRail) {
-  PlanScene scene = asking("mlx5_0,mlx5_1");
+  PlanScene scene = requesting("mlx5_0,mlx5_1");
   fabric::Inventory& inventory = scene.inventory;
   scene.variables = true;
   for (const std::size_t i : {0U, 1U, 2U})
@@ -810,12 +810,12 @@ TEST(Plan, ExportsAddressesOfNodeWithoutRail) {
 }
 
 TEST(Plan, LocksItsCandidates) {
-  EXPECT_EQ(locked(asking("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
-  EXPECT_EQ(locked(asking("mlx5_2,mlx5_2")), "mlx5_2");
+  EXPECT_EQ(locked(requesting("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
+  EXPECT_EQ(locked(requesting("mlx5_2,mlx5_2")), "mlx5_2");
   EXPECT_EQ(locked(given({3})), "mlx5_3");
-  EXPECT_EQ(locked(asking("none")), "");
-  EXPECT_EQ(locked(asking("mlx5_9")), "");
-  PlanScene scene = asking("gpu");
+  EXPECT_EQ(locked(requesting("none")), "");
+  EXPECT_EQ(locked(requesting("mlx5_9")), "");
+  PlanScene scene = requesting("gpu");
   add_gpus(scene.inventory);
   scene.request.gpu_nodes = {"/dev/nvidia0"};
   EXPECT_EQ(locked(scene), "mlx5_0");

@@ -34,23 +34,23 @@ NetworkRecord record_of(const Grant& grant) {
   return {grant.owner.key, {4, 17, "/var/run/netns/cni-1"}, 0, {rail}};
 }
 
-DeviceHolders holders_of(unsigned grants, bool all) {
-  DeviceHolders holders(all);
+DeviceOwners holders_of(unsigned grants, bool all) {
+  DeviceOwners holders(all);
   for (unsigned number = 0; number < grants; ++number) {
     Grant grant = grant_of(number, {"mlx5_0", "mlx5_9"});
-    grant.vanished = number % 2 == 1;
+    grant.stale = number % 2 == 1;
     holders.add(grant, holders.shows(grant) ? std::optional(record_of(grant)) : std::nullopt);
   }
   return holders;
 }
 
-std::string text_of(const DeviceHolders& holders) {
+std::string text_of(const DeviceOwners& holders) {
   std::string all;
   write_devices_text(test_support::rails(2, 4), {}, holders, [&](const std::string& text) { all += text; });
   return all;
 }
 
-std::string json_of(const DeviceHolders& holders, unsigned hcas) {
+std::string json_of(const DeviceOwners& holders, unsigned hcas) {
   std::string all;
   write_devices_json(test_support::rails(hcas, 4), {}, holders, [&](const std::string& text) { all += text; });
   return all;
@@ -87,7 +87,7 @@ TEST(Devices, DescribesOwner) {
 TEST(Devices, MasksTheTokenOfAGrant) {
   const std::string token(32, 'a');
   for (const bool all : {false, true}) {
-    DeviceHolders holders(all);
+    DeviceOwners holders(all);
     Grant grant = grant_of(0, {"mlx5_0"});
     grant.owner = token_owner(token);
     holders.add(grant, std::nullopt);
@@ -115,7 +115,7 @@ TEST(Devices, SumsUpManyOwnersInText) {
 TEST(Devices, KeepsOnlyPrintedOwners) {
   EXPECT_EQ(holders_of(1000, false).holders().size(), 8U);
   EXPECT_EQ(holders_of(1000, true).holders().size(), 1000U);
-  const DeviceHolders holders = holders_of(100, false);
+  const DeviceOwners holders = holders_of(100, false);
   EXPECT_FALSE(holders.shows(grant_of(0, {"mlx5_0", "mlx5_9"})));
   EXPECT_TRUE(holders.shows(grant_of(0, {"mlx5_0", "mlx5_1"})));
 }

@@ -96,7 +96,7 @@ TEST_F(StagesTest, VerifyRefusesRequestWithoutGrant) {
   write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0",
     "rdma-init.io/grant": ")" +
                test_support::kToken + R"("}})");
-  ASSERT_TRUE(Ledger::open(node_.ledger)->give_back(own().key));
+  ASSERT_TRUE(Ledger::open(node_.ledger)->release_grant(own().key));
   EXPECT_FALSE(verify_it());
   const Owner owner = token_owner(test_support::kToken);
   give(owner, owner.key);
@@ -178,13 +178,13 @@ TEST_F(StagesTest, FindsContainerByAnotherPathOfItsBundle) {
     EXPECT_FALSE(verify_it());
     EXPECT_TRUE(run(poststop, state(0)));
     EXPECT_EQ(ledger->find(owner.key).value()->users.size(), 1U) << "another container of the same id stays";
-    ASSERT_TRUE(ledger->give_back(owner.key));
+    ASSERT_TRUE(ledger->release_grant(owner.key));
     give_in(owner, "link");
     EXPECT_TRUE(verify_it());
     EXPECT_TRUE(run(poststop, state(0)));
     const auto left = ledger->find(owner.key).value();
     EXPECT_TRUE(!left || left->users.empty());
-    ASSERT_TRUE(ledger->give_back(owner.key));
+    ASSERT_TRUE(ledger->release_grant(owner.key));
   }
 }
 

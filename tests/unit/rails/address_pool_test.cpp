@@ -103,7 +103,7 @@ TEST_F(AddressPoolTest, NeverAllocatesSubnetAndBroadcastAddress) {
 TEST_F(AddressPoolTest, AllocatesReleasedAddressLast) {
   const std::vector<AddressRange> three = {range("10.1.0.0", 24, "10.1.0.1", "10.1.0.3")};
   EXPECT_EQ(take("a", three), "10.1.0.1/24");
-  ASSERT_TRUE(pool_.give_back("a", {}));
+  ASSERT_TRUE(pool_.release_grant("a", {}));
   EXPECT_EQ(take("b", three), "10.1.0.2/24");
   EXPECT_EQ(take("c", three), "10.1.0.3/24");
   EXPECT_EQ(take("d", three), "10.1.0.1/24");
@@ -127,14 +127,14 @@ TEST_F(AddressPoolTest, ReleasesOnlyAddressesOfTheKey) {
     ASSERT_TRUE(pool_.take("one", 1, 0, many, key));
     ASSERT_TRUE(pool_.take("two", 0, 0, many, key));
   }
-  ASSERT_TRUE(pool_.give_back("a", {{"one", 0}, {"never", 7}}));
+  ASSERT_TRUE(pool_.release_grant("a", {{"one", 0}, {"never", 7}}));
   EXPECT_EQ(listed(pool_),
             "one/all/10.1.0.2=a one/all/10.1.0.3=a-b one/all/10.1.0.4=a-b one/all/10.1.0.5=b one/all/10.1.0.6=b "
             "two/all/10.1.0.1=a two/all/10.1.0.2=a-b two/all/10.1.0.3=b ")
       << "rail 1 keeps its address of the shared range";
-  ASSERT_TRUE(pool_.give_back("a", {}));
-  ASSERT_TRUE(pool_.give_back("a", {}));
-  ASSERT_TRUE(pool_.give_back("a-b", {}));
+  ASSERT_TRUE(pool_.release_grant("a", {}));
+  ASSERT_TRUE(pool_.release_grant("a", {}));
+  ASSERT_TRUE(pool_.release_grant("a-b", {}));
   EXPECT_EQ(listed(pool_), "one/all/10.1.0.5=b one/all/10.1.0.6=b two/all/10.1.0.3=b ");
 }
 
@@ -147,7 +147,7 @@ TEST_F(AddressPoolTest, ReleasesOtherAddressesAfterAnError) {
     const std::string path = temp_ / "addresses/fabric/" + locked;
     const fabric::UniqueFd place(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     ASSERT_EQ(flock(place.get(), LOCK_EX), 0);
-    EXPECT_EQ(error_message(pool.give_back("a", {})),
+    EXPECT_EQ(error_message(pool.release_grant("a", {})),
               "cannot lock `" + path + "` within 1 ms: another process holds it");
     ASSERT_EQ(pool.list()->size(), 1U) << listed(pool);
   }
@@ -158,8 +158,8 @@ TEST_F(AddressPoolTest, RefusesInvalidNamesAndRanges) {
   EXPECT_FALSE(pool_.take("a/b", 0, 0, small_, "a"));
   EXPECT_FALSE(pool_.take("fabric", 0, 0, small_, "a@0@0"));
   EXPECT_FALSE(pool_.take("fabric", 0, 0, small_, ".."));
-  EXPECT_FALSE(pool_.give_back("../a", {}));
-  EXPECT_FALSE(pool_.give_back("a", {{"..", 0}}));
+  EXPECT_FALSE(pool_.release_grant("../a", {}));
+  EXPECT_FALSE(pool_.release_grant("a", {{"..", 0}}));
   EXPECT_EQ(listed(pool_), "");
   const AddressRange wrong[] = {
       range("10.1.0.0", 24, "10.1.0.9", "10.1.0.8"), range("10.1.0.0", 24, "10.1.0.9", "10.1.1.8"),
@@ -235,7 +235,7 @@ void live(const std::string& path, int slot, const std::vector<AddressRange>& ra
     if (holder.exchange(1 + slot) != 0) ++beliefs.violations;
     usleep(static_cast<useconds_t>((slot * 37 + round * 91) % 300));
     if (holder.exchange(0) != 1 + slot) ++beliefs.violations;
-    if (!pool->give_back(key, {{"fabric", static_cast<unsigned>(slot) % 2}})) ++beliefs.errors;
+    if (!pool->release_grant(key, {{"fabric", static_cast<unsigned>(slot) % 2}})) ++beliefs.errors;
   }
   if (!pool) ++beliefs.errors;
 }
@@ -271,7 +271,7 @@ TEST_F(AddressPoolTest, SurvivesAKillBeforeEverySystemCall) {
     const auto traced = run_traced(
         [&] {
           const auto pool = AddressPool::open(temp.path());
-          return pool && pool->take("fabric", 0, 0, ranges, "a") && pool->give_back("a", {{"fabric", 0}}) ? 0 : 1;
+          return pool && pool->take("fabric", 0, 0, ranges, "a") && pool->release_grant("a", {{"fabric", 0}}) ? 0 : 1;
         },
         call);
     if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
@@ -283,7 +283,7 @@ TEST_F(AddressPoolTest, SurvivesAKillBeforeEverySystemCall) {
     ASSERT_EQ(again.find("cannot"), std::string::npos) << call << ": " << again;
     ASSERT_EQ(other.find("cannot"), std::string::npos) << call << ": " << other;
     ASSERT_EQ(pool->list()->size(), 4U) << call << ": " << listed(*pool);
-    ASSERT_TRUE(pool->give_back("a", {{"fabric", 0}}) && pool->give_back("b", {})) << call;
+    ASSERT_TRUE(pool->release_grant("a", {{"fabric", 0}}) && pool->release_grant("b", {})) << call;
     ASSERT_EQ(listed(*pool), "") << call;
     if (traced.stopped) continue;
     ASSERT_EQ(traced.exit_code, 0);

@@ -114,9 +114,9 @@ TEST_F(RailAddresses, ListsPluginsOfConfigurationAndRecords) {
   const auto programs = ipam_programs(&config_, path_);
   ASSERT_EQ(programs.size(), 2U);
   EXPECT_EQ(programs[0].plugin + programs[0].network + programs[0].ipam.dump(), R"(nowcni{"type":"now"})");
-  EXPECT_TRUE(programs[0].may_give);
+  EXPECT_TRUE(programs[0].may_allocate);
   EXPECT_EQ(programs[1].plugin + programs[1].network + programs[1].ipam.dump(), R"(thenlab{"type":"then"})");
-  EXPECT_FALSE(programs[1].may_give);
+  EXPECT_FALSE(programs[1].may_allocate);
   EXPECT_EQ(programs[0].directories, Strings{"/opt/now"});
   EXPECT_EQ(programs[1].directories, (Strings{"/opt/lab", "/opt/now", "/opt/cni/bin", "/usr/lib/cni"}));
   const auto without = ipam_programs(nullptr, path_);
@@ -209,7 +209,7 @@ TEST_F(RailAddresses, RecoversAddressAfterAFailedRelease) {
     const UniqueFd place(::open((path_ + "/addresses/lab/all").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     ASSERT_EQ(::flock(place.get(), LOCK_EX), 0);
     rails_->wait_until(Deadline());
-    ASSERT_TRUE(ledger_.give_back(pod_.key));
+    ASSERT_TRUE(ledger_.release_grant(pod_.key));
     EXPECT_EQ(rails_->take_warnings(), Strings{"cannot lock `" + path_ +
                                                "/addresses/lab/all` within 1000 ms: another process holds it; "
                                                "remedy: run `rdma-hook recover`"});

@@ -105,11 +105,11 @@ RailRecord function_rail(const char* hca = "mlx5_4", const char* netdev = "ibp0v
 }
 
 // Restores the rail without waiting. warned: the expected number of warnings.
-Result<void> put_back(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
+Result<void> restore(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
   NodeSockets node = open_node();
   NetworkNamespace inside = open_container();
   Strings warnings;
-  auto done = put_back_rail(node, netns == Namespace::kAlive ? &inside : nullptr, rail, 0, warnings, kGroup);
+  auto done = restore_rail(node, netns == Namespace::kAlive ? &inside : nullptr, rail, 0, warnings, kGroup);
   EXPECT_EQ(warnings.size(), warned) << testing::PrintToString(warnings);
   return done;
 }
@@ -130,7 +130,7 @@ struct Scene {
     kill_after(count, [&] { static_cast<void>(place(rail)); });
   }
   void expect_undone(const RailRecord& rail, Namespace netns = Namespace::kAlive) {
-    EXPECT_OK(put_back(rail, netns));
+    EXPECT_OK(restore(rail, netns));
     EXPECT_EQ(kernel.picture(), start);
   }
 };
@@ -224,7 +224,7 @@ TEST(Infiniband, RestoresVfAfterAKillAtAnyChange) {
       scene.kernel.state().netdev_follows = follows;
       const RailRecord rail = vf_rail();
       scene.kill_after(count, [&] {
-        if (place(rail)) static_cast<void>(put_back(rail));
+        if (place(rail)) static_cast<void>(restore(rail));
       });
       scene.expect_undone(rail);
     }
@@ -240,7 +240,7 @@ TEST(Infiniband, RestoresVfIfTheNamespaceHasEnded) {
     const RailRecord rail = vf_rail();
     scene.kill_placing(rail, count);
     scene.kernel.end_container();
-    EXPECT_OK(put_back(rail, Namespace::kGone));
+    EXPECT_OK(restore(rail, Namespace::kGone));
     auto& link = scene.kernel.link(kNodeNetns, "ibp0v3");
     EXPECT_EQ(link.guid, count < 3 ? kOwnPortGuid : kPortGuid);
     link.guid = kOwnPortGuid;
@@ -253,7 +253,7 @@ TEST(Infiniband, FailsWhileTheNamespaceIsEnding) {
   Scene scene;
   const RailRecord rail = vf_rail();
   scene.kill_placing(rail, 3);
-  const auto done = put_back(rail, Namespace::kGone);
+  const auto done = restore(rail, Namespace::kGone);
   EXPECT_EQ(error_message(done), "RDMA device `mlx5_4` has not come back to the node");
   EXPECT_EQ(error_code(done), EAGAIN);
 }
@@ -318,7 +318,7 @@ TEST(Infiniband, RestoresNamesOfTwoDevicesThatSwappedThem) {
     EXPECT_OK(place(other));
     swap_names(scene, 3, 4);
     if (netns == Namespace::kGone) scene.kernel.end_container();
-    EXPECT_OK(put_back(other, netns, 1));
+    EXPECT_OK(restore(other, netns, 1));
     scene.expect_undone(one, netns);
   }
 }
@@ -332,10 +332,10 @@ TEST(Infiniband, RestoresNameLaterIfAnotherContainersDeviceHasIt) {
   ASSERT_EQ(scene.kernel.rename_rdma(4, "x"), 0);
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
   scene.kernel.state().functions[3].netns = kThirdNetns;
-  EXPECT_EQ(error_message(put_back(rail)),
+  EXPECT_EQ(error_message(restore(rail)),
             "RDMA device `mlx5_4` came back as `x`: a device of another container has its name");
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_3"), 0);
-  EXPECT_OK(put_back(rail));
+  EXPECT_OK(restore(rail));
   EXPECT_STREQ(scene.kernel.state().functions[4].name.data(), "mlx5_4");
 }
 
@@ -358,7 +358,7 @@ TEST(Infiniband, DoesNotMistakeDeviceWithTheSameNodeGuid) {
     const RailRecord rail = function_rail();
     EXPECT_OK(place(rail));
     scene.kernel.state().functions[3].node_guid = guid;
-    EXPECT_EQ(error_message(put_back(rail, Namespace::kGone)), "RDMA device `mlx5_4` has not come back to the node");
+    EXPECT_EQ(error_message(restore(rail, Namespace::kGone)), "RDMA device `mlx5_4` has not come back to the node");
   }
 }
 
@@ -377,7 +377,7 @@ TEST(Infiniband, RestoresNetdevIfTheRdmaDeviceStaysInside) {
   scene.kernel.state().functions[4].netns = kContainerNetns;
   scene.kernel.link(kNodeNetns, "ibp0").rename("owned");
   scene.kernel.state().rdma_move_refusal = EBUSY;
-  EXPECT_EQ(error_code(put_back(rail)), EBUSY);
+  EXPECT_EQ(error_code(restore(rail)), EBUSY);
   EXPECT_TRUE(scene.kernel.link(kNodeNetns, "ibp0").up);
 }
 

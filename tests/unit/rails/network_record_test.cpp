@@ -239,10 +239,10 @@ class NetworkRecordStoreTest : public testing::Test {
 
 TEST_F(NetworkRecordStoreTest, WritesReadsAndRemovesRecords) {
   NetworkRecord record = full();
-  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
+  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   ASSERT_TRUE(store_.write(record));
-  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kPresent);
+  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kPresent);
   EXPECT_EQ(*store_.read(record.key), record);
   record.rails.pop_back();
   ASSERT_TRUE(store_.write(record));
@@ -251,7 +251,7 @@ TEST_F(NetworkRecordStoreTest, WritesReadsAndRemovesRecords) {
   ASSERT_EQ(stat(file(record.key).c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600U);
   ASSERT_TRUE(store_.remove(record.key));
-  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
+  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   EXPECT_TRUE(store_.remove(record.key)) << "removed already";
 }

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/give.hpp"
+#include "hook/rails/add.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/vf.hpp"
 #include "support/inventories.hpp"

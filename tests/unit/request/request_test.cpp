@@ -22,25 +22,25 @@ constexpr const char* kTwoNetworks = R"([{"cniConf":{"name":"fabric"}},{"cniConf
 
 // Returns "none", "all", "4", or the list; sources that narrow it behind "&"; "given" if the given nodes are the
 // request.
-std::string shown(const Wish& wish) {
-  switch (wish.kind) {
-    case Wish::Kind::kNone:
+std::string shown(const HcaSelection& selection) {
+  switch (selection.kind) {
+    case HcaSelection::Kind::kNone:
       return "none";
-    case Wish::Kind::kAll:
+    case HcaSelection::Kind::kAll:
       return "all";
-    case Wish::Kind::kCount:
-      return std::to_string(wish.count);
-    case Wish::Kind::kList:
-      return wish.selectors.text;
+    case HcaSelection::Kind::kCount:
+      return std::to_string(selection.count);
+    case HcaSelection::Kind::kList:
+      return selection.selectors.text;
   }
   return "?";
 }
 
-std::string shown(const Asked& asked) {
+std::string shown(const ParsedRequest& asked) {
   if (!asked.request) return asked.warnings.empty() ? "nothing" : "ignored";
   const Request& request = *asked.request;
-  std::string text = request.given_is_the_grant ? "given" : shown(request.wish);
-  for (const Wish& by : request.narrowed_by)
+  std::string text = request.has_nodes_of_grant ? "given" : shown(request.selection);
+  for (const HcaSelection& by : request.narrowed_by)
     text += " & " + shown(by);
   if (request.mode) text += " mode " + std::string(to_string(*request.mode));
   if (request.network) text += " network " + *request.network;
@@ -446,10 +446,10 @@ TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "an image set it";
   spec.env.clear();
   spec.annotations = {{"rdma-init.io/devices", "mlx5_1"}};
-  const auto asking = parse_request(spec, {}, Engine::kRunc);
-  ASSERT_TRUE(asking && asking->request);
-  EXPECT_EQ(shown(asking->request->wish), "mlx5_1");
-  EXPECT_TRUE(asking->request->given.empty());
+  const auto requesting = parse_request(spec, {}, Engine::kRunc);
+  ASSERT_TRUE(requesting && requesting->request);
+  EXPECT_EQ(shown(requesting->request->selection), "mlx5_1");
+  EXPECT_TRUE(requesting->request->given.empty());
 }
 
 TEST(Request, NamedHcasLimitTheRead) {
@@ -460,12 +460,12 @@ TEST(Request, NamedHcasLimitTheRead) {
       {"mlx5_0,rail:1", std::nullopt},
       {"all", std::nullopt},
       {"2", std::nullopt}};
-  for (const auto& [wish, expected] : rows) {
+  for (const auto& [selection, expected] : rows) {
     Request request;
-    request.wish = *parse_wish(wish, "test");
-    EXPECT_EQ(named_hcas(request), expected) << wish;
-    request.narrowed_by.push_back(*parse_wish("index:0", "test"));
-    EXPECT_EQ(named_hcas(request), std::nullopt) << wish;
+    request.selection = *parse_selection(selection, "test");
+    EXPECT_EQ(named_hcas(request), expected) << selection;
+    request.narrowed_by.push_back(*parse_selection("index:0", "test"));
+    EXPECT_EQ(named_hcas(request), std::nullopt) << selection;
   }
 }
 

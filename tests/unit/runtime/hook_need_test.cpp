@@ -19,18 +19,18 @@ using test_support::TempDir;
 const shim::HookCommand kHook{"/usr/bin/rdma-hook", hook::Engine::kRunc, {}};
 
 // A container with its own namespaces that requests HCAs.
-hook::Asking asking() {
-  hook::Asking asking;
-  asking.request.emplace();
-  asking.spec.has_netns = asking.spec.has_own_pidns = true;
-  asking.document = std::make_shared<Json>(Json::object());
-  return asking;
+hook::ContainerRequest requesting() {
+  hook::ContainerRequest requesting;
+  requesting.request.emplace();
+  requesting.spec.has_netns = requesting.spec.has_own_pidns = true;
+  requesting.document = std::make_shared<Json>(Json::object());
+  return requesting;
 }
 
 TEST(HookNeed, RequiresHookForRailsAndSharedPids) {
-  EXPECT_EQ(hook_need(asking(), kHook, Dialect::kRunc), HookNeed::kNone);
+  EXPECT_EQ(hook_need(requesting(), kHook, Dialect::kRunc), HookNeed::kNone);
 
-  hook::Asking has = asking();
+  hook::ContainerRequest has = requesting();
   *has.document =
       Json::parse(R"({"hooks": {"prestart": [{"path": "/usr/bin/rdma-hook", "args": ["x", "prestart"]}]}})");
   EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kThereAlready);
@@ -38,17 +38,17 @@ TEST(HookNeed, RequiresHookForRailsAndSharedPids) {
       Json::parse(R"({"hooks": {"createRuntime": [{"path": "/bin/other", "args": ["x", "createRuntime"]}]}})");
   EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kNone) << "a hook of another program";
 
-  hook::Asking shares = asking();
+  hook::ContainerRequest shares = requesting();
   shares.spec.has_own_pidns = false;
   EXPECT_EQ(hook_need(shares, kHook, Dialect::kRunc), HookNeed::kSharedPids);
 
-  hook::Asking named = asking();
+  hook::ContainerRequest named = requesting();
   named.request->network = "rails";
   EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kRails);
   named.spec.has_netns = false;
   EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kNone) << "the node's network has no rails";
 
-  hook::Asking pooled = asking();
+  hook::ContainerRequest pooled = requesting();
   pooled.admin.pools.resize(2);
   EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kNone);
   pooled.admin.pools[1].network = "rails";
@@ -56,7 +56,7 @@ TEST(HookNeed, RequiresHookForRailsAndSharedPids) {
 }
 
 TEST(HookNeed, RequiresHookForRdmaLimitsWithCrun) {
-  hook::Asking limited = asking();
+  hook::ContainerRequest limited = requesting();
   limited.admin.pools.resize(1);
   limited.admin.pools[0].rdma_limits.objects = 5;
   EXPECT_EQ(hook_need(limited, kHook, Dialect::kRunc), HookNeed::kNone);
@@ -64,7 +64,7 @@ TEST(HookNeed, RequiresHookForRdmaLimitsWithCrun) {
 }
 
 TEST(HookNeed, RequiresHookForViewInUserNamespace) {
-  hook::Asking mapped = asking();
+  hook::ContainerRequest mapped = requesting();
   mapped.spec.has_userns = mapped.spec.may_remount = true;
   EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
   mapped.spec.maps_node_root = true;
@@ -89,7 +89,7 @@ class StateBehind : public testing::Test {
     return state_behind(behind_);
   }
   TempDir directory_;
-  shim::Behind behind_;
+  shim::RealRuntime behind_;
 };
 
 TEST_F(StateBehind, IdentifiesRuncAndCrunByProgramName) {

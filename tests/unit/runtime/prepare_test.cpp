@@ -44,19 +44,19 @@ TEST_F(Prepare, OmitsHookWhenRuntimeStateIsKnown) {
 
 // CRI-O's annotation must count although the configuration names no engine.
 TEST_F(Prepare, AcceptsCrioPodWithoutConfiguredEngine) {
-  const Json asking = Json::parse(read_file(std::string(RECORDED) + "/crio-annotation.config.json"));
-  const auto id = asking["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
+  const Json requesting = Json::parse(read_file(std::string(RECORDED) + "/crio-annotation.config.json"));
+  const auto id = requesting["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
   settings_.engine.reset();
   invocation_.root = "/run/runc";
   invocation_.bundle = directory_ / "overlay-containers" + ("/" + id) + "/userdata";
   const std::string config = invocation_.bundle + "/config.json";
   write_file(directory_ / "admin.json", R"({"annotations_may_request": ["team-a"]})");
-  write_file(config, asking.dump());
+  write_file(config, requesting.dump());
   test_support::must(start());
   EXPECT_EQ(booked_, 1);
   EXPECT_EQ(Json::parse(read_file(config))["hooks"]["poststop"][0]["args"][3], "crio");
   // The same annotations, from an image that Podman runs.
-  Json forged = asking;
+  Json forged = requesting;
   forged["linux"]["cgroupsPath"] = "/libpod_parent/libpod-" + id;
   write_file(config, forged.dump());
   ASSERT_TRUE(start());
@@ -65,9 +65,9 @@ TEST_F(Prepare, AcceptsCrioPodWithoutConfiguredEngine) {
 
 // Its grant ended with the checkpoint.
 TEST_F(Prepare, BooksRestoredContainerForHook) {
-  const std::string asking = write_config_for_runc();
+  const std::string requesting = write_config_for_runc();
   ASSERT_TRUE(restore());
-  EXPECT_EQ(read_file(config_path()), asking) << "a container without a grant stays unchanged";
+  EXPECT_EQ(read_file(config_path()), requesting) << "a container without a grant stays unchanged";
   ASSERT_TRUE(start());
   const Json given = config();
   ASSERT_FALSE(given["hooks"].contains("createRuntime"));
@@ -242,13 +242,13 @@ TEST_F(Prepare, RefusesMissingHookBeforeBooking) {
 }
 
 TEST_F(Prepare, WarnsAboutSeccompProfileOrEditsIt) {
-  Json asking = Json::parse(kAsking);
-  asking["linux"]["seccomp"] = {{"defaultAction", "SCMP_ACT_ALLOW"},
-                                {"syscalls", {{{"names", {"mbind"}}, {"action", "SCMP_ACT_ERRNO"}}}}};
-  write_config(asking.dump());
+  Json requesting = Json::parse(kAsking);
+  requesting["linux"]["seccomp"] = {{"defaultAction", "SCMP_ACT_ALLOW"},
+                                    {"syscalls", {{{"names", {"mbind"}}, {"action", "SCMP_ACT_ERRNO"}}}}};
+  write_config(requesting.dump());
   ASSERT_TRUE(start());
   EXPECT_NE(read_file(directory_ / "log").find("mbind for libnuma"), std::string::npos);
-  EXPECT_EQ(config()["linux"]["seccomp"], asking["linux"]["seccomp"]);
+  EXPECT_EQ(config()["linux"]["seccomp"], requesting["linux"]["seccomp"]);
   settings_.allow_system_calls = true;
   ASSERT_TRUE(start());
   EXPECT_EQ(config()["linux"]["seccomp"]["syscalls"].dump(), R"([{"names":["mbind"],"action":"SCMP_ACT_ALLOW"}])");

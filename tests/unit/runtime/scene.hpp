@@ -50,12 +50,12 @@ class Prepare : public testing::Test {
   void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
   // A container with its own PID namespace that requests HCAs, behind runc, which has a state directory.
   std::string write_config_for_runc() {
-    hook::Json asking = hook::Json::parse(kAsking);
-    asking["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
+    hook::Json requesting = hook::Json::parse(kAsking);
+    requesting["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
     runtime_ = "/usr/sbin/runc";
     invocation_.root = directory_ / "bundle";
-    write_config(asking.dump());
-    return asking.dump();
+    write_config(requesting.dump());
+    return requesting.dump();
   }
   std::string config_path() const { return directory_ / "bundle/config.json"; }
   hook::Json config() const { return hook::Json::parse(test_support::read_file(config_path())); }
@@ -64,19 +64,19 @@ class Prepare : public testing::Test {
   bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
 
   // A substitute for hook::grant_in_spec().
-  fabric::Result<void> grant(hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
-                             const hook::Publish& publish) {
+  fabric::Result<void> grant(hook::ContainerRequest& requesting, const hook::ProcessIdentity& requester,
+                             hook::Call& call, const hook::Publish& publish) {
     ++booked_;
     EXPECT_EQ(requester, self_);
     EXPECT_EQ(call.container, "ID");
-    EXPECT_TRUE(asking.request);
+    EXPECT_TRUE(requesting.request);
     state_ = call.state;
-    TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
-    return publish(answer_, *asking.document);
+    TRY_VOID(hook::edit_spec(answer_, token_, *requesting.document));
+    return publish(answer_, *requesting.document);
   }
   shim::GrantInSpec granting() {
-    return [this](auto& asking, const auto& requester, auto& call, const auto& publish) {
-      return grant(asking, requester, call, publish);
+    return [this](auto& requesting, const auto& requester, auto& call, const auto& publish) {
+      return grant(requesting, requester, call, publish);
     };
   }
 

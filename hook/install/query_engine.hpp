@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hook/base/result.hpp"
-#include "hook/install/ask_program.hpp"
+#include "hook/install/query_program.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

@@ -1,7 +1,7 @@
-#include "hook/install/take_back.hpp"
+#include "hook/install/restore.hpp"
 
 #include "hook/install/node_files.hpp"
-#include "hook/install/put_programs.hpp"
+#include "hook/install/programs.hpp"
 
 namespace hook {
 namespace {
@@ -41,8 +41,8 @@ Result<void> remove_temporaries(const std::string& root, const InstallRecord& re
   return all;
 }
 
-Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
-                       std::vector<std::string>& kept, std::string& said) {
+Result<void> restore_files(const std::string& root, InstallRecord record, bool keeps_programs,
+                           std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
   // The record notes before the first change that the engine has not read the restored files.

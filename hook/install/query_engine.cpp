@@ -1,4 +1,4 @@
-#include "hook/install/ask_engine.hpp"
+#include "hook/install/query_engine.hpp"
 
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
                                    const std::string& why_refused) {
   std::vector<std::string> all{engine.program};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  Answer answer = TRY(ask_program(root, all, variable));
+  Answer answer = TRY(query_program(root, all, variable));
   if (answer.done) return std::move(answer.text);
   // Docker before 23 has no `--validate`.
   if (answer.messages.find("unknown flag: --validate") != std::string::npos) return std::string();
@@ -80,7 +80,7 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     FoundEngine one;
     one.engine = engine;
     one.program = *program;
-    const auto answer = ask_program(root, {one.program, "--version"});
+    const auto answer = query_program(root, {one.program, "--version"});
     if (!answer && answer.error().code == EPERM) return answer.error();
     // A program that cannot run, such as the rest of a removed package, must not hide the other engines.
     if (!answer) {

@@ -12,14 +12,14 @@ namespace hook {
 inline constexpr const char* kPutDirectory = "/opt/rdma-init/bin";
 
 // Returns those of rdma-hook and rdma-runtime that `from` has, as paths in `directory` of the node.
-std::vector<std::string> programs_to_put(const std::string& from, const std::string& directory);
+std::vector<std::string> programs_to_install(const std::string& from, const std::string& directory);
 
 // Copies each program, owned by root and with mode 0755. An identical program is not written. A file is replaced by
 // rename(2), so that processes that execute the old file continue.
 // Returns the paths that were written. Errors: a program cannot be read or written, or a user other than root can
 // change it or a directory above it.
-Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
-                                              const std::vector<std::string>& put);
+Result<std::vector<std::string>> install_programs(const std::string& root, const std::string& from,
+                                                  const std::vector<std::string>& put);
 // Removes the programs and the temporaries that a killed process left.
 Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
 

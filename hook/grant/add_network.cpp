@@ -1,4 +1,4 @@
-#include "hook/grant/give_network.hpp"
+#include "hook/grant/add_network.hpp"
 
 #include <fcntl.h>
 
@@ -9,7 +9,7 @@
 #include "hook/base/result.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/give.hpp"
+#include "hook/rails/add.hpp"
 
 namespace hook {
 
@@ -22,7 +22,7 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
                                [&](const GrantUser& other) { return other.key == user; });
 }
 
-Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget& target,
+Result<void> give(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
   // Open it once, so that the recorded namespace is the one that is entered, wherever the path leads later.
@@ -31,7 +31,7 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
   NetnsIdentity netns = TRY(identify_netns(path));
   const bool first = TRY(is_first(ledger, who.owner, who.user.key));
   RailsInput input{.plan = plan,
-                   .config = asking.admin,
+                   .config = requesting.admin,
                    .inventory = inventory,
                    .ledger = ledger,
                    .ledger_directory = call.node.ledger,
@@ -40,10 +40,10 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
                    .netns = std::move(netns),
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
-                   .pod = pod_identity(asking.spec, asking.caller.engine),
+                   .pod = pod_identity(requesting.spec, requesting.caller.engine),
                    .before_first_start = first,
                    .hurried = target.hurried};
-  const auto report = TRY(give_rails(std::move(input), call.timing));
+  const auto report = TRY(add_rails(std::move(input), call.timing));
   call.log.warnings(report.warnings);
   if (!report.alignment.empty()) call.log.info(report.alignment);
   renumber(inventory, report.nodes, plan);
@@ -52,10 +52,10 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
 
 }  // namespace
 
-Result<void> give_network(const Asking& asking, const Grantee& who, const NetworkTarget& target,
-                          const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
+Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
+                         const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   if (plan.netdevs.empty()) return {};
-  return about(FailureReason::kNetwork, give(asking, who, target, inventory, ledger, call, plan));
+  return about(FailureReason::kNetwork, give(requesting, who, target, inventory, ledger, call, plan));
 }
 
 }  // namespace hook

@@ -20,8 +20,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "hook/rails/add.hpp"
 #include "hook/rails/address/pool.hpp"
-#include "hook/rails/give.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
@@ -54,7 +54,7 @@ int ifindex_of(Netlink& route, const char* name) {
 constexpr const char* kHome = "node: rail0 rail1; pod: ; no record, 0 addresses";
 
 // The process is in the node's namespace. Both the node's and the pod's are new ones.
-class GiveRails : public NetnsTest {
+class AddRails : public NetnsTest {
  protected:
   void SetUp() override {
     NetnsTest::SetUp();
@@ -88,7 +88,7 @@ class GiveRails : public NetnsTest {
                      .netns = netns_,
                      .netns_fd = UniqueFd(::fcntl(pod_netns_.get(), F_DUPFD_CLOEXEC, 0)),
                      .hurried = true};
-    return give_rails(std::move(input), timing);
+    return add_rails(std::move(input), timing);
   }
   // Books and settles the grant, as for a container of the pod.
   Result<void> book() {
@@ -96,18 +96,18 @@ class GiveRails : public NetnsTest {
     TRY_VOID(test_support::book(ledger, owner_, {kAlone}, {"c-1", "c-1", myself()}));
     return ledger.settle(owner_.key);
   }
-  Result<void> give_back() {
-    return TRY(Ledger::open(path_, std::make_shared<NodeRails>(path_, nullptr))).give_back(owner_.key);
+  Result<void> release_grant() {
+    return TRY(Ledger::open(path_, std::make_shared<NodeRails>(path_, nullptr))).release_grant(owner_.key);
   }
-  Result<void> take_back(const std::vector<PlannedHca>& held = {}) {
+  Result<void> restore(const std::vector<PlannedHca>& held = {}) {
     const NodeRails rails(path_, nullptr);
     auto done = rails.undo_beyond(owner_.key, held, nullptr);
     warnings_ = rails.take_warnings();
     return done;
   }
   // Expects that everything is restored without a warning.
-  void expect_taken_back() {
-    ASSERT_OK(take_back());
+  void expect_restored() {
+    ASSERT_OK(restore());
     EXPECT_EQ(warnings_, Strings());
   }
   // Expects that the first warning of adding these rails begins with this text.
@@ -136,7 +136,7 @@ class GiveRails : public NetnsTest {
     return text;
   }
   bool has_grant() const { return Ledger::open(path_)->find(owner_.key)->has_value(); }
-  bool has_record() const { return *NetworkRecordStore::look_at(path_, owner_.key) == Presence::kPresent; }
+  bool has_record() const { return *NetworkRecordStore::read_presence(path_, owner_.key) == Presence::kPresent; }
   std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
   std::string state() {
     return fmt::format("node: {}; pod: {}; {}, {} addresses", names(node_), names(pod_),
@@ -158,53 +158,53 @@ class GiveRails : public NetnsTest {
   Owner owner_;
   Strings warnings_;
 };
-class ReturnRails : public GiveRails {};
+class RestoreRails : public AddRails {};
 
-TEST_F(GiveRails, MovesNetdevsWithAddressAndRestoresThem) {
+TEST_F(AddRails, MovesNetdevsWithAddressAndRestoresThem) {
   for (const unsigned rails : {1U, 1U, 2U}) {
     ASSERT_OK(give(rails)) << "existing rails are not changed";
     EXPECT_EQ(names(pod_), rails == 1 ? "net1" : "net1 net2");
   }
   EXPECT_EQ(state(), "node: ; pod: net1 net2; record, 2 addresses");
   for (int time = 0; time < 2; ++time) {  // the second call finds nothing to restore
-    ASSERT_OK(take_back());
+    ASSERT_OK(restore());
     EXPECT_EQ(state(), kHome);
   }
 }
 
-TEST_F(GiveRails, WarnsOfRailWithoutAddress) {
+TEST_F(AddRails, WarnsOfRailWithoutAddress) {
   config_.networks["lab"].ranges.clear();
   ASSERT_OK(add_records(node_, {address_record(ifindex_of(node_, "rail1"), address("10.9.0.1"), 24)}));
   expect_warning(2, "no address for net1 (mlx5_0): ");
 }
 
-TEST_F(GiveRails, WritesRecordBeforeTheFirstAllocation) {
+TEST_F(AddRails, WritesRecordBeforeTheFirstAllocation) {
   config_.networks["lab"].ranges[0].to = config_.networks["lab"].ranges[0].from;
   ASSERT_FALSE(give(2)) << "one address for two rails";
   EXPECT_TRUE(has_record()) << "written before the first allocation";
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(state(), kHome);
 }
 
-TEST_F(ReturnRails, KeepsRailOfHeldHca) {
+TEST_F(RestoreRails, KeepsRailOfHeldHca) {
   ASSERT_OK(give(2));
-  ASSERT_OK(take_back({{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+  ASSERT_OK(restore({{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
   EXPECT_EQ(state(), "node: rail0; pod: net2; record, 1 addresses");
 }
 
-TEST_F(ReturnRails, KeepsMacvlanChildOfHeldHca) {
+TEST_F(RestoreRails, KeepsMacvlanChildOfHeldHca) {
   ASSERT_OK(give(2, Mode::kShared));
   ASSERT_EQ(names(pod_), "net1 net2");
-  ASSERT_OK(take_back({{"mlx5_1", Mode::kShared, 1, std::nullopt}}));
+  ASSERT_OK(restore({{"mlx5_1", Mode::kShared, 1, std::nullopt}}));
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net2; record, 1 addresses");
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(state(), kHome);
 }
 
-TEST_F(ReturnRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {
+TEST_F(RestoreRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {
   ASSERT_OK(give(1));
   end_container();
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(warnings_.size(), 1U);
   EXPECT_FALSE(has_record());
   EXPECT_EQ(addresses(), 0U);
@@ -280,7 +280,7 @@ void mistreat(Netlink& route, int ifindex) {
   attach_xdp(route, ifindex, XDP_FLAGS_SKB_MODE);
 }
 
-TEST_F(ReturnRails, RestoresSettingsThatTheContainerChanged) {
+TEST_F(RestoreRails, RestoresSettingsThatTheContainerChanged) {
   const int rail = node_index();
   set_alias(node_, rail, "rack 7");
   change_name(node_, RTM_NEWLINKPROP, rail, "enp1");
@@ -288,7 +288,7 @@ TEST_F(ReturnRails, RestoresSettingsThatTheContainerChanged) {
   ASSERT_OK(give(1));
   mistreat(pod_, pod_index());
   EXPECT_NE(settings_of(pod_, "net1"), before);
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(node_settings(), before);
 }
 
@@ -331,7 +331,7 @@ SysfsSettings all_set_to(const SysfsSettings& values, const SysfsSettings& there
   return set;
 }
 
-TEST_F(ReturnRails, RestoresSysfsSettingsThatTheContainerChanged) {
+TEST_F(RestoreRails, RestoresSysfsSettingsThatTheContainerChanged) {
   turn_gro_on("rail0");
   bring_up(node_, "peer0");
   for (const bool is_up : {false, true}) {
@@ -347,7 +347,7 @@ TEST_F(ReturnRails, RestoresSysfsSettingsThatTheContainerChanged) {
       EXPECT_EQ(restore_sysfs_settings(netdev_directory(pod_, "net1"), "net1", tenants), Strings());
       EXPECT_EQ(sysfs_of(pod_, "net1"), tenants);
     });
-    expect_taken_back();
+    expect_restored();
     EXPECT_EQ(sysfs_of(node_, "rail0"), before);
     EXPECT_EQ(must(must(find_link(node_, "rail0"))).up, is_up);
   }
@@ -365,16 +365,16 @@ void turn_features(int ifindex) {
   NetdevFeatures other = features_of(ethtool, ifindex);
   for (std::uint32_t& word : other.wanted)
     word = ~word;
-  static_cast<void>(ethtool.put_back(ifindex, "net1", other));
+  static_cast<void>(ethtool.restore(ifindex, "net1", other));
 }
 
-TEST_F(ReturnRails, RestoresFeaturesThatTheContainerChanged) {
+TEST_F(RestoreRails, RestoresFeaturesThatTheContainerChanged) {
   Ethtool ethtool;
   const int rail = node_index();
   NetdevFeatures before = features_of(ethtool, rail);
   if (before.changeable.empty()) GTEST_SKIP() << "this kernel does not report the features of a netdev";
   before.wanted[0] &= ~(before.changeable[0] & 1U);  // scatter-gather off, against the driver's default
-  ASSERT_OK(ethtool.put_back(rail, "rail0", before));
+  ASSERT_OK(ethtool.restore(rail, "rail0", before));
   before = features_of(ethtool, rail);
   ASSERT_OK(give(1));
   const int inside = pod_index();
@@ -383,13 +383,13 @@ TEST_F(ReturnRails, RestoresFeaturesThatTheContainerChanged) {
     Ethtool theirs;
     EXPECT_NE(features_of(theirs, inside), before);
   });
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(features_of(ethtool, node_index()), before);
 }
 
 // Only a refusal is a warning; a kernel without ethtool netlink is none. Runs in a child, because a denied system call
 // stays denied.
-TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeRead) {
+TEST_F(AddRails, WarnsOfFeaturesAndProgramsThatCannotBeRead) {
   const struct {
     int call;
     int code;
@@ -412,31 +412,31 @@ TEST_F(GiveRails, WarnsOfFeaturesAndProgramsThatCannotBeRead) {
       } else {
         EXPECT_FALSE(has_text(must(give(1)).warnings[0], "netlink socket"));
       }
-      expect_taken_back();
+      expect_restored();
       return HasFailure() ? 1 : 0;
     };
     EXPECT_EQ(in_child(give_and_take_back), 0) << "see above";
   }
 }
 
-TEST_F(ReturnRails, DetachesXdpProgramOfTheDriversMode) {
+TEST_F(RestoreRails, DetachesXdpProgramOfTheDriversMode) {
   ASSERT_OK(give(1));
   attach_xdp(pod_, pod_index(), XDP_FLAGS_DRV_MODE);
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
 }
 
-TEST_F(ReturnRails, KeepsNodesXdpProgramAndWarnsOfItsLoss) {
+TEST_F(RestoreRails, KeepsNodesXdpProgramAndWarnsOfItsLoss) {
   if (!UniqueFd(load_program(BPF_PROG_TYPE_XDP)).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
   attach_xdp(node_, node_index(), XDP_FLAGS_SKB_MODE);
   const auto before = node_settings().xdp;
   ASSERT_OK(give(1));
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(node_settings().xdp, before);
 
   ASSERT_OK(give(1));
   attach_xdp(pod_, pod_index(), XDP_FLAGS_SKB_MODE);
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
   EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its xdpgeneric program; remedy: attach it again"});
 }
@@ -450,7 +450,7 @@ UniqueFd link_program(const UniqueFd& program, int ifindex, std::uint32_t type) 
 }
 
 // Attaches the link in the pod's namespace, which has the netdev.
-void GiveRails::expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
+void AddRails::expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
   ASSERT_OK(give(1));
   const int ifindex = pod_index();
   UniqueFd link;
@@ -458,23 +458,23 @@ void GiveRails::expect_link_is_detached(std::uint32_t type, bpf_prog_type progra
     link = link_program(UniqueFd(load_program(program_type)), ifindex, type);
     ASSERT_TRUE(link.ok()) << std::strerror(errno);
   });
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
   EXPECT_EQ(tcx_of_node(), std::vector<std::uint32_t>());
 }
 
 constexpr std::uint32_t kTcxIngress = 46;  // Linux 6.6
 
-TEST_F(ReturnRails, DetachesXdpProgramThatALinkHolds) {
+TEST_F(RestoreRails, DetachesXdpProgramThatALinkHolds) {
   expect_link_is_detached(BPF_XDP, BPF_PROG_TYPE_XDP);
 }
 
-TEST_F(ReturnRails, DetachesTcxProgram) {
+TEST_F(RestoreRails, DetachesTcxProgram) {
   expect_link_is_detached(kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
 }
 
 // The same program on a netdev of the same index in a namespace that stays.
-TEST_F(ReturnRails, DetachesXdpProgramIfAnotherNamespaceHasTheSame) {
+TEST_F(RestoreRails, DetachesXdpProgramIfAnotherNamespaceHasTheSame) {
   ASSERT_OK(give(1));
   const int ifindex = pod_index();
   UniqueFd elsewhere;
@@ -490,12 +490,12 @@ TEST_F(ReturnRails, DetachesXdpProgramIfAnotherNamespaceHasTheSame) {
     links.push_back(link_program(program, ifindex, BPF_XDP));
     ASSERT_TRUE(links[0].ok() && links[1].ok()) << std::strerror(errno);
   });
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
 }
 
 // A driver-mode program on the peer of a veth limits the MTU, as drivers do.
-TEST_F(ReturnRails, RestoresOtherSettingsIfTheMtuIsRefused) {
+TEST_F(RestoreRails, RestoresOtherSettingsIfTheMtuIsRefused) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(change_link(node_, node_index(), {.mtu = 9000}));
   const LinkSettings before = node_settings();
@@ -505,13 +505,13 @@ TEST_F(ReturnRails, RestoresOtherSettingsIfTheMtuIsRefused) {
   set_flags(pod_, ifindex, IFF_PROMISC);
   set_alias(pod_, ifindex, "owned");
   attach_xdp(node_, peer, XDP_FLAGS_DRV_MODE);
-  EXPECT_FALSE(take_back()) << "the MTU cannot be restored";
+  EXPECT_FALSE(restore()) << "the MTU cannot be restored";
   EXPECT_TRUE(has_record());
   EXPECT_EQ(node_settings(), before);
   ASSERT_OK(delete_link(node_, peer));
 }
 
-TEST_F(ReturnRails, KeepsNodesTcxProgramAndWarnsOfIt) {
+TEST_F(RestoreRails, KeepsNodesTcxProgramAndWarnsOfIt) {
   UniqueFd link = link_program(UniqueFd(load_program(BPF_PROG_TYPE_SCHED_CLS)), node_index(), kTcxIngress);
   ASSERT_TRUE(link.ok()) << std::strerror(errno);
   const auto before = tcx_of_node();
@@ -519,15 +519,15 @@ TEST_F(ReturnRails, KeepsNodesTcxProgramAndWarnsOfIt) {
   expect_warning(1,
                  "`rail0` moves with 1 of the node's tcx programs, which its container can detach; remedy: list them "
                  "with `bpftool net show dev rail0`");
-  expect_taken_back();
+  expect_restored();
   EXPECT_EQ(tcx_of_node(), before);
   ASSERT_OK(give(1));
   link.reset();
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its tcx programs; remedy: attach them again"});
 }
 
-TEST_F(GiveRails, WarnsOfLostQdisc) {
+TEST_F(AddRails, WarnsOfLostQdisc) {
   tcmsg header{};
   header.tcm_ifindex = node_index();
   header.tcm_parent = TC_H_ROOT;
@@ -542,30 +542,30 @@ TEST_F(GiveRails, WarnsOfLostQdisc) {
   request.end(options);
   ASSERT_OK(node_.change(request.take(), "make qdisc"));
   expect_warning(1, "`rail0` loses its qdisc `htb`");
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_NE((*find_link(node_, "rail0"))->qdisc, "htb") << "the kernel kept it, so that the warning is wrong";
 }
 
 // The kernel refuses to move a netdev while one of its names is taken in the target namespace.
-TEST_F(ReturnRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
+TEST_F(RestoreRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
   for (const char* name : {"rail1", "rail0"}) {
     ASSERT_OK(give(1));
     change_name(pod_, RTM_NEWLINKPROP, pod_index(), name);
-    ASSERT_OK(take_back());
+    ASSERT_OK(restore());
     EXPECT_EQ(state(), kHome) << name;
     EXPECT_EQ(node_settings().other_names, Strings()) << name;
   }
 }
 
-TEST_F(ReturnRails, ReturnsNetdevIfItsNameIsTakenOnTheNode) {
+TEST_F(RestoreRails, ReturnsNetdevIfItsNameIsTakenOnTheNode) {
   ASSERT_OK(give(1));
   change_name(node_, RTM_NEWLINKPROP, ifindex_of(node_, "rail1"), "rail0");
   ASSERT_OK(change_link(pod_, pod_index(), {.name = "rail1"}));
-  EXPECT_FALSE(take_back()) << "another netdev has its name";
+  EXPECT_FALSE(restore()) << "another netdev has its name";
   EXPECT_EQ(names(pod_), "");
   EXPECT_TRUE(has_record());
   change_name(node_, RTM_DELLINKPROP, ifindex_of(node_, "rail1"), "rail0");
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(names(node_), "rail0 rail1");
 }
 
@@ -580,7 +580,7 @@ void make_decoy(Netlink& route, const Link& of, const char* name) {
   ASSERT_OK(route.change(request.take(), "make veth"));
 }
 
-TEST_F(ReturnRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
+TEST_F(RestoreRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(give(1));
   const Link given = **find_link(pod_, "net1");
@@ -588,7 +588,7 @@ TEST_F(ReturnRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   Link decoy = given;
   decoy.ifindex = 0;
   make_decoy(pod_, decoy, "net1");
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(names(node_), "rail0 rail1");
   EXPECT_NE(ifindex_of(pod_, "net1"), 0);
   EXPECT_EQ(ifindex_of(pod_, "hidden"), 0);
@@ -597,12 +597,12 @@ TEST_F(ReturnRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   EXPECT_EQ((*home)->mac, given.mac);
 }
 
-TEST_F(ReturnRails, KeepsImitationOfADeletedNetdev) {
+TEST_F(RestoreRails, KeepsImitationOfADeletedNetdev) {
   ASSERT_OK(give(1));
   const Link given = **find_link(pod_, "net1");
   ASSERT_OK(delete_link(pod_, given.ifindex));
   make_decoy(pod_, given, "net1");
-  ASSERT_OK(take_back());
+  ASSERT_OK(restore());
   EXPECT_EQ(names(node_), "rail1");
   EXPECT_NE(ifindex_of(pod_, "net1"), 0);
   ASSERT_EQ(warnings_.size(), 1U);
@@ -611,7 +611,7 @@ TEST_F(ReturnRails, KeepsImitationOfADeletedNetdev) {
 }
 
 // A failed lookup proves nothing: the rails can still be in the namespace.
-TEST_F(ReturnRails, KeepsGrantIfALookupFails) {
+TEST_F(RestoreRails, KeepsGrantIfALookupFails) {
   const struct {
     const char* name;
     int call;
@@ -627,29 +627,29 @@ TEST_F(ReturnRails, KeepsGrantIfALookupFails) {
     ASSERT_OK(give(1));
     const auto try_it = [&] {
       deny(row.call, row.code, row.argument, row.value);
-      return error_code(give_back()) == row.code ? 0 : 1;
+      return error_code(release_grant()) == row.code ? 0 : 1;
     };
     EXPECT_EQ(in_child(try_it), 0);
     EXPECT_TRUE(has_grant());
     EXPECT_EQ(state(), "node: rail1; pod: net1; record, 1 addresses");
-    ASSERT_OK(give_back());
+    ASSERT_OK(release_grant());
     EXPECT_FALSE(has_grant());
     EXPECT_EQ(state(), kHome);
   }
 }
 
-TEST_F(ReturnRails, KeepsGrantIfTheRecordCannotBeRead) {
+TEST_F(RestoreRails, KeepsGrantIfTheRecordCannotBeRead) {
   ASSERT_OK(book());
   ASSERT_OK(give(1));
   const std::string records = path_ + "/network";
   fs::rename(records, records + ".away");
   ASSERT_EQ(::symlink("network", records.c_str()), 0);  // ELOOP
-  EXPECT_FALSE(give_back());
+  EXPECT_FALSE(release_grant());
   EXPECT_TRUE(has_grant());
   EXPECT_EQ(names(pod_), "net1");
   fs::remove(records);
   fs::rename(records + ".away", records);
-  ASSERT_OK(give_back());
+  ASSERT_OK(release_grant());
   EXPECT_EQ(names(node_), "rail0 rail1");
 }
 

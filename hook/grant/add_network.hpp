@@ -4,8 +4,8 @@
 #include <string>
 
 #include "fabric/result.hpp"
-#include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace fabric {
@@ -20,8 +20,8 @@ struct NetworkTarget {
 };
 
 // Adds the rails. Call it after booking: a failure is rolled back together with the booking. Sets the numbers of the
-// plan's device nodes to those of the RDMA devices inside. Errors: as give_rails(), with the reason kNetwork.
-fabric::Result<void> give_network(const Asking& asking, const Grantee& who, const NetworkTarget& target,
-                                  const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
+// plan's device nodes to those of the RDMA devices inside. Errors: as add_rails(), with the reason kNetwork.
+fabric::Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
+                                 const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
 
 }  // namespace hook

@@ -17,8 +17,8 @@ inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 // keeps_programs: the copied programs and their record stay. said: gets one line for each file that was restored or
 // removed.
 // Errors: all temporaries are written first, so that without space nothing is changed.
-Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
-                       std::vector<std::string>& kept, std::string& said);
+Result<void> restore_files(const std::string& root, InstallRecord record, bool keeps_programs,
+                           std::vector<std::string>& kept, std::string& said);
 
 // Removes the temporaries that a killed call left beside the files of a record.
 Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);

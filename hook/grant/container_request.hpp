@@ -16,14 +16,14 @@
 
 namespace hook {
 
-struct Asking {
+struct ContainerRequest {
   std::shared_ptr<Json> document = {};  // its config.json; null if another source describes it (NRI)
   ContainerSpec spec = {};
   Config admin = {};
   Recognised caller = {};                  // its engine, which determines the author of its annotations
   std::optional<Request> request = {};     // nullopt: it requests nothing, or its request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
-  Note note = {};                          // as Asked::note
+  Note note = {};                          // as ParsedRequest::note
 };
 
 // Reads the bundle's config.json, at most 16 MiB and 262,144 values. Errors name the file.
@@ -34,17 +34,17 @@ Result<std::string> read_bundle_config(const std::string& bundle);
 // and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers in
 // linux.devices are uverbs nodes; nullopt: do not check.
 // Errors: the configuration, a /sys that cannot be read, or a refusal.
-Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
-                          const std::optional<std::string>& root = "");
-Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
-                               const std::optional<std::string>& root = "");
+Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
+                                    const std::optional<std::string>& root = "");
+Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
+                                         const std::optional<std::string>& root = "");
 
 // Returns true if the container may get netdevs. The answer does not depend on the HCAs that it will get, so any pool's
 // network counts. Pure.
-bool may_get_rails(const Asking& asking);
+bool may_get_rails(const ContainerRequest& requesting);
 // Returns true if only createRuntime can mount the view of sysfs: the container may write to mounts and has a user
 // namespace. Pure.
-bool needs_own_view(const Asking& asking);
+bool needs_own_view(const ContainerRequest& requesting);
 
 // The owner and the user of a new grant.
 struct Grantee {

@@ -51,12 +51,12 @@ struct RailsReport {
 // Returns true if a netdev of the plan moves.
 bool moves_any(const Plan& plan);
 // Returns the plan without the rails that the grant already has.
-Plan without_given(const Plan& plan, const NetworkRecord& record);
+Plan without_existing(const Plan& plan, const NetworkRecord& record);
 
 // Adds the rails of the plan to the container's namespace, except those that the grant already has. Writes each change
 // into the record of the rails before it makes the change.
 // Errors: the caller rolls back by letting the ledger drop the HCAs that the user booked (GrantEffects).
-Result<RailsReport> give_rails(RailsInput input, Timing& timing);
+Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 
 // The GIDs of a container's rails: waits for the kernel to make them, and aligns them to one index.
 

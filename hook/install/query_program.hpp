@@ -25,8 +25,8 @@ inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 // variable: NAME=VALUE that is added to its environment; empty: none.
 // Errors: EPERM, the caller cannot enter root; EACCES with the remedy, a user other than root can change the program;
 // it cannot be started; EFBIG, it writes more than kMostAnswer bytes; it runs longer than patience_ms.
-Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                           const std::string& variable = {}, int patience_ms = kPatienceMs);
+Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
+                             const std::string& variable = {}, int patience_ms = kPatienceMs);
 
 // Returns the path of a program on the node: from PATH if root is empty, then from the usual directories. Returns
 // nullopt if the program is in none of them.

@@ -1,4 +1,4 @@
-#include "hook/rails/give.hpp"
+#include "hook/rails/add.hpp"
 
 #include <fcntl.h>
 
@@ -22,23 +22,23 @@ std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
 
-// One call of give_rails().
-class RailGiver {
+// One call of add_rails().
+class RailAdder {
  public:
-  RailGiver(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
+  RailAdder(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
       : input_(&input),
         timing_(&timing),
         store_(std::move(store)),
         node_(std::move(node)),
         inside_(std::move(inside)) {}
 
-  // The order matters. Refusals come before the first change (add_rails()), the record of a change before the change
+  // The order matters. Refusals come before the first change (append_rails()), the record of a change before the change
   // (address_rails()). The test for duplicates needs a link that is up and has no address yet. The test of gateways
   // needs addresses and routes. GIDs come last, because the kernel makes them of the addresses.
   Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
-    TRY_VOID(add_rails(plan));
+    TRY_VOID(append_rails(plan));
     TRY_VOID(address_rails());
     TRY_VOID(place());
     TRY_VOID(find_nodes());
@@ -51,7 +51,7 @@ class RailGiver {
   }
 
  private:
-  Result<void> add_rails(const Plan& plan) {
+  Result<void> append_rails(const Plan& plan) {
     const NodeNetwork network = TRY(read_node_network(moves_any(plan)));
     auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network, first_new_));
     TRY_VOID(name_new_rails(rails));
@@ -202,7 +202,7 @@ bool moves_any(const Plan& plan) {
   return std::ranges::any_of(plan.netdevs, [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
 }
 
-Plan without_given(const Plan& plan, const NetworkRecord& record) {
+Plan without_existing(const Plan& plan, const NetworkRecord& record) {
   Plan rest = plan;
   std::erase_if(rest.netdevs, [&](const PlannedNetdev& netdev) {
     return std::ranges::any_of(record.rails, [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
@@ -210,17 +210,17 @@ Plan without_given(const Plan& plan, const NetworkRecord& record) {
   return rest;
 }
 
-Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
+Result<RailsReport> add_rails(RailsInput input, Timing& timing) {
   auto store = TRY(NetworkRecordStore::open(input.ledger_directory));
   NetworkRecord record = TRY(store.read(input.owner.key))
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
-  const Plan rest = without_given(input.plan, record);
+  const Plan rest = without_existing(input.plan, record);
   // Entering the namespace forks a child process: not without a new rail.
   if (rest.netdevs.empty()) return RailsReport{};
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");
-  return RailGiver(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
+  return RailAdder(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
 }
 
 }  // namespace hook

@@ -1,4 +1,4 @@
-#include "hook/install/ask_program.hpp"
+#include "hook/install/query_program.hpp"
 
 #include <fcntl.h>
 #include <linux/binfmts.h>
@@ -152,8 +152,8 @@ Result<UniqueFd> open_with_interpreter(const std::string& program, const std::st
 
 }  // namespace
 
-Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                           const std::string& variable, int patience_ms) {
+Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
+                             const std::string& variable, int patience_ms) {
   const std::string name = fabric::printable(arguments[0]);
   auto program = open_with_interpreter(arguments[0], root);
   if (!program) return fabric::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));

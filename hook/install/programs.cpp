@@ -1,4 +1,4 @@
-#include "hook/install/put_programs.hpp"
+#include "hook/install/programs.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -75,7 +75,7 @@ Result<std::vector<std::string>> prepare_programs(const std::string& root, const
 
 }  // namespace
 
-std::vector<std::string> programs_to_put(const std::string& from, const std::string& directory) {
+std::vector<std::string> programs_to_install(const std::string& from, const std::string& directory) {
   std::vector<std::string> put;
   // rdma-nri and rdma-device-plugin run in the image; engines execute only these two on the node.
   for (const std::string_view name : std::array<std::string_view, 2>{"rdma-hook", "rdma-runtime"})
@@ -84,8 +84,8 @@ std::vector<std::string> programs_to_put(const std::string& from, const std::str
   return put;
 }
 
-Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
-                                              const std::vector<std::string>& put) {
+Result<std::vector<std::string>> install_programs(const std::string& root, const std::string& from,
+                                                  const std::vector<std::string>& put) {
   const std::vector<std::string> written = TRY(prepare_programs(root, from, put));
   for (const std::string& path : written)
     TRY_VOID(commit_node_file(root, path));

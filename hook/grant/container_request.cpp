@@ -1,4 +1,4 @@
-#include "hook/grant/asking.hpp"
+#include "hook/grant/container_request.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -53,7 +53,7 @@ void look_up_userns(ContainerSpec& spec) {
 }
 
 // Returns true if the container requests HCAs under some configuration, "default_devices" apart.
-bool could_ask(const ContainerSpec& spec, Engine engine) {
+bool may_request_again(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};
   const auto asked = parse_request(spec, trusting, engine);
@@ -91,49 +91,52 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   return error;
 }
 
-Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
-                          const std::optional<std::string>& root) {
+Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
+                                    const std::optional<std::string>& root) {
   Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
   ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
   Recognised recognised = recognise(caller, spec.cgroups_path);
-  Asking asking = TRY(understand_spec(std::move(spec), admin, std::move(recognised), root));
-  asking.document = std::make_shared<Json>(std::move(document));
-  return asking;
+  ContainerRequest requesting = TRY(understand_spec(std::move(spec), admin, std::move(recognised), root));
+  requesting.document = std::make_shared<Json>(std::move(document));
+  return requesting;
 }
 
-Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
-                               const std::optional<std::string>& root) {
-  Asking asking;
-  asking.caller = std::move(caller);
-  asking.spec = std::move(spec);
-  if (root) TRY_VOID(about(FailureReason::kDevices, look_up_dynamic(asking.spec, *root)));
-  if (!admin && !could_ask(asking.spec, asking.caller.engine)) {
+Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
+                                         const std::optional<std::string>& root) {
+  ContainerRequest requesting;
+  requesting.caller = std::move(caller);
+  requesting.spec = std::move(spec);
+  if (root) TRY_VOID(about(FailureReason::kDevices, look_up_dynamic(requesting.spec, *root)));
+  if (!admin && !may_request_again(requesting.spec, requesting.caller.engine)) {
     // A mistake in config.json must not stop the containers that request nothing.
-    asking.warnings.push_back(admin.error().message);
-    return asking;
+    requesting.warnings.push_back(admin.error().message);
+    return requesting;
   }
-  asking.admin = TRY(about(FailureReason::kConfig, admin));
-  Asked asked = TRY(about(FailureReason::kRefused, parse_request(asking.spec, asking.admin, asking.caller.engine)));
-  asking.request = std::move(asked.request);
-  asking.warnings = std::move(asked.warnings);
-  if (asking.caller.is_doubted && !asking.warnings.empty()) {
-    asking.warnings.insert(asking.warnings.begin(),
-                           fmt::format("annotations count as with podman: {}", asking.caller.by));
+  requesting.admin = TRY(about(FailureReason::kConfig, admin));
+  ParsedRequest asked =
+      TRY(about(FailureReason::kRefused, parse_request(requesting.spec, requesting.admin, requesting.caller.engine)));
+  requesting.request = std::move(asked.request);
+  requesting.warnings = std::move(asked.warnings);
+  if (requesting.caller.is_doubted && !requesting.warnings.empty()) {
+    requesting.warnings.insert(requesting.warnings.begin(),
+                               fmt::format("annotations count as with podman: {}", requesting.caller.by));
   }
-  asking.note = std::move(asked.note);
+  requesting.note = std::move(asked.note);
   // Only a container with a request needs it, and it costs a read of /proc.
-  if (asking.request) look_up_userns(asking.spec);
-  return asking;
+  if (requesting.request) look_up_userns(requesting.spec);
+  return requesting;
 }
 
-bool may_get_rails(const Asking& asking) {
+bool may_get_rails(const ContainerRequest& requesting) {
   const auto has_network = [](const Pool& pool) { return pool.network.has_value(); };
-  const auto& pools = asking.admin.pools;
-  return asking.spec.has_netns && (asking.request->network || std::any_of(pools.begin(), pools.end(), has_network));
+  const auto& pools = requesting.admin.pools;
+  return requesting.spec.has_netns &&
+         (requesting.request->network || std::any_of(pools.begin(), pools.end(), has_network));
 }
 
-bool needs_own_view(const Asking& asking) {
-  return asking.admin.sysfs_view && asking.spec.has_userns && may_write_to_mounts(asking.spec) != MayWrite::kNo;
+bool needs_own_view(const ContainerRequest& requesting) {
+  return requesting.admin.sysfs_view && requesting.spec.has_userns &&
+         may_write_to_mounts(requesting.spec) != MayWrite::kNo;
 }
 
 }  // namespace hook
