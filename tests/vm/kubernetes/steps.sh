@@ -3,18 +3,20 @@
 
 readonly resource=rdma-init.io/rails
 readonly namespace=team-a
+# The image, under a name as of a registry that no program here connects to: the node has it already.
+readonly image_name=registry.lab.local/team/rdma-init-node
 # Functions for config/kubernetes/base.
 readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonset=rdma-init cluster_daemonset=rdma-init-cluster plugin_container=rdma-device-plugin
 
 make_images() {
   "$here/make-images" --build "$build" "$out/images"
-  make_node_image "$build" latest node
+  make_node_image "$build" current node
   make_node_image "$older" older older
   rm -rf "$out/images/storage" "$out/images/run"
 }
 # make_node_image BUILD TAG NAME: with separate storage, because the storage of the machine may not support layers.
 make_node_image() {
-  "$project/images/node/build" --build "$1" --tag "localhost/rdma-init-node:$2" --out "$out/images/$3.tar" -- --storage-driver vfs \
+  "$project/images/node/build" --build "$1" --tag "$image_name:$2" --out "$out/images/$3.tar" -- --storage-driver vfs \
     --root "$out/images/storage" --runroot "$out/images/run" > "$state/node-image.log" 2>&1 || {
     cat "$state/node-image.log"
     fail "images/node/build failed"
@@ -76,7 +78,23 @@ bring_up() {
   kubectl get nodes -o wide
 }
 
-# The administrator's overlay of base for this node: an HCA belongs to one pod, its netdev moves into the pod and gets an address.
+# write_kustomization DIRECTORY RESOURCE [COMPONENT...]: an administrator's overlay of a directory of config/kubernetes, with the image of
+# the lab. A config.json in DIRECTORY replaces the one of RESOURCE. This version of Kubernetes needs the AppArmor annotation.
+write_kustomization() {
+  local directory=$1 objects component
+  objects=$(realpath --relative-to="$1" "$project/config/kubernetes")
+  {
+    printf '%s\n' 'apiVersion: kustomize.config.k8s.io/v1beta1' 'kind: Kustomization' 'namespace: rdma-init' "resources: [$objects/$2]" 'components:'
+    shift 2
+    for component in apparmor-annotation "$@"; do echo "  - $objects/components/$component"; done
+    echo "images: [{name: rdma-init-node, newName: $image_name, newTag: current}]"
+    if [ -e "$directory/config.json" ]; then
+      printf '%s\n' 'configMapGenerator: [{name: rdma-init, behavior: replace, files: [config.json]}]' 'generatorOptions: {disableNameSuffixHash: true}'
+    fi
+  } > "$directory/kustomization.yaml"
+}
+
+# The overlay of base for this node: an HCA belongs to one pod, its netdev moves into the pod and gets an address.
 write_overlay() {
   mkdir -p "$out/lab"
   jq --null-input '{rails: ["rxe0", "rxe1", "rxe2", "rxe3"],
@@ -84,33 +102,38 @@ write_overlay() {
     networks: {rails: {mode: "exclusive", routing: {first_table: 100},
       addresses: [range(4) | {rail: ., subnet: "10.100.0.0/16", from: "10.100.\(. + 1).1", to: "10.100.\(. + 1).250", gateway: "10.100.0.1"}]}}
     }' > "$out/lab/config.json"
-  cat > "$out/lab/kustomization.yaml" << END
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: rdma-init
-resources:
-  - $(realpath --relative-to="$out/lab" "$project/config/kubernetes/base")
-configMapGenerator:
-  - name: rdma-init
-    behavior: replace
-    files: [config.json]
-generatorOptions:
-  disableNameSuffixHash: true
-END
+  write_kustomization "$out/lab" base restart
+}
+
+# write_overlay_of NAME [COMPONENT...]: an overlay of one of the platforms' overlays, in $out/NAME. The subnets of the lab replace the
+# ranges for documentation.
+write_overlay_of() {
+  local name=$1 addresses=''
+  shift
+  case $name in
+    vke) addresses='[range(4) | {rail: ., subnet: "10.\(100 + .).0.0/16", per_node: 24}]' ;;
+    spiderpool) addresses='[range(8) | {rail: ., subnet: "172.16.\(11 + .).0/24", per_node: 28, gateway: "172.16.\(11 + .).254"}]' ;;
+  esac
+  mkdir -p "$out/$name"
+  [ -z "$addresses" ] || jq ".networks[].addresses = $addresses" "$project/config/kubernetes/overlays/$name/config.json" > "$out/$name/config.json"
+  write_kustomization "$out/$name" "overlays/$name" "$@"
 }
 
 step_deploy() {
   step "1. kubectl apply --dry-run=server of every overlay, kubectl apply -k"
-  local overlay
+  local overlay name
   kubectl create namespace "$system" --dry-run=client -o yaml | kubectl apply -f - > /dev/null
-  for overlay in "$project"/config/kubernetes/base "$project"/config/kubernetes/remove "$project"/config/kubernetes/overlays/*; do
-    [ -e "$overlay/kustomization.yaml" ] || continue
-    kubectl kustomize "$overlay" > "$state/objects.yaml"
+  mkdir -p "$out/base" "$out/remove"
+  write_kustomization "$out/base" base
+  write_kustomization "$out/remove" base restart remove
+  for overlay in "$project"/config/kubernetes/overlays/*/; do write_overlay_of "$(basename "$overlay")" restart; done
+  for name in base remove $(ls "$project/config/kubernetes/overlays"); do
+    kubectl kustomize "$out/$name" > "$state/objects.yaml"
     kubectl apply --dry-run=server -f "$state/objects.yaml" > "$state/dry-run" 2>&1 || {
       cat "$state/dry-run"
-      fail "the apiserver refuses $overlay"
+      fail "the apiserver refuses $name"
     }
-    echo "ok: $(basename "$overlay"): $(grep -c 'server dry run' "$state/dry-run") objects taken by a server-side dry run"
+    echo "ok: $name: $(grep -c 'server dry run' "$state/dry-run") objects taken by a server-side dry run"
   done
   kubectl delete namespace "$system" > /dev/null
   for overlay in "$project"/config/kubernetes/overlays/*/pod.yaml; do
@@ -122,6 +145,7 @@ step_deploy() {
     }
     echo "ok: $(basename "$(dirname "$overlay")"): $(< "$state/dry-run")"
   done
+  label_node
   run_overlays
   write_overlay
   roll apply -k "$out/lab"
@@ -133,7 +157,22 @@ step_deploy() {
   show_nodes
 }
 
-# The overlays that apply to this node, one after the other, unchanged. For vke and ack the netdev of an HCA has an address.
+# The base without the component `restart`: no pod before the node has the label; then the installer reports that a restart is due, and the
+# administrator restarts the engine.
+label_node() {
+  step "1. the node gets the label; a restart is due"
+  roll apply -k "$out/base" > /dev/null
+  assert_equal "pods before the node has the label" 0 "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
+  kubectl label node "$node" rdma-init.io/node=true > /dev/null
+  wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
+  kubectl -n "$system" logs "daemonset/$daemonset" -c install | grep '^now run: systemctl restart containerd$' || fail "the installer reports no restart that is due"
+  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep 'has not been restarted' || fail "--status reports no restart that is due"
+  on_node 'systemctl restart containerd'
+  wait_until "containerd answers" 600 containerd_answers
+  wait_until "the node is Ready" 600 node_is_ready
+}
+
+# The overlays that apply to this node, one after the other. For vke and ack the netdev of an HCA has an address.
 # shellcheck disable=SC2016 # the node's shell
 run_overlays() {
   step "2. the pods of the overlays"
@@ -161,7 +200,7 @@ run_overlays() {
 # run_overlay NAME RESOURCE ALLOCATABLE HCAS: its pod, with another image and command, starts and exports as many HCAs as it requests.
 run_overlay() {
   local overlay=$project/config/kubernetes/overlays/$1 pod
-  roll apply -k "$overlay" > /dev/null
+  roll apply -k "$out/$1" > /dev/null
   wait_until "$3 of $2 are allocatable" 600 allocatable_is "$3" "$2"
   pod=$(kubectl create --dry-run=client -f "$overlay/pod.yaml" -o 'jsonpath={.metadata.name}')
   kubectl create --dry-run=client -f "$overlay/pod.yaml" -o json |
@@ -400,7 +439,7 @@ step_drain_and_downgrade() {
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../lab]
-images: [{name: localhost/rdma-init-node, newTag: older}]
+images: [{name: $image_name, newTag: older}]
 END
   roll apply -k "$out/older"
   assert_programs_of "$older"
@@ -460,10 +499,10 @@ step_removal() {
   for name in last1 last2; do trainer "$name" 1 sh -c "$look_around" | create; done
   for name in last1 last2; do wait_until "$name prints ready" 600 said "$name" ready; done
   kubectl -n "$namespace" delete pod --all --wait=false
-  roll apply -k "$project/config/kubernetes/remove"
+  roll apply -k "$out/remove"
   kubectl -n "$system" logs "daemonset/$daemonset" -c install
   assert_equal "pods that write the cluster's configuration" 0 "$(kubectl -n "$system" get daemonset "$cluster_daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
-  kubectl delete -k "$project/config/kubernetes/base" > /dev/null
+  kubectl delete -k "$out/remove" > /dev/null
   assert_equal "what is left in /etc" "" "$(on_node 'find /etc/rdma-init 2> /dev/null; true')"
   on_node '/run/lab/vm/guest/plug-in'  # software netdevs have ended with the pods' namespaces
   assert_node_as_before "$state/before"
