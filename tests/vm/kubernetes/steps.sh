@@ -166,7 +166,7 @@ label_node() {
   kubectl label node "$node" rdma-init.io/node=true > /dev/null
   wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
   kubectl -n "$system" logs "daemonset/$daemonset" -c install | grep '^now run: systemctl restart containerd$' || fail "the installer reports no restart that is due"
-  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep 'has not been restarted' || fail "--status reports no restart that is due"
+  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep -E 'not (been )?restarted' || fail "--status reports no restart that is due"
   on_node 'systemctl restart containerd'
   wait_until "containerd answers" 600 containerd_answers
   wait_until "the node is Ready" 600 node_is_ready
