@@ -206,7 +206,7 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
 }
 
 bool shows_a_control(const std::string& text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < 0x20 && c != '\n') || c == 0x7f; });
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != 0x0a) || c == 0x7f; });
 }
 
 TEST(Reports, HaveNoControlCharacters) {
