@@ -239,7 +239,7 @@ class Offer(CdiCase):
         for kind in ("example.com/hca", "example.com/net-rdma", "a/b", "Vendor_1.x/c_d-e"):
             self.assertEqual(self.spec("--kind", kind)["kind"], kind)
         for kind in ("", "hca", "/hca", "v/", "1v/c", "v-/c", "v/c.d", "v/c/d", "v c/d", "v/c\n", "../x"):
-            self.refuses("--kind", kind, "--out", self.out, words="is no kind of CDI devices")
+            self.refuses("--kind", kind, "--out", self.out, words="is not a CDI kind")
 
     def test_refuses_invalid_command_line(self):
         self.make_tree(1)

@@ -1,6 +1,6 @@
-"""`rdma-hook config apply` with a directory as the kubelet mounts a ConfigMap, and with hostile directories: a valid
-configuration becomes the node's cluster file as a whole; in all other cases the last valid configuration stays. Needs a machine
-where only root can write to /run and the directories above it."""
+"""`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good
+becomes the cluster's file of the node, whole; whatever else is there or happens, the last good one stays. In a machine of
+its own, whose /run has directories of root's alone above it."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ from harness import HOOK, read, read_json, run, status_of, write
 
 
 class ConfigMap:
-    """A directory that changes as the kubelet changes it: a new directory, a link to it, and a rename of the link."""
+    """A directory that is changed as the kubelet does it: a new one, a link to it, and a rename of that."""
 
     def __init__(self, path):
         self.path = path
@@ -51,13 +51,13 @@ class Case(harness.Case):
         return run(self.command(*options), **more)
 
     def assert_applied(self, code, content, *options, **more):
-        """Returns the exit code and the node's configuration afterwards."""
+        """Exit code, and what the node then has."""
         done = self.apply(*options, **more)
         self.assertEqual((done.returncode, self.has()), (code, content), done)
         return done
 
     def watch(self, *before):
-        """Starts a process that has applied the content of the map: {"rails": ["1"]}."""
+        """A process that has applied what the map has: {"rails": ["1"]}."""
         self.map.put({"rails": ["1"]})
         child = self.start_logged([*before, *self.command("--watch")], env={"NODE_NAME": "n-7"})
         self.until(lambda: self.has() == {"rails": ["1"]}, "the first")
@@ -72,7 +72,7 @@ class Case(harness.Case):
 
 
 class Once(Case):
-    def test_applies_valid_configuration(self):
+    def test_good(self):
         self.map.put({"rails": ["a"], "$comment": "of the cluster"})
         done = self.assert_applied(0, {"rails": ["a"], "$comment": "of the cluster"})
         status = os.stat(self.file)
@@ -83,7 +83,7 @@ class Once(Case):
         self.assertIn("unchanged", again.stdout)
         self.assertEqual(os.listdir(self.directory), ["config.json"])
 
-    def test_prints_json(self):
+    def test_json(self):
         self.map.put({"rails": "a"})
         said = json.loads(self.apply("--json").stdout)
         self.assertEqual((said["ok"], said["outcome"], said["problems"][0]["line"]), (False, "refused", 1))
@@ -91,12 +91,12 @@ class Once(Case):
         said = json.loads(self.apply("--json").stdout)
         self.assertEqual((said["ok"], said["outcome"], said["problems"]), (True, "written", []))
 
-    def test_refuses_without_previous_configuration(self):
+    def test_without_a_last_good_one(self):
         self.map.put("{")
         done = self.assert_applied(1, None)
         self.assertIn("the node keeps its configuration: no configuration: one pool of all HCAs", done.stdout)
 
-    def test_refuses_invalid_configurations(self):
+    def test_bad_ones(self):
         write(self.file, {"rails": ["good"]})
         before = read(self.file)
         bad = {
@@ -128,12 +128,12 @@ class Once(Case):
                 self.assertIn("config_refused", done.stderr)
                 self.assertEqual(os.listdir(self.directory), ["config.json"])
 
-    def test_copies_text_unchanged(self):
+    def test_the_text_is_the_clusters_byte_for_byte(self):
         text = '{"rails" : [ "a" ],\n\n "networks": {}}\n'
         self.map.put(text)
         self.assertEqual((self.apply().returncode, read(self.file)), (0, text))
 
-    def test_own_file_of_node_has_priority(self):
+    def test_the_nodes_own_file_stays_and_overrides(self):
         own = {"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3, "rails": ["own"],
                "networks": {"n": {"ipam": {"type": "static"}, "ipam_dir": "/opt/cni/bin"}}}
         write(self.own, own)
@@ -145,19 +145,19 @@ class Once(Case):
         self.assertEqual((refused.returncode, self.has()["rails"], json.loads(read(self.own))), (1, ["new"], own))
         self.assertIn("conf.d", refused.stdout)
 
-    def test_keeps_configuration_when_own_file_is_invalid(self):
+    def test_an_own_file_with_an_error_keeps_the_last_good_one(self):
         self.map.put({"rails": ["good"]})
         self.assertEqual(self.apply().returncode, 0)
         write(self.own, "{")
         self.map.put({"rails": ["new"]})
         self.assert_applied(1, {"rails": ["good"]})
 
-    def test_reads_own_files_of_node(self):
+    def test_what_stands_over_it_is_read(self):
         write(self.root + "/etc/rdma-init/conf.d/10-node.json", {"networks": {"n": {"mode": "shared"}}})
         self.map.put({"pools": [{"name": "p", "network": "n"}]})
         self.assertEqual(self.apply().returncode, 0, "the network is in conf.d")
 
-    def test_refuses_hostile_directories(self):
+    def test_hostile_directories(self):
         write(self.file, {"rails": ["good"]})
         before = read(self.file)
         config = self.map.path + "/config.json"
@@ -194,7 +194,7 @@ class Once(Case):
         shutil.rmtree(self.map.path)
         self.assertEqual((self.apply().returncode, read(self.file)), (1, before))
 
-    def test_applies_rules_of_ownership(self):
+    def test_ownership_rules_hold(self):
         self.map.put({"rails": ["a"]})
         for directory in (self.directory, self.root + "/etc/rdma-init"):
             os.chmod(directory, 0o777)
@@ -206,7 +206,7 @@ class Once(Case):
         done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("belongs to user 1000", done.stdout)
 
-    def test_survives_kill_at_any_system_call(self):
+    def test_killed_at_any_call(self):
         self.needs("strace")
         old = {"rails": ["old"]}
         for call in ("fsync:when=1", "rename:when=1", "fchmod:when=1", "fsync:when=2"):
@@ -221,7 +221,7 @@ class Once(Case):
                 self.assert_applied(0, {"rails": ["new"]})
                 self.assertEqual(os.listdir(self.directory), ["config.json"], "something is left")
 
-    def test_keeps_configuration_on_full_disk(self):
+    def test_full_disk(self):
         self.mount(self.directory, "-t", "tmpfs", "-o", "size=64k,mode=755", "none")
         write(self.file, {"rails": ["old"]})
         full = os.open(self.directory + "/full", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -234,7 +234,7 @@ class Once(Case):
         done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("No space left on device", done.stdout)
 
-    def test_many_processes_at_once(self):
+    def test_many_at_once(self):
         self.map.put({"rails": ["a"], "$comment": "x" * 100000})
         for _ in range(5):
             write(self.file, {})
@@ -244,10 +244,10 @@ class Once(Case):
 
 
 class CompromisedContainer(Case):
-    """A process of user 0 that can write only to the directory of the cluster's file: its files cannot name a program."""
+    """A process that has only the directory of the cluster's file to write, as user 0: what it leaves there names no program."""
 
     def check_config(self):
-        """Returns the problems that a program finds in the node's files at their default paths."""
+        """By a program that reads the node's files at their place."""
         script = (f"mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/rdma-init && "
                   f"mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json")
         return json.loads(run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).stdout)
@@ -257,7 +257,7 @@ class CompromisedContainer(Case):
         self.assertIn("is a symbolic link", self.check_config()["problems"][0]["message"])
         os.unlink(self.file)
         os.mkfifo(self.file)
-        self.assertIn("regular file", self.check_config()["problems"][0]["message"])
+        self.assertIn("is not a regular file", self.check_config()["problems"][0]["message"])
         os.unlink(self.file)
         for text in ({"runtime": {"runtimes": ["/etc/rdma-init/cluster/evil"]}}, {"runtime": {"hook": "/etc/rdma-init/cluster/evil"}},
                      {"networks": {"n": {"ipam": {"type": "evil"}}}}, {"networks": {"n": {"ipam_dir": "/etc/rdma-init/cluster"}}},
@@ -271,7 +271,7 @@ class CompromisedContainer(Case):
         self.assertIn("is writable by users other than root", self.check_config()["problems"][0]["message"])
         os.chmod(self.directory, 0o755)
 
-    def test_own_files_of_node_override_it(self):
+    def test_the_nodes_own_files_override_it(self):
         for files, pool in (((), "a"), ((self.own,), "b"), ((self.own, self.root + "/etc/rdma-init/conf.d/1.json"), "c")):
             write(self.file, {"pools": [{"name": "a", "modes": ["hca"]}]})
             for file, name in zip(files, "bc"):
@@ -281,7 +281,7 @@ class CompromisedContainer(Case):
 
 
 class Watch(Case):
-    def test_applies_changes_at_once_and_reports_error_once(self):
+    def test_changes_come_at_once_and_a_bad_one_is_said_once(self):
         child = self.watch()
         for number in range(2, 6):
             before = time.monotonic()
@@ -290,7 +290,7 @@ class Watch(Case):
             self.assertLess(time.monotonic() - before, 8, "it waited for its poll")
         self.map.put({"runtime": {}})
         self.until_said("config_refused")
-        for _ in range(3):  # events without a change
+        for _ in range(3):  # the same, as events
             write(self.map.path + "/other", "x")
             time.sleep(0.3)
         self.assertEqual(read(self.log).count("config_refused"), 1, read(self.log))
@@ -301,7 +301,7 @@ class Watch(Case):
         self.until_said("config_unchanged")
         self.ends(child)
 
-    def test_follows_removed_and_created_directory(self):
+    def test_a_directory_that_goes_and_comes(self):
         child = self.watch()
         os.rename(self.map.path + "/..data", self.map.path + "/..gone")
         self.until_said("config_refused")
@@ -314,7 +314,7 @@ class Watch(Case):
         self.until(lambda: self.has() == {"rails": ["3"]}, "its change")
         self.ends(child)
 
-    def test_applies_last_of_thousand_changes(self):
+    def test_a_thousand_changes(self):
         child = self.watch()
 
         def descriptors():
@@ -328,11 +328,11 @@ class Watch(Case):
         self.assertLessEqual(descriptors(), before)
         self.assertLess(int(status_of(child.pid)["VmRSS"].split()[0]), 16 * 1024)
 
-    def test_runs_without_capabilities(self):
+    def test_without_capabilities(self):
         self.needs("setpriv")
         self.watch("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
-    def test_sets_filter_and_two_capabilities(self):
+    def test_a_filter_and_two_capabilities_of_its_own(self):
         seen = status_of(self.watch().pid)
         self.assertEqual((seen["Seccomp"], seen["NoNewPrivs"]), ("2", "1"))
         self.assertEqual(int(seen["CapPrm"], 16) & ~(1 << 0 | 1 << 1), 0, "CAP_CHOWN and CAP_DAC_OVERRIDE")

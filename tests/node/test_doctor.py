@@ -226,7 +226,7 @@ FAULTS = [
      "memlock", "warning", "containerd.service", "65536"),
     ("engine's memlock", None, lambda node: node.write("proc/100/limits", LIMITS % ("65536", "65536")), "memlock", "warning", "containerd.service", "65536"),
     ("not restarted", None, lambda node: os.utime(node.root / "etc/containerd/conf.d/rdma-init.toml", (STARTED + 60, STARTED + 60)),
-     "engine", "broken", "containerd", "has not read it"),
+     "engine", "broken", "containerd", "has not read `/etc/containerd/conf.d/rdma-init.toml`"),
     ("nothing set up", None, lambda node: (subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True),
                                            node.remove("proc/101")), "engine", "broken", "engine", "no engine is configured"),
     ("file changed", None, lambda node: (node.write("etc/containerd/conf.d/rdma-init.toml", "# mine\n"),

@@ -150,9 +150,9 @@ CASES = [
 ]
 # The same, and what is said.
 REFUSED = [
-    ("containerd", "containerd", None, "syntax error", "as it is: line 1: syntax error"),
-    ("containerd", "containerd-1", None, "syntax error", "as it is: line 1: syntax error"),
-    ("containerd", "containerd-1", "runtime", LINES, "merge by hand"),
+    ("containerd", "containerd", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
+    ("containerd", "containerd-1", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
+    ("containerd", "containerd-1", "runtime", LINES, "--dry-run` by hand"),
     ("containerd", "containerd", "nri", 'imports = ["/x/one.toml"]\n', "add \"/etc/containerd/conf.d/*.toml\""),
     ("containerd", "containerd-1", "cdi", ONE, "use another `--way`"),
     ("containerd", "containerd-0", "nri", ONE, "containerd 1.6 has no NRI"),
@@ -401,7 +401,7 @@ def by_another_version():
         record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
         installed = node.now()
         broken = node.put("etc/containerd/conf.d/zz.toml", "syntax error\n")
-        node.refused("syntax error; remedy: correct that configuration first; nothing was changed")
+        node.refused("syntax error; remedy: merge the output of `rdma-hook install --dry-run` by hand; nothing was changed")
         broken.unlink()
         assert {path: what[1] for path, what in node.now().items()} == {path: what[1] for path, what in installed.items()}
         assert "wrote" in node.done() and '"0.0.' not in record.read_text()
@@ -562,7 +562,7 @@ def which_is_asked():
 
         def found(version):
             said = node.done(*node.chosen, "--dry-run")
-            assert f"found: containerd {version}" in said, (version, said)
+            assert f"found engines: containerd {version}" in said, (version, said)
 
         found("1.7")
         unit = node.put("etc/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")

@@ -173,8 +173,8 @@ class Samples(harness.NodeCase):
                              {os.path.realpath(HOOK)})
             self.assertEqual("rlimits" in spec["process"], not options)
         self.assertIn('"path": "/opt/rdma-hook"', self.base_spec(text, "--hook", "/opt/rdma-hook").stdout)
-        for wrong, words in (("", "the specification on stdin"), ("{", "the specification on stdin"), ("[]", "no JSON object"),
-                             ("{}", "no object `process`"), ('{"process": {}, "hooks": 1}', "`hooks` is not an object")):
+        for wrong, words in (("", "the specification on stdin"), ("{", "the specification on stdin"), ("[]", "it is not a JSON object"),
+                             ("{}", "object `process` is missing"), ('{"process": {}, "hooks": 1}', "`hooks` is not an object")):
             done = self.base_spec(wrong)
             self.assertEqual((done.returncode, done.stdout), (1, ""), wrong)
             self.assertIn(words, done.stderr)
