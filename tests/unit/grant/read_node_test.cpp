@@ -400,7 +400,7 @@ TEST_F(OwnHcas, NamesMovedNetdevsAsOnNode) {
 
 TEST_F(OwnHcas, UnreadableRecordIsAnError) {
   ASSERT_EQ(symlink("network", (ledger_ / "network").c_str()), 0);
-  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "cannot look at `" + ledger_.path() + "/network/" + owner_.key +
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "cannot read `" + ledger_.path() + "/network/" + owner_.key +
                                                           ".json`: Too many levels of symbolic links");
 }
 

@@ -152,7 +152,7 @@ TEST(PlanCommand, PrintsWarningsWithRefusal) {
   PlanCommand command;
   command.container["annotations"]["rdma-init.io/devices"] = "gpu";
   command.container["process"]["env"] = {"NVIDIA_VISIBLE_DEVICES=" + std::string(131072, 'x')};
-  const std::string warning = "variable NVIDIA_VISIBLE_DEVICES: 131072 bytes, at most 65536 are read; it is ignored";
+  const std::string warning = "variable NVIDIA_VISIBLE_DEVICES: 131072 bytes; the maximum is 65536; it is ignored";
   const Json refused = command.json(1);
   EXPECT_EQ(refused["error"], "annotation rdma-init.io/devices: no GPU of the container is known");
   EXPECT_NE(refused["hint"].get<std::string>().find("\"env_may_request\""), std::string::npos);
