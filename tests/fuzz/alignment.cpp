@@ -16,7 +16,8 @@ using test_support::KernelGidModel;
 using test_support::KernelGidTable;
 using test_support::kOwnNetdev;
 
-// Of a small set, so that GIDs meet again; 192.0.2.0/29 is what placeholders are, too.
+// Returns an address of another container, of a small set, so that equal GIDs occur. 192.0.2.0/29 also has
+// placeholders.
 Address somebodys(FuzzedDataProvider& data) {
   Address address = hook::placeholder(data.ConsumeIntegralInRange(0U, 7U));
   if (data.ConsumeBool()) address.bytes[12] = 10;
@@ -66,12 +67,12 @@ std::vector<hook::AlignRail> rails_of(const KernelGidModel& model) {
   return rails;
 }
 
-// What the table does not show, a plan cannot know.
+// Returns true if the table shows all GIDs: a plan cannot take hidden GIDs into account.
 bool shows_all(const KernelGidTable& port) {
   for (unsigned index = 0; index < port.length(); ++index)
     if (!port.slots()[index].gid.is_zero() && !port.is_visible(index)) return false;
   const auto& slots = port.slots();
-  // Half of an address, because the table was full.
+  // A full table can have only one of the two GIDs of an address.
   return std::count_if(slots.begin(), slots.end(), [](const auto& slot) { return slot.netdev == kOwnNetdev; }) ==
          port.types();
 }
@@ -79,15 +80,12 @@ bool shows_all(const KernelGidTable& port) {
 void check_plan(KernelGidModel model, unsigned most) {
   const auto rails = rails_of(model);
   const auto plan = plan_alignment(rails, most);
-  if (!plan) {
-    fuzz::require_one_line(plan.error().message, "why there is no plan");
-    return;
-  }
-  fuzz::require_one_line(to_string(*plan, rails), "what is done");
+  if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
+  fuzz::require_one_line(to_string(*plan, rails), "the text of a plan");
   for (const hook::AlignMove& move : plan->moves) {
     KernelGidTable& port = model.ports[move.rail];
     require(move.fill >= 1 && move.fill <= most, "the bound of placeholders is kept");
-    // Others' placeholders do not count: run_alignment() takes numbers that nobody has, but here any address will do.
+    // Placeholders of other containers do not matter here. run_alignment() takes unused numbers.
     const auto filler = [](unsigned n) {
       Address address = hook::placeholder(n);
       address.bytes[12] = 12;
@@ -100,9 +98,9 @@ void check_plan(KernelGidModel model, unsigned most) {
     for (const unsigned n : move.release)
       port.remove(filler(n), kOwnNetdev);
     port.add(own_address(move.rail), kOwnNetdev);
-    require(foreign(port) == before, "others' GIDs stay");
+    require(foreign(port) == before, "GIDs of other containers stay");
     const auto index = port.find(own_address(move.rail), kOwnNetdev);
-    require(index == plan->index || !shows_all(port), "the address lands where it is wanted");
+    require(index == plan->index || !shows_all(port), "the address gets the planned index");
   }
 }
 
@@ -124,21 +122,21 @@ void check_run(FuzzedDataProvider& data, KernelGidModel& model, unsigned most) {
     return fabric::Result<void>(fabric::make_error("cannot {}", what));
   };
   const auto report = run_alignment(std::move(rails), link, {.max_placeholders = most});
-  if (!report) fuzz::require_one_line(report.error().message, "why the rails are not aligned");
+  if (!report) fuzz::require_one_line(report.error().message, "the error of an alignment");
   const bool was_lost = !report && report.error().message.find("has lost its address") != std::string::npos;
   const bool stays = !report && report.error().message.find("keeps") != std::string::npos;
   for (std::size_t rail = 0; rail < addresses.size(); ++rail) {
     require(was_lost || link.configured[rail].contains(addresses[rail]), "an address stays or is reported");
     require(was_lost || stays || link.configured[rail].size() == 1, "no placeholder stays");
     require(!report || model.ports[rail].find(addresses[rail], kOwnNetdev) == report->done.index,
-            "the rails are where they are said to be");
+            "the rails are at the reported index");
   }
   require(link.most_placeholders <= most, "the bound of placeholders is kept by a run");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   KernelGidModel model;
   for (std::uint8_t rail = 0, rails = data.ConsumeIntegralInRange<std::uint8_t>(0, 4); rail < rails; ++rail)
@@ -146,5 +144,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const unsigned most = data.ConsumeIntegralInRange(0U, 300U);
   check_plan(model, most);
   if (!model.ports.empty()) check_run(data, model, most);
-  return 0;
 }

@@ -1,4 +1,4 @@
-// Each annotation and variable that can ask for HCAs, with any value, alone and together, for each engine.
+// Each annotation and variable that can request HCAs, with any value, alone and together, for each engine.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ hook::ContainerSpec arbitrary_spec(FuzzedDataProvider& data) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   constexpr Engine kEngines[] = {Engine::kRunc, Engine::kDocker, Engine::kPodman, Engine::kCrio, Engine::kContainerd};
   const Engine engine = data.PickValueInArray(kEngines);
@@ -58,17 +58,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (data.ConsumeBool()) config.networks["rdma"] = {"rdma", hook::Mode::kShared, "macvlan", std::nullopt};
   const hook::ContainerSpec spec = arbitrary_spec(data);
   const auto asked = hook::parse_request(spec, config, engine);
-  if (!asked) {
-    fuzz::require_one_line(asked.error().message, "the refusal of a request");
-    return 0;
-  }
+  if (!asked) return fuzz::require_one_line(asked.error().message, "the refusal of a request");
   for (const std::string& warning : asked->warnings)
     fuzz::require_one_line(warning, "a warning");
   const bool silent = config.annotations_may_request.empty() && !config.env_may_request;
   const bool believed = hook::annotations_are_the_operators(engine);
   require(!asked->request || believed || !silent || !asked->request->given.empty(),
-          "nobody's word but the operator's asks for an HCA");
-  if (!asked->request) return 0;
+          "only the operator's settings request an HCA");
+  if (!asked->request) return;
 
   const fabric::Inventory node = fuzz::small_node();
   const hook::Candidates among(node, *asked->request, config);
@@ -77,17 +74,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
                                      .view_directory = "/run/rdma-hook/views/x",
                                      .host_network = !spec.has_netns,
                                      .variables = true});
-  if (!plan) {
-    fuzz::require_one_line(plan.error().message, "the refusal of a plan");
-    return 0;
-  }
-  require(plan->hcas.empty() == plan->nodes.empty(), "an HCA has nodes, and nothing else has");
+  if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
+  require(plan->hcas.empty() == plan->nodes.empty(), "a plan has nodes exactly if it has HCAs");
   const auto names = among.names();
   for (const auto& hca : plan->hcas)
-    require(std::find(names.begin(), names.end(), hca.name) != names.end(), "what is granted was locked", hca.name);
+    require(std::find(names.begin(), names.end(), hca.name) != names.end(), "a granted HCA was locked", hca.name);
   const auto named = hook::named_hcas(*asked->request);
   for (const auto& hca : plan->hcas)
-    require(!named || std::find(named->begin(), named->end(), hca.name) != named->end(), "names bound a grant",
-            hca.name);
-  return 0;
+    require(!named || std::find(named->begin(), named->end(), hca.name) != named->end(),
+            "a grant has only requested names", hca.name);
 }

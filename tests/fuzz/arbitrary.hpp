@@ -10,13 +10,13 @@
 
 namespace fuzz {
 
-// Mostly one of a few addresses that meet again elsewhere, sometimes anything.
+// Mostly one of a few addresses, so that equal addresses occur in several places; sometimes any address.
 fabric::Address arbitrary_address(FuzzedDataProvider& data);
 std::string arbitrary_text(FuzzedDataProvider& data);
 // Ascending, distinct indices.
 std::vector<fabric::GidEntry> arbitrary_gids(FuzzedDataProvider& data);
 fabric::Port arbitrary_port(FuzzedDataProvider& data, unsigned number);
-// What the snapshot format can hold. HCAs have distinct names.
+// An inventory that the snapshot format can hold. HCAs have distinct names.
 fabric::Inventory arbitrary_inventory(FuzzedDataProvider& data);
 init::Settings arbitrary_settings(FuzzedDataProvider& data);
 init::Policy arbitrary_policy(FuzzedDataProvider& data);

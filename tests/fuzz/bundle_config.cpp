@@ -1,6 +1,4 @@
-// A container's config.json from whoever: read, asked, decided, edited. What comes out must keep what was not ours.
-#include <cstdint>
-
+// Any text as a container's config.json, from reading to the edit, which must keep the existing content.
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
@@ -43,11 +41,11 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
       const auto found =
           std::find_if(node.hcas.begin(), node.hcas.end(), [&](const auto& h) { return h.name == hca.name; });
       require(found != node.hcas.end(), "an HCA of the node is granted", hca.name);
-      // Whatever its path, it is the number that opens the HCA.
+      // The device number determines the HCA, not the path of the node.
       const bool given = std::any_of(spec.devices.begin(), spec.devices.end(), [&](const hook::SpecDevice& device) {
         return found->uverbs && fabric::uverbs_of_number(device.major, device.minor) == found->uverbs;
       });
-      require(given, "nothing is added to what the device plugin gave", hca.name);
+      require(given, "no HCA is added to the device plugin's HCAs", hca.name);
     }
   }
   edit_checked(*plan, config);
@@ -55,17 +53,11 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const auto config = hook::parse_json({reinterpret_cast<const char*>(bytes), size}, "config.json");
-  if (!config) {
-    fuzz::require_one_line(config.error().message, "the refusal of a config.json");
-    return 0;
-  }
+  if (!config) return fuzz::require_one_line(config.error().message, "the refusal of a config.json");
   const auto spec = hook::read_container_spec(*config);
-  if (!spec) {
-    fuzz::require_one_line(spec.error().message, "the refusal of a config.json");
-    return 0;
-  }
+  if (!spec) return fuzz::require_one_line(spec.error().message, "the refusal of a config.json");
   hook::Config trusting;
   trusting.annotations_may_request = {"*"};
   trusting.env_may_request = true;
@@ -73,5 +65,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     decide_checked(*spec, *config, engine, hook::Config());
     decide_checked(*spec, *config, engine, trusting);
   }
-  return 0;
 }

@@ -1,6 +1,4 @@
-// A ConfigMap's config.json, on a node that has keys of its own: whatever it is, it names no program.
-#include <cstdint>
-
+// Any text as a ConfigMap's config.json, on a node with and without keys of its own: it must not name a program.
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "require.hpp"
@@ -18,13 +16,15 @@ void require_no_program(const hook::Config& config, bool has_own) {
   for (const auto& [name, network] : config.networks) {
     const bool own = has_own && name == "n";
     fuzz::require(network.ipam_plugin == (own ? "own" : ""), "plugins are the node's own", name);
-    fuzz::require(network.take_node_netdevs == own, "the node's netdevs stay unless its own file says so", name);
-    fuzz::require(network.ipam_dir == (own ? "/usr/lib/cni" : hook::kIpamDirectory), "and their directory is", name);
+    fuzz::require(network.take_node_netdevs == own, "only the node's own file allows netdevs to move", name);
+    fuzz::require(network.ipam_dir == (own ? "/usr/lib/cni" : hook::kIpamDirectory),
+                  "the directory of plugins is the node's own", name);
   }
-  if (has_own) fuzz::require(config.node_index == hook::NodeIndex{hook::NodeIndex::By::kNumber, 3}, "so is its index");
+  if (has_own)
+    fuzz::require(config.node_index == hook::NodeIndex{hook::NodeIndex::By::kNumber, 3}, "the index is the node's own");
   if (has_own || !config.node_index) return;
   const std::string& file = config.node_index->file;
-  fuzz::require(config.node_index->by != hook::NodeIndex::By::kNumber, "no number is every node's");
+  fuzz::require(config.node_index->by != hook::NodeIndex::By::kNumber, "a ConfigMap sets no number for all nodes");
   fuzz::require(file.empty() || (file.starts_with("/etc/rdma-init/") && file.find('/', 15) == std::string::npos &&
                                  file.find("..") != 15),
                 "the file of its index is root's", file);
@@ -32,7 +32,7 @@ void require_no_program(const hook::Config& config, bool has_own) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const hook::ConfigText cluster{"cm", std::string(reinterpret_cast<const char*>(bytes), size), true};
   for (const bool has_own : {false, true}) {
     std::vector<hook::ConfigText> texts{cluster};
@@ -42,5 +42,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       fuzz::require_one_line(to_string(problem), "a problem of a ConfigMap");
     if (parsed.ok()) require_no_program(parsed.config, has_own);
   }
-  return 0;
 }

@@ -4,18 +4,17 @@
 #include "invariants.hpp"
 #include "require.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const init::Policy policy = fuzz::arbitrary_policy(data);
   const init::Settings settings = fuzz::arbitrary_settings(data);
   const fabric::Inventory inventory = fuzz::arbitrary_inventory(data);
   fuzz::decide_checked(inventory, settings, policy);
-  // Names that are no UTF-8 are written with replacements, so they are read back differently.
+  // The snapshot replaces names that are not UTF-8, so that they read back differently.
   const std::string text = fabric::write_snapshot(inventory);
   const auto again = fabric::parse_snapshot(text);
   if (again) fuzz::require(fabric::write_snapshot(*again) == text, "a snapshot that was read is written the same");
   if (again && text.find("\\ufffd") == std::string::npos) {
     fuzz::require(*again == inventory, "a written snapshot is read back equal", text);
   }
-  return 0;
 }

@@ -1,4 +1,4 @@
-// The kubelet's requests to rdma-device-plugin, from their bytes to the answer.
+// Any bytes as the kubelet's requests to rdma-device-plugin, up to the answer.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ shim::Resource made_up(FuzzedDataProvider& data) {
   return resource;
 }
 
-// Half of the time of the resource's own IDs, which bytes seldom are.
+// Adds IDs. Half of them are IDs of the resource, because random bytes seldom are.
 void add_ids(FuzzedDataProvider& data, const shim::Resource& resource,
              google::protobuf::RepeatedPtrField<std::string>& ids) {
   for (int count = data.ConsumeIntegralInRange(0, 12); count > 0; --count) {
@@ -53,10 +53,10 @@ void check_preferred(const shim::Resource& resource, const v1beta1::PreferredAll
     const std::set<std::string> ids(answer.begin(), answer.end());
     const std::set<std::string> available(asked.available_device_ids().begin(), asked.available_device_ids().end());
     require(ids.size() == static_cast<std::size_t>(answer.size()), "each ID once");
-    require(answer.size() == asked.allocation_size(), "as many as were asked for");
-    require(std::includes(available.begin(), available.end(), ids.begin(), ids.end()), "of those that are available");
+    require(answer.size() == asked.allocation_size(), "as many as requested");
+    require(std::includes(available.begin(), available.end(), ids.begin(), ids.end()), "only available devices");
     for (const std::string& must : asked.must_include_device_ids())
-      require(ids.contains(must), "what must be among them is");
+      require(ids.contains(must), "a required device is included");
   }
 }
 
@@ -72,7 +72,7 @@ void check_allocated(const shim::Resource& resource, bool cdi, const v1beta1::Al
     std::set<std::size_t> wanted;
     for (const std::string& id : request.container_requests(at).device_ids()) {
       const auto* device = resource.find(id);
-      require(device && device->problem.empty(), "only what is there and healthy is given");
+      require(device && device->problem.empty(), "only existing and healthy devices are allocated");
       wanted.insert(device->hca);
     }
     const auto& answer = response.container_responses(at);
@@ -85,7 +85,7 @@ void check_allocated(const shim::Resource& resource, bool cdi, const v1beta1::Al
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const shim::Resource resource = made_up(data);
   v1beta1::ListAndWatchResponse listed;
@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     const std::string message = data.ConsumeRemainingBytesAsString();
     if (preferred.ParseFromString(message)) check_preferred(resource, preferred);
     if (allocate.ParseFromString(message)) check_allocated(resource, cdi, allocate);
-    return 0;
+    return;
   }
   for (int containers = data.ConsumeIntegralInRange(0, 3); containers > 0; --containers) {
     auto& request = *preferred.add_container_requests();
@@ -109,5 +109,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   }
   check_preferred(resource, preferred);
   check_allocated(resource, cdi, allocate);
-  return 0;
 }

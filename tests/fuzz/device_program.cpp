@@ -1,4 +1,4 @@
-// Device programs of a cgroup as they are read back: any instructions.
+// Any instructions as the device program of a cgroup.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::vector<DeviceNumber> arbitrary_devices(FuzzedDataProvider& data) {
   return devices;
 }
 
-// The questions that the prologue leaves to the program behind it.
+// Returns true if the prologue leaves this access to the program behind it.
 bool is_left(const DeviceAccess& access, const std::vector<DeviceNumber>& allowed) {
   const DeviceNumber device{access.major, access.minor};
   return access.type != BPF_DEVCG_DEV_CHAR || (access.access & BPF_DEVCG_ACC_MKNOD) != 0 ||
@@ -53,7 +53,7 @@ void check_answers(const BpfProgram& before, const BpfProgram& after, const std:
                    FuzzedDataProvider& data) {
   std::vector<DeviceNumber> asked = allowed;
   asked.push_back({data.ConsumeIntegral<std::uint32_t>(), data.ConsumeIntegral<std::uint32_t>()});
-  // The kernel's numbers have 12 and 20 bits; a larger one is compared with its sign.
+  // The kernel's numbers have 12 and 20 bits. The program compares larger numbers with their sign.
   std::erase_if(asked, [](const DeviceNumber& device) { return device.major > INT32_MAX || device.minor > INT32_MAX; });
   for (const DeviceNumber& device : asked) {
     for (const unsigned type : {BPF_DEVCG_DEV_CHAR, BPF_DEVCG_DEV_BLOCK}) {
@@ -62,9 +62,9 @@ void check_answers(const BpfProgram& before, const BpfProgram& after, const std:
         const Verdict answer = hook::evaluate(after, question);
         const Verdict own = hook::evaluate(before, question);
         if (!is_left(question, allowed)) {
-          require(answer == Verdict::kAllow, "a device that is allowed can be opened");
+          require(answer == Verdict::kAllow, "an allowed device can be opened");
         } else if (own != Verdict::kUnknown) {
-          require(answer == own, "other questions have the answer from before");
+          require(answer == own, "another access has the previous answer");
         }
       }
     }
@@ -73,11 +73,11 @@ void check_answers(const BpfProgram& before, const BpfProgram& after, const std:
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   BpfProgram program = arbitrary_program(data);
   if (data.ConsumeBool()) program = hook::with_allowed(program, arbitrary_devices(data));
-  // Now and then an instruction of a prologue is another one.
+  // Sometimes damages one instruction of a prologue.
   if (!program.empty() && data.ConsumeBool())
     program[data.ConsumeIntegralInRange<std::size_t>(0, program.size() - 1)].imm = data.ConsumeIntegral<std::int32_t>();
   program.shrink_to_fit();
@@ -94,11 +94,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (old)
     for (const DeviceNumber& device : old->devices)
       require(std::find(now->devices.begin(), now->devices.end(), device) != now->devices.end(), "none is lost");
-  require(same(hook::with_allowed(after, devices), after), "the same devices once more change nothing");
+  require(same(hook::with_allowed(after, devices), after), "the same devices a second time change nothing");
   const auto skipped = static_cast<std::ptrdiff_t>(old ? old->length : 0);
   const BpfProgram behind(program.begin() + skipped, program.end());
   require(same(BpfProgram(after.begin() + static_cast<std::ptrdiff_t>(now->length), after.end()), behind),
           "the program behind the prologue stays");
   check_answers(behind, after, now->devices, data);
-  return 0;
 }

@@ -1,5 +1,5 @@
-// What programs of the node print: an engine's configuration, a unit, ibv_devinfo, dcb. And files of an engine, which
-// install edits.
+// Any text as the output of a program of the node (an engine's configuration, a unit, ibv_devinfo, dcb), and as an
+// engine's file, which `install` edits.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using fuzz::require;
 
-// The settings in the form that they were printed in.
+// Returns the settings in the format of the parsed output.
 std::string print(const hook::EngineSettings& settings) {
   std::string text;
   for (const auto& [setting, value] : settings)
@@ -48,14 +48,11 @@ void check_plan(FuzzedDataProvider& data, hook::EngineSettings settings) {
   for (const std::string& path : hook::plan_files(facts))
     facts.files.insert_or_assign(path, read(path));
   const auto plan = hook::plan_install(facts);
-  if (!plan) {
-    fuzz::require_one_line(plan.error().message, "the refusal of a plan");
-    return;
-  }
+  if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
   for (const std::string& line : plan->said)
-    fuzz::require_one_line(line, "what a plan says");
+    fuzz::require_one_line(line, "a line of a plan");
   for (const hook::FileEdit& edit : plan->edits) {
-    // Which directory containerd's drop-ins are in says its own configuration, which is root's.
+    // The directory of containerd's drop-ins is from its own configuration, which only root can write.
     require(edit.path.starts_with('/'), "a file of the node", edit.path);
     require(edit.path.find('\n') == std::string::npos && edit.path.find("/../") == std::string::npos, "a plain path",
             edit.path);
@@ -76,7 +73,7 @@ void check_doctor(const std::string& text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const bool comments = data.ConsumeBool();
   const std::string printed = data.ConsumeRandomLengthString(4000);
@@ -84,5 +81,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   check_settings(settings);
   check_doctor(printed);
   check_plan(data, settings);
-  return 0;
 }

@@ -1,5 +1,5 @@
-// The files that an engine or a runtime wrote: the process of an exec, states, seccomp profiles, our marker.
-// The first byte says what is granted.
+// Any text as a file of an engine or a runtime: the process of an exec, states, seccomp profiles, rdma-runtime's
+// marker. The first byte selects the grant.
 #include "shim/runtime/marker.hpp"
 
 #include <cstdint>
@@ -24,7 +24,7 @@ void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
     require(edited == process, "a refused edit changes nothing");
     return fuzz::require_one_line(changed.error().message, "the refusal of a process");
   }
-  require(*changed == (edited != process), "a change is said");
+  require(*changed == (edited != process), "a change is reported");
   fuzz::require_kept(process, edited, "/rlimits");
   Json again = edited;
   const auto second = shim::edit_process(grant, again);
@@ -44,17 +44,17 @@ void edit_config_checked(const Json& config) {
   }
   const shim::SeccompContext context{"amd64", {}};
   const auto refused = shim::refused_calls(config, context);
-  require(refused.empty() == shim::seccomp_warning(refused).empty(), "what is refused is said");
+  require(refused.empty() == shim::seccomp_warning(refused).empty(), "refused calls are reported");
   Json profiled{{"linux", {{"seccomp", config}}}};
   if (!refused.empty() && shim::allow_calls(refused, profiled)) {
-    require(shim::refused_calls(profiled["linux"]["seccomp"], context).empty(), "what is allowed is not refused");
+    require(shim::refused_calls(profiled["linux"]["seccomp"], context).empty(), "allowed calls are not refused");
   }
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  if (size == 0) return 0;
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
+  if (size == 0) return;
   shim::ProcessGrant grant{(bytes[0] & 1) != 0, std::nullopt};
   if ((bytes[0] & 2) != 0) grant.memlock = (bytes[0] & 4) != 0 ? UINT64_MAX : 4096;
   const std::string_view text(reinterpret_cast<const char*>(bytes + 1), size - 1);
@@ -67,11 +67,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (const auto marker = shim::parse_marker(text)) {
     const auto again = shim::parse_marker(shim::marker_text(*marker));
     require(again && again->id == marker->id && again->process == marker->process && again->edited == marker->edited,
-            "a marker comes back as it was");
+            "a marker reads back");
   }
   const auto json = hook::parse_json(text, "the process");
-  if (!json) return 0;
+  if (!json) return;
   edit_exec_checked(grant, *json);
   edit_config_checked(*json);
-  return 0;
 }

@@ -1,4 +1,4 @@
-// Any text as a grant of the ledger, as it is and with the checksum that it would have.
+// Any text as a grant of the ledger, unchanged and with a correct checksum.
 #include <cstdint>
 #include <string>
 
@@ -17,24 +17,24 @@ void check(const std::string& text) {
     require(!grant.error().hint.empty(), "a refusal has its remedy");
     return;
   }
-  require(grant->owner.key == "k", "a grant is that of its name");
+  require(grant->owner.key == "k", "a grant has the key of its file name");
   for (const auto& user : grant->users)
-    require(!user.user.key.empty() && user.user.key.find('/') == std::string::npos, "a key leads nowhere else");
+    require(!user.user.key.empty() && user.user.key.find('/') == std::string::npos, "a key has no slash");
   const auto held = hook::held_hcas(*grant);
   for (const auto& claim : hook::all_claims(*grant))
     require(hook::find_hca(held, hook::booked_as(claim)) != nullptr, "each claim is held", claim.name);
   const std::string written = hook::grant_text(*grant);
   const auto again = hook::parse_grant(written, "k.json", "k");
   require(again && hook::grant_text(*again) == written, "a grant reads back", written);
-  require(again->users == grant->users && hook::held_hcas(*again) == held, "with the same users and HCAs", written);
+  require(again->users == grant->users && hook::held_hcas(*again) == held, "a grant reads back with its users and HCAs",
+          written);
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   check(text);
   const std::string line = text.substr(0, text.find('\n'));
   check(fmt::format("{}\n{:016x}\n", line, hook::checksum(line)));
-  return 0;
 }

@@ -1,4 +1,4 @@
-// --hca, NCCL_IB_HCA, and the other small values that people and images write.
+// Any text as --hca, NCCL_IB_HCA, and other small values of users and images.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ using fuzz::require;
 
 constexpr const char* kNames[] = {"mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11", "rocep1s0f0", "m"};
 
-// NCCL's own way (src/misc/utils.cc, 2.30.7): copy, walk, compare with strncmp or strcmp.
+// NCCL's own algorithm (src/misc/utils.cc, 2.30.7): copy, walk, compare with strncmp or strcmp.
 bool nccl_takes(const std::string& value, const char* name, int port, bool empty_port_is_any) {
   const char* text = value.c_str();
   const bool exclude = *text == '^';
@@ -62,10 +62,7 @@ void check_nccl(const std::string& value, const init::nccl::Version& version) {
 
 void check_selectors(const std::string& text) {
   const auto list = fabric::parse_selectors(text);
-  if (!list) {
-    fuzz::require_one_line(list.error().message, "the refusal of --hca");
-    return;
-  }
+  if (!list) return fuzz::require_one_line(list.error().message, "the refusal of --hca");
   require(!list->selectors.empty(), "an accepted list selects something", text);
   auto opposite = *list;
   opposite.exclude = !opposite.exclude;
@@ -77,9 +74,9 @@ void check_selectors(const std::string& text) {
     const fabric::Port port;
     require(
         fabric::selects(*list, hca, port, {"eth0", "net1"}) != fabric::selects(opposite, hca, port, {"eth0", "net1"}),
-        "what a list takes, its exclusion leaves out", text);
+        "an exclusion takes exactly the other ports", text);
   }
-  // Names without a special character mean themselves.
+  // A name without a special character selects only the HCA of that name.
   if (list->text.find_first_of("^*:, \t\r\n") == std::string::npos) {
     for (const char* name : kNames) {
       fabric::Hca hca;
@@ -99,12 +96,11 @@ void check_values(const std::string& text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const auto version = fuzz::arbitrary_version(data);
   const std::string text = data.ConsumeRemainingBytesAsString();
   check_nccl(text, version);
   check_selectors(text);
   check_values(text);
-  return 0;
 }

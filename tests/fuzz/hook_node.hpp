@@ -1,4 +1,4 @@
-// A node for requests to be about, and what an edit must keep.
+// A node for the requests of fuzz targets, and the check that an edit keeps existing content.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace fuzz {
 // Four RoCE HCAs, one InfiniBand HCA, one without a uverbs node, and two GPUs.
 fabric::Inventory small_node();
 
-// Every member that was there is there with its value. Lists only grow; the entries of the one at `limits` may change,
-// as may the value at `replaced`.
+// Demands that each member of `before` is in `after` with its value, and that lists only grow. The entries of the list
+// at path `limits`, and the value at path `replaced`, may change.
 void require_kept(const hook::Json& before, const hook::Json& after, std::string_view limits,
                   std::string_view replaced = {}, const std::string& path = {});
 

@@ -1,23 +1,22 @@
-// What a client sends to `rdma-hook metrics --listen`, in as many pieces as it likes.
+// Any bytes as a client's request to `rdma-hook metrics --listen`.
 #include "hook/metrics/http_server.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 
 #include "require.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const auto whole = hook::read_http_request(text);
   if (!whole) {
     fuzz::require(size < hook::kLongestHttpHead, "a head that does not end is refused");
-    return 0;
+    return;
   }
   constexpr std::array kKnown = {200, 400, 404, 405, 431, 505};
   fuzz::require(std::find(kKnown.begin(), kKnown.end(), whole->status) != kKnown.end(), "a status that is known");
-  fuzz::require(whole->status != 200 || text.starts_with("GET /"), "what is served was asked for by GET");
-  // What is decided once stays so, whatever comes behind it.
+  fuzz::require(whole->status != 200 || text.starts_with("GET /"), "only GET is served");
+  // Bytes after the head do not change the answer.
   const std::size_t end = text.find("\r\n\r\n");
   if (whole->status != 431) {
     fuzz::require(end != std::string_view::npos, "a head ends with an empty line");
@@ -26,5 +25,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     fuzz::require(!hook::read_http_request(text.substr(0, end + 3)), "nothing is decided before the head has ended");
   }
   fuzz::require(hook::http_head(whole->status, 1).ends_with("\r\nConnection: close\r\n\r\n"), "an answer's head ends");
-  return 0;
 }

@@ -43,23 +43,22 @@ hook::InstallRecord arbitrary_record(FuzzedDataProvider& data) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   check(std::string(reinterpret_cast<const char*>(bytes), size));
   FuzzedDataProvider data(bytes, size);
   const hook::InstallRecord record = arbitrary_record(data);
   std::string text = hook::install_record_text(record);
   const auto read = hook::parse_install_record(text);
-  require(read && hook::install_record_text(*read) == text, "what is written reads back", text);
-  // A text that is another one is no record's, or leaves the texts of its files as they were.
+  require(read && hook::install_record_text(*read) == text, "a written record reads back", text);
+  // A text with one changed bit is no record, or the texts of its files are unchanged.
   text[data.ConsumeIntegralInRange<std::size_t>(0, text.size() - 1)] ^=
       static_cast<char>(1 << data.ConsumeIntegralInRange(0, 6));
   const auto damaged = hook::parse_install_record(text);
-  if (!damaged) return 0;
+  if (!damaged) return;
   require(damaged->edits.size() <= record.edits.size(), "damage adds no file", text);
   for (std::size_t i = 0; i < damaged->edits.size(); ++i) {
-    require(damaged->edits[i].after == record.edits[i].after, "damage changes no text", text);
-    require(!damaged->edits[i].before || damaged->edits[i].before == record.edits[i].before, "nor one from before",
-            text);
+    require(damaged->edits[i].after == record.edits[i].after, "damage changes no text after an edit", text);
+    require(!damaged->edits[i].before || damaged->edits[i].before == record.edits[i].before,
+            "damage changes no text before an edit", text);
   }
-  return 0;
 }

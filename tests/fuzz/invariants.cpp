@@ -30,7 +30,7 @@ const std::string* find_value(const Decision& decision, std::string_view name) {
   return nullptr;
 }
 
-// The report of a port goes with the port: both are in inventory order.
+// Calls `visit` with each port and its report. Both are in inventory order.
 template <typename Visit>
 void each_port(const Inventory& inventory, const Decision& decision, Visit visit) {
   std::size_t number = 0;
@@ -54,7 +54,7 @@ void check_status(const Decision& decision, const init::Policy& policy) {
     require(!decision.summary.empty(), "status none has its reason");
   }
   if (decision.usable_hcas < policy.require) require(decision.refusal.has_value(), "--require unmet is refused");
-  if (policy.require == 0 && !policy.strict) require(!decision.refusal, "nothing is refused unasked");
+  if (policy.require == 0 && !policy.strict) require(!decision.refusal, "no refusal without --require and --strict");
 }
 
 void check_variables(const Decision& decision, const Settings& settings, const init::Policy& policy) {
@@ -68,7 +68,7 @@ void check_variables(const Decision& decision, const Settings& settings, const i
                         }),
             "names of variables are identifiers", name);
     require(decision.kept.find(name) == decision.kept.end(), "a variable is exported or kept, not both", name);
-    if (!policy.override_wrong) require(!init::find_setting(settings, name), "what is set is kept", name);
+    if (!policy.override_wrong) require(!init::find_setting(settings, name), "a variable that is set is kept", name);
   }
 }
 
@@ -91,7 +91,7 @@ void check_text(const Decision& decision) {
   if (decision.refusal) require_one_line(*decision.refusal, "the refusal");
 }
 
-// The used GID is RoCE v2 and its address is on an up netdev of this netns, or on the node's netdev of the port.
+// Demands a used GID of RoCE v2, with an address on an up netdev of this netns, or on the node's netdev of the port.
 void check_used_gid(const Inventory& inventory, const init::Policy& policy, const fabric::Hca& hca,
                     const fabric::Port& port, const PortReport& report) {
   require(report.gid_index && report.gid, "a used RoCE port has a GID");
@@ -111,7 +111,7 @@ void check_used_gid(const Inventory& inventory, const init::Policy& policy, cons
   require(policy.gids.node_gids && nodes, "the used GID is an address of this netns, on a netdev that is up");
 }
 
-// Whether names and numbers of the ports can be told apart in NCCL_IB_HCA at all.
+// Returns true if NCCL_IB_HCA can distinguish all ports by name and number.
 bool can_be_listed(const Inventory& inventory) {
   std::set<std::string_view> names;
   for (const fabric::Hca& hca : inventory.hcas) {
@@ -128,7 +128,7 @@ bool can_be_listed(const Inventory& inventory) {
   return true;
 }
 
-// What NCCL itself would do with the exported and the kept variables.
+// Demands that NCCL, with the exported and the kept variables, uses the reported ports and GIDs.
 void check_nccl(const Inventory& inventory, const Settings& settings, const init::Policy& policy,
                 const Decision& decision) {
   const std::string* list_value = find_value(decision, "NCCL_IB_HCA");
@@ -160,7 +160,7 @@ void check_nccl(const Inventory& inventory, const Settings& settings, const init
   });
 }
 
-// What a POSIX shell makes of the text: `export NAME=WORD` lines whose words are made of '...' and \'.
+// Returns the variables that a POSIX shell would set: `export NAME=WORD` lines, with words of '...' and \'.
 init::Variables read_sh(std::string_view text) {
   init::Variables variables;
   constexpr std::string_view kExport = "export ";
@@ -198,7 +198,7 @@ void check_output(const Inventory& inventory, const Settings& settings, const in
       require_one_line(line, "a line of doctor or topo");
   }
   if (const auto pending = init::find_pending(inventory, settings, policy))
-    require_one_line(*pending, "what is pending");
+    require_one_line(*pending, "the pending GID");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What holds of every decision, whatever the machine looks like.
+// Properties of every decision, on any machine.
 #pragma once
 
 #include "fabric/inventory.hpp"
@@ -7,7 +7,7 @@
 
 namespace fuzz {
 
-// Decides, demands what must hold, runs every output over it, and returns the decision.
+// Decides, checks the properties and every output format, and returns the decision.
 init::Decision decide_checked(const fabric::Inventory& inventory, const init::Settings& settings,
                               const init::Policy& policy);
 

@@ -1,4 +1,4 @@
-// What a CNI IPAM plugin prints: of somebody else's program, whose input a cluster's users may shape.
+// Any text as the output of a CNI IPAM plugin. Users of the cluster may determine a part of that output.
 #include <cstdint>
 #include <string>
 
@@ -22,14 +22,10 @@ bool has_host_bits(const fabric::Address& address, unsigned prefix) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   const auto result = hook::parse_ipam_result(text);
-  if (!result) {
-    require(!result.error().message.empty(), "a refusal says why");
-    fuzz::require_one_line(result.error().message, "the refusal of a plugin's result");
-    return 0;
-  }
+  if (!result) return fuzz::require_refusal(result.error(), "the refusal of a plugin's result");
   require(!result->addresses.empty(), "a result has an address");
   for (const hook::RailAddress& address : result->addresses) {
     require(address.prefix <= bits_of(address.address), "a prefix is of its family");
@@ -42,5 +38,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     require(!route.gateway || route.gateway->is_ipv4() == route.destination.is_ipv4(),
             "a route's gateway is of its family");
   }
-  return 0;
 }

@@ -1,4 +1,4 @@
-// The mountinfo of a container's process, and what its config.json mounts.
+// Any text as the mountinfo of a container's process, and any mounts of its config.json.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <sstream>
@@ -10,7 +10,7 @@ namespace {
 
 using fuzz::require;
 
-// Whether the fields between the sixth and "-" have a peer group.
+// Returns true if the fields between the sixth and "-" have a peer group.
 bool has_peer_group(const std::string& line) {
   std::string field;
   std::istringstream fields(line);
@@ -29,7 +29,7 @@ void check_mountinfo(const std::string& text, std::uint64_t id) {
   for (std::string line; std::getline(lines, line);)
     expected = expected || has_peer_group(line);
   require(!any || expected, "a shared mount has a peer group", text);
-  // A mount that is listed decides for itself; one that is not counts as the worst of all.
+  // A listed mount determines the result. A mount that is not listed counts as shared if any mount is.
   const std::string own = std::to_string(id) + " 5 0:1 / /dev rw ";
   require(!hook::is_shared(own + "master:1 - tmpfs none rw\n" + text, id) || id == 0, "a private mount is not shared",
           text);
@@ -55,16 +55,15 @@ void check_spec(FuzzedDataProvider& data) {
   require(hook::is_in_bind(mounts, path), "a bind at the path holds the path", path);
   mounts.push_back({});
   mounts.back().destination = "/x/../dev/.";
-  require(hook::has_own_dev(mounts), "a file system of its own at /dev is seen");
+  require(hook::has_own_dev(mounts), "a separate file system at /dev is detected");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const auto id = data.ConsumeIntegralInRange<std::uint64_t>(0, 64);
   const std::string text = data.ConsumeRandomLengthString(4096);
   check_mountinfo(text, id);
   check_spec(data);
-  return 0;
 }

@@ -20,21 +20,22 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Decodes one read() and tells whether the stream goes on. A copy, so that reading beyond its end is seen.
+// Decodes one read() and returns whether the stream continues. Copies it, so that the sanitizer detects reads beyond
+// its end.
 bool decode(shim::MuxDecoder& decoder, std::string_view read, Outcome& outcome) {
   const std::vector<char> bytes(read.begin(), read.end());
   std::string_view input(bytes.data(), bytes.size());
   for (;;) {
     const std::size_t before = input.size();
     const auto piece = decoder.next(input);
-    require(input.size() <= before, "input is only used");
+    require(input.size() <= before, "input only shrinks");
     if (!piece) {
       outcome.error = piece.error().message;
       fuzz::require_one_line(outcome.error, "an error");
       return false;
     }
     if (!*piece) {
-      require(input.empty(), "without a piece all is used");
+      require(input.empty(), "without a piece all input is used");
       return true;
     }
     require(!(*piece)->bytes.empty() && input.size() < before, "a piece makes progress");
@@ -55,7 +56,7 @@ Outcome decode_in_reads(std::string_view bytes, std::string_view sizes) {
   return outcome;
 }
 
-// What we send is read as it was meant.
+// Demands that written frames read back.
 void check_writer(FuzzedDataProvider& data) {
   const std::string content = data.ConsumeRandomLengthString(9000);
   const shim::Message message{.stream = data.ConsumeIntegral<std::uint32_t>(),
@@ -76,14 +77,13 @@ void check_writer(FuzzedDataProvider& data) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const std::string sizes = data.ConsumeBytesAsString(data.ConsumeIntegralInRange<std::size_t>(0, 8));
   if (data.ConsumeBool()) {
     check_writer(data);
-    return 0;
+    return;
   }
   const std::string stream = data.ConsumeRemainingBytesAsString();
   require(decode_in_reads(stream, sizes) == decode_in_reads(stream, ""), "splits of the stream do not matter");
-  return 0;
 }

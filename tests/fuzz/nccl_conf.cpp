@@ -1,4 +1,4 @@
-// nccl.conf files and environments: read as NCCL reads them, one line after the other.
+// Any text as nccl.conf and as environment, compared with a reader like NCCL's, line by line.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include "init/settings.hpp"
@@ -10,7 +10,7 @@ namespace {
 using fuzz::require;
 using fuzz::same_settings;
 
-// NCCL's reader once more, by lines: what add_conf() adds to settings.
+// A second reader, by lines: returns the settings after add_conf().
 init::Settings read_conf(const std::string& text, const std::string& path, init::Settings settings) {
   return fuzz::read_by_lines(text, path, std::move(settings),
                              [](const std::string&, const std::string& name) { return name.starts_with("NCCL_"); });
@@ -18,7 +18,7 @@ init::Settings read_conf(const std::string& text, const std::string& path, init:
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   std::vector<std::string> entries;
   std::vector<const char*> environment;
@@ -40,5 +40,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const init::Settings expected = read_conf(text, "/etc/nccl.conf", settings);
   init::add_conf(text, "/etc/nccl.conf", settings);
   require(same_settings(settings, expected), "nccl.conf is read line by line", text);
-  return 0;
 }

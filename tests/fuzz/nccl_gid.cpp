@@ -1,5 +1,5 @@
-// The simulation of NCCL's choice of a GID index, against a second restatement of the same rule, and the plan for one
-// index that is built on it.
+// The simulation of NCCL's choice of a GID index, compared with a second implementation of the same rule, and the plan
+// for one index that uses the simulation.
 #include <algorithm>
 
 #include "arbitrary.hpp"
@@ -15,7 +15,7 @@ using fuzz::require;
 using init::nccl::GidChoice;
 using init::nccl::GidRules;
 
-// One slot as NCCL sees it; -1: the type cannot be read.
+// One slot as NCCL reads it. type -1: the type cannot be read.
 struct Slot {
   Address gid;
   int type = -1;
@@ -107,14 +107,14 @@ void check_plan(const std::vector<fabric::Port>& ports, const GidRules& rules, b
     if (std::find(plan.wrong.begin(), plan.wrong.end(), one.port) != plan.wrong.end()) continue;
     const GidChoice choice =
         plan.index ? GidChoice{*plan.index, false} : init::nccl::choose_gid(ports[one.port], effective);
-    require(choice.index == one.gid.index && !choice.uncertain, "a port that is not called wrong gets its GID");
+    require(choice.index == one.gid.index && !choice.uncertain, "a port that is not reported as wrong gets its GID");
   }
-  require(wanted.empty() || plan.wrong.size() < wanted.size() || !plan.index, "an index serves somebody");
+  require(wanted.empty() || plan.wrong.size() < wanted.size() || !plan.index, "an index is right for a port");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const GidRules rules = arbitrary_rules(data);
   const bool may_set_range = data.ConsumeBool();
@@ -127,5 +127,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     ports.push_back(std::move(port));
   }
   check_plan(ports, rules, may_set_range);
-  return 0;
 }

@@ -1,5 +1,5 @@
-// Answers that a kernel, or what passes for one in a sandbox, may give to netlink requests: the attribute walk alone,
-// then whole dumps. socket(2), send(2) and recv(2) of the code under test end here (linker option --wrap).
+// Any answers of a kernel, or of a sandbox that replaces it, to netlink requests: the attribute walk alone, then whole
+// dumps. This file replaces socket(2), send(2) and recv(2) of the tested code (linker option --wrap).
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <linux/if_link.h>
@@ -92,8 +92,8 @@ void walk_attributes(FuzzedDataProvider& data) {
     const auto value = attributes.get(type);
     require(value.size() <= bytes.size(), "an attribute lies within its message");
     require(attributes.has(type) || value.empty(), "a missing attribute is empty");
-    require(attributes.u8(type).has_value() == !value.empty(), "a byte needs a byte");
-    require(attributes.u32(type).has_value() == (value.size() >= 4), "a number needs four bytes");
+    require(attributes.u8(type).has_value() == !value.empty(), "a u8 needs one byte");
+    require(attributes.u32(type).has_value() == (value.size() >= 4), "a u32 needs four bytes");
     const auto text = attributes.text(type);
     if (text) require(text->find('\0') == std::string::npos, "text ends at its zero");
   }
@@ -101,13 +101,10 @@ void walk_attributes(FuzzedDataProvider& data) {
 
 void read_network(bool all_routes) {
   const auto network = fabric::netlink::read_network(all_routes);
-  if (!network) {
-    fuzz::require_one_line(network.error().message, "a netlink error");
-    return;
-  }
+  if (!network) return fuzz::require_one_line(network.error().message, "a netlink error");
   for (const fabric::Route& route : network->routes)
     require(!route.dev.empty(), "a route has its netdev");
-  // Stacks may be hostile too: netdevs over themselves, over each other, over nothing.
+  // Stacks can be hostile too: a netdev above itself, above each other, above no netdev.
   for (const fabric::Netdev& upper : network->netdevs) {
     (void)fabric::leaves_netns(network->netdevs, upper);
     for (const fabric::Netdev& lower : network->netdevs)
@@ -135,7 +132,7 @@ ssize_t __wrap_send(int, const void* request, size_t size, int) {
   require(size >= sizeof(nlmsghdr), "a request has a header");
   nlmsghdr header{};
   std::memcpy(&header, request, sizeof header);
-  require(header.nlmsg_len == size, "a request says its length");
+  require(header.nlmsg_len == size, "a request has its length");
   peer.sequence = header.nlmsg_seq;
   return static_cast<ssize_t>(size);
 }
@@ -151,12 +148,14 @@ ssize_t __wrap_recv(int, void* answer, size_t size, int) {
     append_message(buffer, *peer.data);
   const std::size_t count = std::min(buffer.size(), size);
   std::copy_n(buffer.data(), count, static_cast<std::uint8_t*>(answer));
-  // What the kernel did not write must not be read.
+  // The tested code must not read bytes that the kernel did not write.
   ASAN_POISON_MEMORY_REGION(static_cast<std::uint8_t*>(answer) + count, size - count);
   return static_cast<ssize_t>(count);
 }
 
-int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+}  // extern "C"
+
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   peer = Peer{&data, 0, 0};
   walk_attributes(data);
@@ -166,6 +165,4 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   } else {
     read_network(all);
   }
-  return 0;
-}
 }

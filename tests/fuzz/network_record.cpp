@@ -1,5 +1,5 @@
-// What rails have changed on the node, as the ledger keeps it; and the kernel's messages in it, which go back to the
-// kernel.
+// Any text as the ledger's record of a node's netdevs, and the rtnetlink messages in it, which the hook sends to the
+// kernel again.
 #include "hook/rails/record/network.hpp"
 
 #include <fuzzer/FuzzedDataProvider.h>
@@ -26,7 +26,7 @@ void check_message(const NetRecord& record) {
   require(hook::record_from_hex(record.type, to_hex(record)) == record, "hex reads back");
   require(!address_of(record) || record.type == RTM_NEWADDR, "addresses are those of address messages");
   NetRecord other = hook::for_netdev(record, 77, "net1");
-  require(other.type == record.type, "a message stays what it is");
+  require(other.type == record.type, "a message keeps its type");
   other.payload.shrink_to_fit();
   fuzz::require_one_line(to_string(other), "the text of another netdev's message");
   require(other.payload.size() > kLongestPayload || hook::record_from_hex(other.type, to_hex(other)) == other,
@@ -49,7 +49,7 @@ void check_text(std::string_view text) {
   require(again && *again == *record, "a record reads back", written);
 }
 
-// A header of the right size, and attributes of which only some are of the size that they should have.
+// Returns a message with a header of the right size. Only some attributes have the right size.
 NetRecord arbitrary_message(FuzzedDataProvider& data) {
   constexpr std::pair<std::uint16_t, std::size_t> kHeaders[] = {{RTM_NEWADDR, sizeof(ifaddrmsg)},
                                                                 {RTM_NEWROUTE, sizeof(rtmsg)},
@@ -75,7 +75,7 @@ NetRecord arbitrary_message(FuzzedDataProvider& data) {
 void check_hex(FuzzedDataProvider& data) {
   NetRecord made = arbitrary_message(data);
   std::string hex = to_hex(made);
-  // Now and then something of it is wrong.
+  // Sometimes damages a digit or cuts the text.
   for (auto left = data.ConsumeIntegralInRange(0, 3) - 1; left > 0; --left)
     hex[data.ConsumeIntegralInRange<std::size_t>(0, hex.size() - 1)] = data.PickValueInArray({'0', '1', 'f', 'g', 'F'});
   if (data.ConsumeIntegralInRange(0, 7) == 7) hex.resize(data.ConsumeIntegralInRange<std::size_t>(0, hex.size()));
@@ -87,11 +87,10 @@ void check_hex(FuzzedDataProvider& data) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   check_text(text);
   (void)hook::record_from_hex(RTM_NEWROUTE, text);
   FuzzedDataProvider data(bytes, size);
   check_hex(data);
-  return 0;
 }

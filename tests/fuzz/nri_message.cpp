@@ -1,4 +1,4 @@
-// NRI's requests, from their bytes to a plugin's handler and back.
+// Any bytes as NRI's requests, up to a plugin's handler and its answer.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <string>
@@ -19,7 +19,7 @@ constexpr const char* kMethods[] = {
     "StartContainer",   "RemoveContainer",    "PostCreateContainer", "PostStartContainer", "",
     "UpdatePodSandbox", "PostUpdateContainer"};
 
-// Gives back what it was given, so that everything that is read is also written.
+// Answers with the content of the request, so that all content that is read is also written.
 class Mirror : public shim::NriHandler {
  public:
   int begun = 0;
@@ -43,7 +43,7 @@ class Mirror : public shim::NriHandler {
     if (refuses) return fabric::make_error("refused {}", container.id.size());
     const auto again = shim::parse_nri_request(request.method, request.payload);
     require(again && again->event == request.event && again->pod == pod && again->container == container,
-            "a request is for another process what it is for this one");
+            "a worker parses the request to the same values");
     if (request.event != shim::Event::kCreateContainer) return std::string();
     return shim::create_response({.annotations = container.annotations,
                                   .mounts = container.mounts,
@@ -54,10 +54,7 @@ class Mirror : public shim::NriHandler {
 };
 
 void check_answer(const Result<std::string>& answer) {
-  if (!answer) {
-    fuzz::require_one_line(answer.error().message, "an error");
-    return;
-  }
+  if (!answer) return fuzz::require_one_line(answer.error().message, "an error");
   shim::WireReader reader(*answer);
   for (;;) {
     const auto field = reader.next();
@@ -68,7 +65,7 @@ void check_answer(const Result<std::string>& answer) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   Mirror mirror;
   shim::NriDispatcher dispatcher(mirror);
@@ -80,6 +77,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     const std::string payload = last ? data.ConsumeRemainingBytesAsString() : data.ConsumeRandomLengthString(200);
     check_answer(dispatcher.dispatch({shim::kPluginService, method, payload}));
   }
-  require(mirror.ended <= mirror.begun, "every end has a beginning");
-  return 0;
+  require(mirror.ended <= mirror.begun, "each end has a begin");
 }

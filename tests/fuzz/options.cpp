@@ -1,4 +1,4 @@
-// The command line and its RDMA_INIT_* twins, which an image's author sets.
+// Any command line with any RDMA_INIT_* variables, which an image can set.
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +7,7 @@
 #include "require.hpp"
 
 // The input is words, each ended by a zero byte. Words that begin with RDMA_INIT_ are the environment.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   std::vector<std::string> words = {"rdma-init"};
   std::vector<std::string> variables;
@@ -25,14 +25,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const auto options = init::parse_options(static_cast<int>(words.size()), argv.data(), environment.data());
   if (!options) {
     fuzz::require_one_line(options.error().message, "a usage error");
-    fuzz::require_one_line(options.error().hint, "its hint");
-    return 0;
+    fuzz::require_one_line(options.error().hint, "the hint of a usage error");
+    return;
   }
   const bool executes = options->command == init::Command::kExec;
   if (executes) {
     fuzz::require(options->program != nullptr, "exec has a command");
     fuzz::require(std::find(argv.begin(), argv.end(), *options->program) != argv.end(), "the command is of argv");
   }
-  fuzz::require(options->wait_seconds >= 0, "nobody waits for a negative time");
-  return 0;
+  fuzz::require(options->wait_seconds >= 0, "a wait is not negative");
 }

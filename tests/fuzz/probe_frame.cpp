@@ -1,4 +1,4 @@
-// Frames that anybody on a rail's network may send while probes are out: ARP and neighbour discovery.
+// Any frames of ARP and neighbour discovery, which every host of a rail's network can send during a probe.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ hook::MacAddress arbitrary_mac(FuzzedDataProvider& data) {
   return mac;
 }
 
-// Makes length and checksum right, which chance does not.
+// Sets length and checksum, which random bytes seldom have right.
 void seal(Frame& frame) {
   if (frame.size() < kMessage + 4) return;
   const std::size_t length = frame.size() - kMessage;
@@ -53,10 +53,10 @@ void check_frame(Frame frame) {
   const auto arp = hook::parse_arp(frame);
   const auto neighbour = hook::parse_neighbour(frame);
   require(!arp || !neighbour, "a frame is of one protocol");
-  if (arp) require(arp->address.is_ipv4(), "ARP speaks of IPv4");
+  if (arp) require(arp->address.is_ipv4(), "ARP has an IPv4 address");
   if (neighbour) {
-    require(!neighbour->address.is_ipv4() && !neighbour->address.is_zero(), "neighbour discovery speaks of IPv6");
-    require(neighbour->address.bytes[0] != 0xff, "nobody has a multicast address");
+    require(!neighbour->address.is_ipv4() && !neighbour->address.is_zero(), "neighbour discovery has an IPv6 address");
+    require(neighbour->address.bytes[0] != 0xff, "a claimed address is not multicast");
   }
   if (const auto claim = arp ? arp : neighbour) {
     require(claim->mac != hook::MacAddress{}, "a claim has a sender");
@@ -66,7 +66,7 @@ void check_frame(Frame frame) {
   }
 }
 
-// What we send, others with the same program read.
+// Demands that a query of rdma-hook reads back, as in another rdma-hook on the network.
 Frame check_question(FuzzedDataProvider& data) {
   const bool ipv4 = data.ConsumeBool();
   const auto mac = arbitrary_mac(data);
@@ -75,21 +75,21 @@ Frame check_question(FuzzedDataProvider& data) {
   Frame frame = ipv4 ? hook::arp_request(mac, source, target) : hook::neighbour_solicitation(mac, source, target);
   const auto claim = ipv4 ? hook::parse_arp(frame) : hook::parse_neighbour(frame);
   if (!claim) {
-    require(!ipv4, "our ARP frames read back");
+    require(!ipv4, "an ARP query reads back");
     return frame;
   }
-  require(claim->mac == mac, "a question has its sender");
-  require(claim->address == (claim->tentative ? target : source.value_or(target)), "a question names its address");
+  require(claim->mac == mac, "a query has its sender");
+  require(claim->address == (claim->tentative ? target : source.value_or(target)), "a query has its address");
   return frame;
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   check_frame(Frame(bytes, bytes + size));
   FuzzedDataProvider data(bytes, size);
   Frame frame = check_question(data);
-  // The question, changed, lengthened or cut.
+  // The query, changed, lengthened or cut.
   for (auto left = data.ConsumeIntegralInRange(0, 4); left > 0; --left)
     frame[data.ConsumeIntegralInRange<std::size_t>(0, frame.size() - 1)] = data.ConsumeIntegral<std::uint8_t>();
   if (data.ConsumeBool()) {
@@ -99,5 +99,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (data.ConsumeBool()) seal(frame);
   if (data.ConsumeBool()) frame.resize(data.ConsumeIntegralInRange<std::size_t>(0, frame.size()));
   check_frame(frame);
-  return 0;
 }

@@ -22,4 +22,14 @@ void require_one_line(std::string_view text, std::string_view what) {
   require(!control, std::string(what) + " is one line without control characters", text);
 }
 
+void require_refusal(const fabric::Error& error, std::string_view what) {
+  require(!error.message.empty(), "a refusal has a message", what);
+  require_one_line(error.message, what);
+}
+
 }  // namespace fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  fuzz::run(bytes, size);
+  return 0;
+}

@@ -1,14 +1,23 @@
-// What a fuzz target demands of the code it runs: a broken demand is a crash that libFuzzer records.
+// The function of a fuzz target, and the demands that it checks. A broken demand is a crash, which libFuzzer records.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
+#include "fabric/result.hpp"
+
 namespace fuzz {
+
+// Checks one input. Each target defines it; libFuzzer calls it through the entry point in require.cpp.
+void run(const std::uint8_t* bytes, std::size_t size);
 
 // Aborts with a message unless the demand holds. detail: the values, for the log.
 void require(bool holds, std::string_view demand, std::string_view detail = {});
 
-// No line break, no terminal control: what is said about hostile names must stay on its line.
+// Demands a text without line breaks and terminal control: a message about a hostile name must stay on its line.
 void require_one_line(std::string_view text, std::string_view what);
+
+// Demands a message of one line that is not empty.
+void require_refusal(const fabric::Error& error, std::string_view what);
 
 }  // namespace fuzz

@@ -1,4 +1,4 @@
-// The command line that an engine gives its runtime; words end with a NUL.
+// Any command line of an engine for its runtime. Words end with a NUL.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -48,24 +48,23 @@ void parse_checked(const std::vector<std::string>& words, Dialect dialect) {
   (void)shim::log_file(invocation.log, dialect);
 }
 
-// What is behind a command, or behind the container's id, is never taken for another command or an option of exec.
+// Demands that words after a command, or after the container's ID, are no other command and no option of exec.
 void parse_behind(std::vector<std::string> front, const std::vector<std::string>& words, Action action,
                   std::string_view id) {
   front.insert(front.end(), words.begin(), words.end());
   for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
     const Invocation invocation = parse(front, dialect);
-    require(invocation.action == action, "the command stays what it is");
-    require(invocation.id == id && invocation.process_file.empty(), "the container's command line says nothing");
+    require(invocation.action == action, "later words do not change the command");
+    require(invocation.id == id && invocation.process_file.empty(), "the container's command line sets no value");
   }
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const auto words = words_of({reinterpret_cast<const char*>(bytes), size});
   parse_checked(words, Dialect::kRunc);
   parse_checked(words, Dialect::kCrun);
   parse_behind({"exec", "ID"}, words, Action::kExec, "ID");
   parse_behind({"--root", "create", "state", "ID"}, words, Action::kPass, "ID");
-  return 0;
 }

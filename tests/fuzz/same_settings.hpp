@@ -1,4 +1,4 @@
-// A second reader of files of settings, and what two of them have to agree on.
+// A second reader of settings files, and the comparison of its result with the product's.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace fuzz {
 
-// Names, values and sources. had_cr is of the line, and a reader by lines does not keep it.
+// Compares names, values and sources, but not had_cr, which this reader does not set.
 inline bool same_settings(const init::Settings& left, const init::Settings& right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
     return a.first == b.first && a.second.value == b.second.value && a.second.source == b.second.source;
   });
 }
 
-// What the lines NAME=value of a text add to settings, the first one of a variable, where `is_taken` says so of the
-// line and its name.
+// Adds the lines NAME=value of a text to settings, if `is_taken` accepts the line and its name. The first line of a
+// variable counts.
 template <typename IsTaken>
 init::Settings read_by_lines(const std::string& text, const std::string& path, init::Settings settings,
                              const IsTaken& is_taken) {

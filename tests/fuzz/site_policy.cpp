@@ -1,4 +1,4 @@
-// A site's variables (env.d, RDMA_INIT_ENV_FILE), beside settings that are there.
+// Any text as a site's variables (env.d, RDMA_INIT_ENV_FILE), besides existing settings.
 #include "init/settings.hpp"
 
 #include <fuzzer/FuzzedDataProvider.h>
@@ -21,7 +21,7 @@ init::Settings read_policy(const std::string& text, const std::string& path, ini
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const std::string path = data.ConsumeRandomLengthString(20);
   const std::string present = data.ConsumeRandomLengthString(8);
@@ -39,11 +39,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
 
   init::Settings settings{{"NCCL_DEBUG", {present, "environment"}}};
   const init::Settings applied = init::apply_policy(policy, settings);
-  require(present.empty() || settings["NCCL_DEBUG"].value == present, "what is set stays", present);
+  require(present.empty() || settings["NCCL_DEBUG"].value == present, "a variable that is set stays", present);
   for (const auto& [name, setting] : applied) {
     require(init::is_policy_variable(name) && !name.starts_with("RDMA_INIT_") && !name.starts_with("LD_"),
             "only variables of the libraries are set", name);
-    require(settings.at(name).value == setting.value, "what is applied is in the settings", name);
+    require(settings.at(name).value == setting.value, "an applied variable is in the settings", name);
   }
-  return 0;
 }

@@ -1,4 +1,4 @@
-// The snapshot reader on anybody's file. What it accepts must survive a round trip and a decision.
+// Any text as a snapshot. A snapshot that the reader accepts must survive a round trip and a decision.
 #include <string_view>
 
 #include "fabric/snapshot.hpp"
@@ -22,13 +22,9 @@ init::Settings settings_of(const fabric::Inventory& inventory) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   const auto inventory = fabric::parse_snapshot({reinterpret_cast<const char*>(bytes), size});
-  if (!inventory) {
-    fuzz::require(!inventory.error().message.empty(), "a refusal says why");
-    fuzz::require_one_line(inventory.error().message, "the refusal of a snapshot");
-    return 0;
-  }
+  if (!inventory) return fuzz::require_refusal(inventory.error(), "the refusal of a snapshot");
   const std::string text = fabric::write_snapshot(*inventory);
   const auto again = fabric::parse_snapshot(text);
   fuzz::require(again.has_value(), "a written snapshot can be read", text);
@@ -42,5 +38,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const auto names = init::export_names();
   policy.exports.assign(names.begin(), names.end());
   fuzz::decide_checked(*inventory, settings, policy);
-  return 0;
 }

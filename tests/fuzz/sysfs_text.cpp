@@ -1,4 +1,4 @@
-// The small parsers behind sysfs attributes, addresses and names.
+// Any text for the small parsers of sysfs attributes, addresses and names.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void check_numbers(const std::string& text) {
 void check_pci(const std::string& text) {
   for (const std::string& address : fabric::pci::addresses_in_path(text)) {
     require(fabric::pci::is_address(address), "addresses_in_path() finds addresses", address);
-    require(text.find(address) != std::string::npos, "addresses_in_path() finds what is there", address);
+    require(text.find(address) != std::string::npos, "addresses_in_path() finds parts of the path", address);
     require(address.starts_with(fabric::pci::slot_of(address)), "an address begins with its slot", address);
   }
 }
@@ -73,11 +73,12 @@ void check_order(const std::string& a, const std::string& b, const std::string& 
   using fabric::natural_less;
   require(!natural_less(a, a), "natural order is irreflexive", a);
   require(!(natural_less(a, b) && natural_less(b, a)), "natural order is antisymmetric", a + " " + b);
-  require(a == b || natural_less(a, b) || natural_less(b, a), "natural order tells different names apart", a + " " + b);
+  require(a == b || natural_less(a, b) || natural_less(b, a), "natural order distinguishes different names",
+          a + " " + b);
   if (natural_less(a, b) && natural_less(b, c)) require(natural_less(a, c), "natural order is transitive", a + " " + b);
 }
 
-// The definition of a glob, exponential in the number of stars, hence for short patterns only.
+// The definition of a glob. It is exponential in the number of stars, so that it is only for short patterns.
 bool slow_glob(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern[0] == '*') {
@@ -94,7 +95,7 @@ void check_glob(const std::string& pattern, const std::string& text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const char separator = data.PickValueInArray({'/', ',', ' ', '\n', '.'});
   const std::string first = data.ConsumeRandomLengthString(96);
@@ -109,5 +110,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   check_cidr(first, second);
   check_order(first, second, third);
   check_glob(first, second);
-  return 0;
 }

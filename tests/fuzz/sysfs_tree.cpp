@@ -1,5 +1,4 @@
-// Reading a whole tree of sysfs files, some of them hostile: reading little must lead to the same decision as reading
-// everything.
+// Any tree of sysfs files, some of them hostile: a partial read must lead to the same decision as a full read.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +16,7 @@
 
 namespace {
 
-// In memory where that is possible: an input is a hundred files.
+// Makes the directory in memory if possible, because an input has about a hundred files.
 std::string make_root() {
   std::error_code error;
   const bool shared_memory = std::filesystem::is_directory("/dev/shm", error) && ::access("/dev/shm", W_OK) == 0;
@@ -38,8 +37,8 @@ const std::string& root() {
   return name;
 }
 
-// A GID that is also the address of a netdev which is not over the port's own one: a file tree does not say how netdevs
-// are stacked, so whose it is cannot be told, and reading on may change the answer.
+// Returns true if a GID is also the address of a netdev that is not above the port's own netdev. A file tree does not
+// show the stack of netdevs. The owner of the GID is then unknown, and a full read can change the decision.
 bool is_ambiguous(const fabric::Inventory& inventory) {
   for (const fabric::Hca& hca : inventory.hcas) {
     for (const fabric::Port& port : hca.ports) {
@@ -58,7 +57,7 @@ bool is_ambiguous(const fabric::Inventory& inventory) {
   return false;
 }
 
-// A table that cannot be opened is never read to the end, nor one that does not say its netdevs.
+// Returns true if a table cannot be opened or does not name its netdevs: the reader does not read it to the end.
 bool has_closed_table(const fabric::Inventory& inventory) {
   const auto lacks_ndev = [](const fabric::GidEntry& entry) { return !entry.ndev; };
   for (const fabric::Hca& hca : inventory.hcas) {
@@ -72,7 +71,7 @@ bool has_closed_table(const fabric::Inventory& inventory) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const init::Policy policy = fuzz::arbitrary_policy(data);
   const init::Settings settings = fuzz::arbitrary_settings(data);
@@ -89,9 +88,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   }
   const fabric::Inventory all = fabric::read_inventory({tree, true, false});
   const init::Decision much = fuzz::decide_checked(all, settings, policy);
-  if (is_ambiguous(all)) return 0;
+  if (is_ambiguous(all)) return;
   fuzz::require(little.env == much.env, "reading little leads to the same variables as reading all",
                 fabric::write_snapshot(all));
   fuzz::require(little.status == much.status, "reading little leads to the same status as reading all");
-  return 0;
 }

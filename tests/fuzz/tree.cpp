@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using fabric::Attr;
 
-// A name that can be a directory's.
+// Returns a valid name of a directory entry.
 std::string file_name(std::string name) {
   std::replace(name.begin(), name.end(), '/', '_');
   std::replace(name.begin(), name.end(), '\0', '_');
@@ -40,7 +40,7 @@ class Writer {
     (void)::symlink(target.c_str(), (root_ + path).c_str());
   }
 
-  // Now and then something else than the file that belongs there.
+  // Sometimes makes another object than the file, or none.
   void file(const std::string& path, std::string_view text) {
     const std::string full = root_ + path;
     switch (data_.ConsumeIntegralInRange(0, 63)) {
@@ -83,7 +83,7 @@ void write_port(Writer& writer, const std::string& hca, const fabric::Port& port
   writer.attribute(path + "/rate", port.rate);
   unsigned next = 0;
   for (const fabric::GidEntry& entry : port.gids) {
-    // Short gaps are empty slots, as in a real table; longer ones are left out, as in a prepared view.
+    // Short gaps are empty slots, as in a real table. Longer gaps have no files, as in a prepared view.
     for (; next < entry.index && entry.index - next < 8; ++next)
       writer.file(path + "/gids/" + std::to_string(next), to_gid_string(fabric::Address{}));
     next = entry.index + 1;

@@ -1,4 +1,4 @@
-// An inventory as files, the way a container would see it in sysfs, with some of the files made hostile.
+// An inventory as files in the layout of a container's sysfs, with some hostile files.
 #pragma once
 
 #include <fuzzer/FuzzedDataProvider.h>

@@ -1,4 +1,4 @@
-// ttrpc messages in reads of any size, and the requests and responses in them.
+// Any bytes as ttrpc messages in reads of any size, and as the requests and responses in them.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using fuzz::require;
 
-constexpr std::size_t kBuffer = 64;  // small, so that too long a message is not a rare one
+constexpr std::size_t kBuffer = 64;  // small, so that messages that do not fit are frequent
 
 bool is_within(std::string_view part, std::string_view whole) {
   return part.empty() || (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
@@ -31,14 +31,14 @@ void check_fields(std::string_view data) {
   }
 }
 
-// What is understood is written and understood again as the same.
+// Demands that a parsed message reads back.
 void check_rpc(std::string_view view) {
   const std::vector<char> bytes(view.begin(), view.end());
   const std::string_view data(bytes.data(), bytes.size());
   check_fields(data);
   std::string again;
   if (const auto request = shim::parse_request(data)) {
-    require(is_within(request->service, data) && is_within(request->payload, data), "a request is of its data");
+    require(is_within(request->service, data) && is_within(request->payload, data), "a request points into its data");
     shim::append_request(again, *request);
     require(shim::parse_request(again).value() == *request, "a request reads back");
   }
@@ -62,7 +62,7 @@ struct Outcome {
 };
 
 std::string describe(const shim::Message& message) {
-  require(message.too_long == (message.length > kBuffer), "too long is what does not fit");
+  require(message.too_long == (message.length > kBuffer), "a message is too long if it does not fit");
   require(message.data.size() == (message.too_long ? 0 : message.length), "the data is as long as announced");
   return std::to_string(message.stream) + " " + std::to_string(static_cast<int>(message.type)) + " " +
          std::to_string(message.flags) + " " + std::to_string(message.length) + " " + std::string(message.data);
@@ -93,13 +93,12 @@ Outcome decode_in_reads(std::string_view bytes, std::string_view sizes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
   FuzzedDataProvider data(bytes, size);
   const std::string sizes = data.ConsumeBytesAsString(data.ConsumeIntegralInRange<std::size_t>(0, 8));
   const bool whole = data.ConsumeBool();
   const std::string rest = data.ConsumeRemainingBytesAsString();
   check_rpc(rest);
-  if (whole) return 0;
+  if (whole) return;
   require(decode_in_reads(rest, sizes) == decode_in_reads(rest, ""), "splits of the stream do not matter");
-  return 0;
 }
