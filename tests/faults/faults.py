@@ -1,5 +1,5 @@
-"""Lets each system call of a command fail once, with each errno that is likely, and kills it once before and after, and looks
-whether node and ledger are then as without that. docs: tests/faults/README.md"""
+"""Tests that node and ledger stay valid if a system call of a command fails, or if a process is killed there: one run for each
+system call and each likely errno, and one for each kill before and after a call. docs: tests/faults/README.md"""
 import argparse
 import errno
 import fnmatch
@@ -13,14 +13,15 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What neither changes nor looks at anything outside of the process, and the end of what was opened, which is no failure.
+# System calls that neither change nor read state outside of the process, and close(2), whose failure has no effect.
 QUIET = set("""brk mmap munmap mprotect mremap madvise futex rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack getpid getppid
     gettid getuid geteuid getgid getegid clock_gettime clock_nanosleep nanosleep gettimeofday arch_prctl set_tid_address
     set_robust_list rseq exit exit_group close close_range uname sysinfo getrandom sched_yield umask lseek poll ppoll
     restart_syscall epoll_wait epoll_pwait getsockname getsockopt shutdown""".split())
 LOOK = "EIO EACCES ENOMEM"
 MAKE = "ENOSPC EROFS EACCES EDQUOT"
-# No ENOENT, ESRCH or ENODEV: a kernel that says so of what is there lies, and absence is what a look proves by them.
+# Without ENOENT, ESRCH and ENODEV: with these errnos the kernel reports that an object does not exist, and it does not report that of
+# an existing object.
 ERRNOS = {
     "openat": "EIO EACCES EMFILE ENFILE ENOMEM", "read": "EIO EINTR", "pread64": "EIO EINTR", "getdents64": "EIO ENOMEM",
     "write": "ENOSPC EIO EINTR", "pwrite64": "ENOSPC EIO", "writev": "ENOSPC EIO", "sendto": "EAGAIN ENOBUFS EINTR",
@@ -41,19 +42,19 @@ ERRNOS = {
     "seccomp": "ENOMEM EINVAL", "execve": "ENOMEM EIO EACCES", "wait4": "EINTR", "kill": "EPERM", "ioctl": "EIO", "personality": "",
 }
 CREATES = 0o100
-TOLD = 40  # failures of a scene
-TURNS = 3  # of a point that is not reached: processes end in no fixed order
-ROOM = 16  # files or pages: no call makes more
+TOLD = 40  # most failures of a scene that are printed
+TURNS = 3  # attempts to reach a point: processes end in no fixed order
+ROOM = 16  # most free files or pages of the ledger's file system: no call makes more
 
-# Points that are not reached, and why that is so: scene, point, reason.
+# Points that a run may fail to reach: scene, point, reason.
 REASONS = (
     ("nri .*", r"0:(read|write|recvmsg|openat|newfstatat|fstat|wait4|kill):.*",
-     "what rdma-nri does at its end depends on whether SIGTERM, the runtime's last word or its worker's end comes first"),
+     "the last calls of rdma-nri depend on the order of SIGTERM, the runtime's last message and the end of its worker"),
 )
 
 
 class Point:
-    """A call, as inject names it, and what is done there."""
+    """A system call, as inject names it, and the deed: an errno or a kill."""
 
     def __init__(self, process, call, number, deed, arguments):
         self.process, self.call, self.number, self.deed, self.arguments = process, call, number, deed, arguments
@@ -65,7 +66,7 @@ class Point:
 
     @property
     def speaks(self):
-        """It may keep what is said from being heard."""
+        """True if the point can suppress an error message of the command."""
         return self.call in ("write", "writev", "sendto") and self.arguments[0] in ("1", "2")
 
     def __str__(self):
@@ -73,7 +74,7 @@ class Point:
 
 
 class Harm:
-    """Other than to a call: the ledger's file system lacks room, a record is damaged."""
+    """A fault that is not at a system call: the ledger's file system has no room, or a record is damaged."""
     speaks = False
 
     def __init__(self, *how):
@@ -88,9 +89,9 @@ def deeds(process, call, arguments, first):
     if call == "openat" and int(arguments[2], 16) & CREATES:
         names += " ENOSPC EROFS EDQUOT"
     yield from names.split()
-    if first:  # before a call is after the one in front of it
+    if first:  # for every other call this is the same as after the previous one
         yield "before"
-    if call != "execve":  # what comes after is another program's
+    if call != "execve":  # afterwards the process is another program
         yield "after"
     if process != "0":
         yield "root"
@@ -110,7 +111,7 @@ def points_of(calls):
 
 
 def sample(points, most):
-    """The same ones each time, from all parts of a scene."""
+    """Returns the same points each time, from all parts of a scene."""
     return sorted(points, key=lambda point: hashlib.sha256(str(point.how).encode()).digest())[:most] if most else points
 
 
@@ -119,15 +120,16 @@ def reason(scene, point):
 
 
 def absence(scene, point):
-    """Of a call that depends on time, such as one more look at what is waited for; None: it is always made."""
+    """Returns the reason if a new recording lacks the call, because the call depends on time, such as a repeated poll. Returns
+    None if every recording has it."""
     for _ in range(TURNS):
         if str(point) not in {str(other) for other in points_of(scene.calls())}:
-            return "recorded anew the scene has no such call"
+            return "a new recording of the scene has no such call"
     return None
 
 
 class Row:
-    """What a scene's points gave."""
+    """The results of a scene."""
 
     def __init__(self, name, calls, points):
         self.name, self.calls, self.points = name, calls, points
@@ -144,14 +146,14 @@ HEAD = ("scene", "calls", "points", "tried", "reached", "excused", "unreached", 
 
 
 def progress(row, last=False):
-    """One line, which a terminal shows anew after each point, and a file has when the scene is through."""
+    """Prints one line: on a terminal after each point, otherwise at the end of the scene."""
     if sys.stderr.isatty() or last:
         print(f"{row.name}: {row.tried} tried, {row.reached} reached, {len(row.failed)} failed", end="\n" if last else "\r",
               file=sys.stderr, flush=True)
 
 
 def told(error):
-    """Where in the scene, and what; of a long difference the lines that differ."""
+    """Returns the place in the scene and the message; of a long difference only the lines that differ."""
     place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("scenes.py")][-1]
     lines = str(error).splitlines()
     different = [line for line in lines if re.match(r"[-+] ", line)]
@@ -200,12 +202,12 @@ def show(rows):
 def options():
     parser = argparse.ArgumentParser(prog="tests/faults/run", description=__doc__.split(". docs")[0] + ".")
     many = parser.add_mutually_exclusive_group()
-    many.add_argument("--quick", action="store_true", help="a sample of the points, the same ones each time")
-    many.add_argument("--sample", metavar="N", type=int, help="a sample of N points of each scene")
-    parser.add_argument("--scene", metavar="PATTERN", action="append", default=[], help="only scenes of this name, with *; --list")
-    parser.add_argument("--point", metavar="POINT", help="only points that begin so, as a failure names them")
-    parser.add_argument("--kills", action="store_true", help="only points at which a process is killed")
-    parser.add_argument("--list", action="store_true", help="the names of all scenes")
+    many.add_argument("--quick", action="store_true", help="run a sample of the points, the same points each time")
+    many.add_argument("--sample", metavar="N", type=int, help="run a sample of N points of each scene")
+    parser.add_argument("--scene", metavar="PATTERN", action="append", default=[], help="run only scenes of this name, with *; see --list")
+    parser.add_argument("--point", metavar="POINT", help="run only points that begin with this text, in the form of a failure")
+    parser.add_argument("--kills", action="store_true", help="run only points at which a process is killed")
+    parser.add_argument("--list", action="store_true", help="print the names of all scenes")
     return parser.parse_args()
 
 
@@ -218,7 +220,7 @@ def main():
         print("\n".join(name for name, *_ in chosen))
         return 0
     if not chosen:
-        sys.exit("no scene has that name: --list")
+        sys.exit("no scene has that name; remedy: see --list")
     scenes.enter_own_machine()
     rows = []
     for name, make, quick in chosen:

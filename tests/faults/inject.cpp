@@ -1,15 +1,15 @@
-// inject RESULT all PROGRAM ARG0 ARGS...: runs PROGRAM and writes its system calls down.
-// inject RESULT POINT DEED PROGRAM ARG0 ARGS...: does one deed at one system call of it or of a child.
+// inject RESULT all PROGRAM ARG0 ARGS...: runs PROGRAM and records its system calls.
+// inject RESULT POINT DEED PROGRAM ARG0 ARGS...: does one deed at one system call of PROGRAM or of a child.
 //
-// POINT is PROCESS:CALL:NUMBER, the NUMBERth CALL of that process, from 1. `0` is PROGRAM, `0.2` its second child: so a
-// point is the same in the next run, whatever runs beside it, and however often memory is asked for in between.
-// DEED is an errno, which the call then gives without being made; `before` or `after`, SIGKILL to the process that
-// makes it; `root`, SIGKILL to PROGRAM instead, before the call.
-// RESULT gets a line "call PROCESS CALL NUMBER ARGUMENTS... OBJECT" for each call, "reached" when the deed was done,
-// and "ended code N" or "ended signal N" of PROGRAM.
+// POINT is PROCESS:CALL:NUMBER, the NUMBERth CALL of that process, from 1. `0` is PROGRAM, `0.2` its second child. So a
+// point is the same in the next run, independent of other processes and of the number of other calls.
+// DEED is an errno, which the call returns without being made; `before` or `after`, SIGKILL to the calling process;
+// `root`, SIGKILL to PROGRAM before the call.
+// RESULT gets a line "call PROCESS CALL NUMBER ARGUMENTS... OBJECT" for each call, "reached" after the deed, and
+// "ended code N" or "ended signal N" of PROGRAM.
 //
-// What PROGRAM becomes, or starts, is none of ours: its calls do not count. By ptrace(2), for a filter of seccomp(2)
-// would take part in the decisions of the one that the program makes itself.
+// Calls after an exec do not count. inject uses ptrace(2), because a second filter of seccomp(2) would change the
+// decisions of the filter that the program installs.
 #include <fcntl.h>
 #include <seccomp.h>
 #include <sys/ptrace.h>
@@ -37,7 +37,7 @@ constexpr long kOptions = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_
                           PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
 constexpr int kSyscallStop = SIGTRAP | 0x80;
 
-// Which argument is the path that the call is about.
+// The index of the path argument of a call.
 const std::map<std::string, unsigned> kPaths = {
     {"access", 0},   {"chdir", 0},      {"chmod", 0},     {"execve", 0},   {"faccessat", 1}, {"faccessat2", 1},
     {"link", 1},     {"linkat", 3},     {"lstat", 0},     {"mkdir", 0},    {"mkdirat", 1},   {"mknodat", 1},
@@ -48,8 +48,8 @@ const std::map<std::string, unsigned> kPaths = {
 struct Process {
   std::string name;
   unsigned children = 0;
-  bool foreign = false;  // another program by now
-  bool hit = false;      // its call under way is the one
+  bool foreign = false;  // executes another program
+  bool hit = false;      // its present call is the point
   std::map<std::uint64_t, unsigned> calls;
 };
 
@@ -73,7 +73,7 @@ std::string call_name(std::uint64_t number) {
   return result;
 }
 
-// Spaces and newlines separate in RESULT.
+// Replaces spaces and newlines, which separate fields in RESULT.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (c <= ' ' || c > '~') c = '?';
@@ -83,10 +83,10 @@ std::string printable(std::string text) {
 
 std::string string_at(pid_t pid, std::uint64_t address) {
   std::array<char, 256> text{};
-  // Not across a page's end, behind which nothing may be.
+  // Does not read beyond the page, because the next page may be unmapped.
   const std::size_t size = std::min<std::size_t>(text.size() - 1, 4096 - address % 4096);
   iovec local{text.data(), size};
-  iovec remote{reinterpret_cast<void*>(address), size};  // NOLINT(performance-no-int-to-ptr): another process's
+  iovec remote{reinterpret_cast<void*>(address), size};  // NOLINT(performance-no-int-to-ptr): address in another process
   if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0) return "";
   return text.data();
 }
@@ -133,7 +133,7 @@ class Tracer {
     std::_Exit(126);
   }
 
-  // Stops at system calls are for those whose calls count.
+  // Continues a process. It stops at system calls only if its calls count.
   void resume(pid_t pid, int signal) {
     const auto known = processes_.find(pid);
     const bool watched = known != processes_.end() && !known->second.foreign &&
@@ -155,7 +155,7 @@ class Tracer {
       return resume(pid, 0);
     }
     if (processes_.find(pid) == processes_.end()) {
-      early_.push_back(pid);  // its parent's event is on its way, unless that was killed
+      early_.push_back(pid);  // the event of its parent follows, unless the parent was killed
       if (ended_) ::kill(pid, SIGKILL);
       return;
     }
@@ -191,7 +191,6 @@ class Tracer {
       std::fprintf(result_, "call %s %s %u %lx %lx %lx %lx %s\n", process.name.c_str(), name.c_str(), number,
                    arguments[0], arguments[1], arguments[2], arguments[3],
                    printable(object_of(pid, name, arguments.data())).c_str());
-      std::fflush(result_);
     } else if (!done_ && process.name == deed_.process && number == deed_.number && name == deed_.call) {
       reach(pid, process);
     }
@@ -200,7 +199,6 @@ class Tracer {
   void reach(pid_t pid, Process& process) {
     done_ = true;
     std::fprintf(result_, "reached\n");
-    std::fflush(result_);
     process.hit = deed_.kind == Deed::Kind::kErrno || deed_.kind == Deed::Kind::kAfter;
     if (deed_.kind == Deed::Kind::kErrno) ::ptrace(PTRACE_POKEUSER, pid, offsetof(user_regs_struct, orig_rax), -1L);
     if (deed_.kind == Deed::Kind::kBefore) ::kill(pid, SIGKILL);
@@ -224,7 +222,6 @@ class Tracer {
     code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     std::fprintf(result_, "ended %s %d\n", WIFEXITED(status) ? "code" : "signal",
                  WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-    std::fflush(result_);
   }
 
   std::FILE* result_;
@@ -267,5 +264,6 @@ int main(int argc, char** argv) {
   }
   std::FILE* const result = std::fopen(argv[1], "we");
   if (!result) fail(argv[1]);
+  std::setvbuf(result, nullptr, _IOLBF, 0);  // RESULT is complete even if inject is killed
   return Tracer(result, all, deed).run(argv + first);
 }

@@ -1,5 +1,5 @@
-"""The calls that are disturbed, each in a scene: what stands before it, and what has to be true after it. Beside them a
-container that wants the same HCA for itself alone, and gets it when the first one is gone, not before.
+"""The scenes: each has a command that is disturbed, the state before it, and the conditions after it. A second container requests the
+same HCA exclusively. It gets the HCA after the first container has ended, and not before.
 
 docs: tests/faults/README.md"""
 import contextlib
@@ -22,32 +22,31 @@ from node import walk  # noqa: E402
 
 HCA = "mlx5_1"
 RAIL = 1
-ROOMY = "size=64m,nr_inodes=100k"  # the kernel takes limits only where there were some
+ROOMY = "size=64m,nr_inodes=100k"  # the kernel accepts new limits only for a tmpfs that has limits
 PROGRAMS = {name: os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "INJECT")}
-# Locks that were tried while another had them wait up to 10 s: nothing takes longer.
+# Seconds until a command counts as hanging. The longest wait, for a lock of another process, is 10 s.
 LIMIT = 60
 
 
 class Outcome:
-    """Of a call: its exit code, None when a signal ended it, and whether that was ours."""
+    """The end of a command: exit code or signal, standard error, and whether the point was reached."""
 
     def __init__(self, result, errors):
         self.reached = "\nreached\n" in "\n" + result
-        ended = re.findall(r"^ended (code|signal) (\d+)$", result, re.M)
-        self.code = int(ended[0][1]) if ended and ended[0][0] == "code" else None
-        self.signal = int(ended[0][1]) if ended and ended[0][0] == "signal" else None
+        ended = dict(re.findall(r"^ended (code|signal) (\d+)$", result, re.M))
+        self.code, self.signal = (int(ended[how]) if how in ended else None for how in ("code", "signal"))
         self.errors = errors
 
 
 class Scene(harness.NodeCase):
-    """held: another container has the HCA. quiet: that nothing is said may be the disturbance's own work."""
+    """held: another container has the HCA. quiet: the fault itself can suppress the error message."""
     name = ""
     mode = next_mode = EXCLUSIVE
     always_succeeds = False
-    holds = (False, True)  # without another one that holds the HCA, and with
+    holds = (False, True)  # the values of `held` for which the scene exists
     quick = 60
-    not_ours = "^$"  # what of calls is about this is no part of the product
-    takes_back = False  # holder and disturbed container share the HCA, or there would be nothing to take back
+    not_ours = "^$"  # calls with this object are no part of the product
+    takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
 
     def __init__(self, held=False):
         super().__init__("run")
@@ -75,7 +74,7 @@ class Scene(harness.NodeCase):
 
     @property
     def busy(self):
-        """The next one is refused as long as the holder is there."""
+        """True if the next container is refused as long as the other container has the HCA."""
         return self.held and self.next_mode == EXCLUSIVE
 
     def prepare(self):
@@ -88,7 +87,7 @@ class Scene(harness.NodeCase):
             self.given(self.create(self.holder))
 
     def end(self):
-        """The last word: once the holder is gone as well, the next one gets the HCA."""
+        """Ends the other container and tests that the next container then gets the HCA."""
         if self.held:
             self.expected = {}
             self.give_back(self.holder)
@@ -97,7 +96,7 @@ class Scene(harness.NodeCase):
             self.next.end()
         self.doCleanups()
 
-    # --- what scenes are made of
+    # --- parts of scenes
 
     def asking(self, name, mode, hca=HCA, **options):
         return Bundle(self, name, asks=hca, stages=(), annotations=mode, **options)
@@ -109,7 +108,7 @@ class Scene(harness.NodeCase):
         return self.hook("createRuntime", container.state())
 
     def give_back(self, container):
-        """The end of a container that lives."""
+        """Ends a running container."""
         container.end()
         self.poststop(container.bundle)
 
@@ -120,14 +119,14 @@ class Scene(harness.NodeCase):
         return ["rdma-hook", "recover", "--root", self.node.tree, "--ledger", self.ledger_directory]
 
     def inject(self, how, argv, env=None, text=""):
-        """how: `all`, a point and a deed, or what the ledger's file system lacks."""
+        """Runs argv with a fault. how: `all`, a point and a deed, or a shortage of the ledger's file system."""
         with self.injection(how) as words:
             done = run([*words, *argv], env=env or {}, input=text.encode())
         return Outcome(read(self.result), done.stderr)
 
     @contextlib.contextmanager
     def injection(self, how):
-        """What to put before a program and its arguments."""
+        """Yields the command to put before a program and its arguments."""
         if os.path.exists(self.result):
             os.unlink(self.result)
         self.killing = how[-1] in ("before", "after", "root")
@@ -141,7 +140,7 @@ class Scene(harness.NodeCase):
                 self.remount("bind,rw" if how[0] == "read-only" else ROOMY)
 
     def limit(self, what, left):
-        """The ledger's file system has room for that many more."""
+        """Leaves room for `left` more inodes or pages in the ledger's file system, or makes it read-only."""
         status = os.statvfs(self.ledger_directory)
         if what == "inodes":
             self.remount(f"nr_inodes={status.f_files - status.f_ffree + int(left)}")
@@ -157,24 +156,24 @@ class Scene(harness.NodeCase):
         return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.arguments(stage)], text=json.dumps(state))
 
     def names(self):
-        """The ledger's files and directories, whatever they are about."""
+        """Returns the ledger's files and directories, without metrics, views and temporary names."""
         return sorted(path for path in walk(self.ledger_directory)
                       if not re.search(r"^(metrics|views|runtime)|(^|/)last@|^addresses/.", path))
 
-    # --- what has to be true
+    # --- conditions after a command
 
     def assert_told(self, outcome):
-        """It ended by itself, unless we killed it, and said why when it failed."""
+        """The command ended by itself, unless the test killed it, and it reported an error if it failed."""
         if not self.killing:
             self.assertIsNone(outcome.signal, f"ended by signal: {outcome.errors}")
         if self.always_succeeds and outcome.signal is None:
             self.assertEqual(outcome.code, 0, outcome.errors)
         if outcome.code and not self.quiet:
-            self.assertIn("error: ", outcome.errors, "failed without a word")
+            self.assertIn("error: ", outcome.errors, "it failed without an error message")
 
     def assert_given(self, container):
-        self.assertIn("uverbs1", container.nodes(), "success without the node")
-        self.assertTrue(any(rule.startswith("c 231:193 ") for rule in container.rules()), "success without the rule")
+        self.assertIn("uverbs1", container.nodes(), "it succeeded without the node")
+        self.assertTrue(any(rule.startswith("c 231:193 ") for rule in container.rules()), "it succeeded without the rule")
 
     @staticmethod
     def owner(name):
@@ -187,7 +186,7 @@ class Scene(harness.NodeCase):
         self.refused(self.create(self.next_container()), HCA)
 
     def next_container(self):
-        """One that was refused is used again, for a container's mounts are not what this is about."""
+        """Returns the container that requests the HCA next. A refused one is used again, which saves the time to make a new one."""
         self.turn += 1
         if self.turn % 16 == 0 and self.next:
             self.next.end()
@@ -197,7 +196,7 @@ class Scene(harness.NodeCase):
         return self.next
 
     def take_turns(self):
-        """The next one gets the HCA, and gives it back."""
+        """The next container gets the HCA, and its end releases it."""
         container = self.next_container()
         self.given(self.create(container))
         self.assert_held_by("next")
@@ -209,7 +208,7 @@ class Scene(harness.NodeCase):
         self.poststop(self.next_bundle)
 
     def assert_clean(self):
-        """After recover the ledger is as if nothing had been, and the next one gets the HCA, or still not."""
+        """After recover the ledger is as before the command. The next container gets the HCA, or is refused if the scene is busy."""
         self.recover()
         self.assertEqual(self.ledger(), self.empty)
         self.assertEqual(self.holders(), self.expected)
@@ -233,15 +232,19 @@ class Scene(harness.NodeCase):
         self.leave(outcome)
         return outcome
 
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assert_clean()
+
     def calls(self):
-        """Of an undisturbed turn, as inject writes them down. Of the second, when the ledger's directories are there."""
+        """Returns the calls of an undisturbed turn, as inject records them: of the second turn, when the ledger's directories exist."""
         for _ in range(2):
             self.run_turn(["all"])
         calls = [line.split()[1:] for line in read(self.result).splitlines() if line.startswith("call ")]
         return [call for call in calls if not re.match(self.not_ours, call[-1])]
 
     def put_right(self):
-        """After a turn that failed: the next one begins anew."""
+        """Cleans up after a turn that failed, so that a new scene can begin."""
         for container in (getattr(self, "web", None), self.next):
             if container:
                 container.end()
@@ -261,7 +264,7 @@ class CreateRuntime(Scene):
     def leave(self, outcome):
         self.assert_told(outcome)
         if self.busy:
-            self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+            self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
             self.assertEqual(self.holders(), self.expected)
         elif outcome.code == 0:
             self.assert_given(self.web)
@@ -275,12 +278,12 @@ class CreateRuntime(Scene):
         self.assert_clean()
 
     def killed_after_all(self):
-        """It was killed when its work was done, and its grant stays, whatever its caller makes of that."""
+        """True if the command was killed after its work was done: its grant then stays."""
         return False
 
 
 class FirstCreateRuntime(CreateRuntime):
-    """On a node that has no ledger yet."""
+    """createRuntime on a node without a ledger."""
     name = "first createRuntime of a node"
     holds = (False,)
 
@@ -290,7 +293,7 @@ class FirstCreateRuntime(CreateRuntime):
 
 
 class CreateRuntimeAgain(CreateRuntime):
-    """The container's next createRuntime finds what the first one left."""
+    """A second createRuntime of the container continues after the first."""
     name = "createRuntime, then once more"
     holds = (False,)
 
@@ -304,7 +307,7 @@ class CreateRuntimeAgain(CreateRuntime):
 
 
 class CreateRuntimeByRunc(Scene):
-    """A runtime cleans up behind its hook."""
+    """The runtime cleans up after its hook."""
     name = "createRuntime by runc"
     holds = (False,)
 
@@ -342,13 +345,9 @@ class Poststop(Scene):
     def disturb(self, how):
         return self.disturb_hook(how, "poststop", stopped(self.bundle))
 
-    def leave(self, outcome):
-        self.assert_told(outcome)
-        self.assert_clean()
-
 
 class PoststopInPod(Poststop):
-    """The grant is the pod's, and stays."""
+    """The pod owns the grant, which stays."""
     name = "poststop in a pod"
     holds = (False,)
     takes_back = False
@@ -382,7 +381,7 @@ class Recover(Poststop):
 
 
 class PassedDescriptor(Poststop):
-    """The container passed its uverbs descriptor to a process of another one. The node's /proc is files as well."""
+    """The container passed its uverbs descriptor to a process of another container. The node's /proc is files as well."""
     name = "passed descriptor"
     holds = (False,)
     takes_back = False
@@ -409,7 +408,7 @@ class PassedDescriptor(Poststop):
 
 
 class OtherRootPoststop(Poststop):
-    """Of a container of the same id and bundle below another root of the runtime, while this one lives."""
+    """poststop of a container with the same ID and bundle below another root of the runtime, while the first container runs."""
     name = "poststop below another root"
     holds = (False,)
 
@@ -454,7 +453,7 @@ class GenerateCdi(Scene):
 
 
 def in_order(text):
-    """Where an HCA is on the bus, which may be what cannot be read, says only where it stands in the file."""
+    """Sorts a CDI file: the PCI address of an HCA, whose read can fail, determines only the order in the file."""
     spec = json.loads(text)
     for device in spec.get("devices", []):
         device["containerEdits"]["deviceNodes"].sort(key=lambda node: node["path"])
@@ -468,7 +467,7 @@ class RuntimeScene(Scene):
     def begin(self):
         super().begin()
         os.makedirs(self.work + "/runtime/state")
-        # By its name it is taken for runc. It makes no container: whoever asked is gone as well, unless it is to stay.
+        # Its name makes rdma-runtime treat it as runc. It makes no container, and ends at once unless the file `stays` exists.
         self.stays = self.work + "/runtime/stays"
         self.runtime = write(self.work + "/runtime/runc", f"#!/bin/sh\n[ ! -e {self.stays} ] || exec sleep 1000\n", 0o755)
         self.settings = write(self.work + "/runtime/settings.json", json.dumps({
@@ -498,7 +497,7 @@ class RuntimeScene(Scene):
         return [path for path in walk(self.ledger_directory + "/runtime") if re.match("(containers|ending)/", path)]
 
     def assert_clean(self):
-        """Of files as well: the bundle's are swept by the next call, the records by recover."""
+        """Also checks files: the next call removes temporary files of the bundle, and recover removes the records."""
         super().assert_clean()
         self.assertEqual(self.records(), [])
         self.bundle.write()
@@ -511,6 +510,20 @@ class RuntimeScene(Scene):
     @property
     def refuses(self):
         return self.held and self.mode == EXCLUSIVE
+
+    def start_staying(self):
+        """Starts `create` with a runtime that runs until end_staying()."""
+        self.bundle.write()
+        write(self.stays, "")
+        self.process = subprocess.Popen(self.create_words(), env=self.env, stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end_staying)
+        harness.wait_for(lambda: read(f"/proc/{self.process.pid}/comm") == "sleep\n", "rdma-runtime becomes the runtime")
+
+    def end_staying(self):
+        self.process.kill()
+        self.process.wait()
+        if os.path.exists(self.stays):
+            os.unlink(self.stays)
 
 
 class RuntimeCreate(RuntimeScene):
@@ -526,11 +539,11 @@ class RuntimeCreate(RuntimeScene):
         self.assert_told(outcome)
         edited = "uverbs1" in read(self.bundle.directory + "/config.json")
         if self.held:
-            self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+            self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
             self.assertFalse(edited)
             self.assertEqual(self.holders(), self.expected)
         elif outcome.code == 0:
-            self.assertTrue(edited, "success without the node")
+            self.assertTrue(edited, "it succeeded without the node")
         self.assert_clean()
 
 
@@ -545,13 +558,9 @@ class RuntimeDelete(RuntimeScene):
     def disturb(self, how):
         return self.disturb_runtime(how, self.words("delete", self.bundle.id))
 
-    def leave(self, outcome):
-        self.assert_told(outcome)
-        self.assert_clean()
-
 
 class SecondCreate(RuntimeScene):
-    """While the first `create` of this id and bundle is at work: it keeps the HCA, and the second one fails."""
+    """A second `create` of the same ID and bundle, while the first runs: the first keeps the HCA, and the second fails."""
     name = "rdma-runtime create, the same at once"
     holds = (False,)
 
@@ -560,25 +569,17 @@ class SecondCreate(RuntimeScene):
         os.mkdir(self.work + "/runtime/other")
 
     def enter(self):
-        self.bundle.write()
-        write(self.stays, "")
-        self.first = subprocess.Popen(self.create_words(), env=self.env, stdin=subprocess.DEVNULL)
-        self.addCleanup(self.end_first)
-        harness.wait_for(lambda: read(f"/proc/{self.first.pid}/comm") == "sleep\n", "rdma-runtime becomes the runtime")
+        self.start_staying()
         os.unlink(self.stays)
-
-    def end_first(self):
-        self.first.kill()
-        self.first.wait()
 
     def disturb(self, how):
         return self.disturb_runtime(how, self.create_words())
 
     def leave(self, outcome):
         self.assert_told(outcome)
-        self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+        self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
         self.assert_first_has_it()
-        self.end_first()
+        self.end_staying()
         self.assert_clean()
 
     def assert_first_has_it(self):
@@ -588,7 +589,7 @@ class SecondCreate(RuntimeScene):
 
 
 class OtherRoot(SecondCreate):
-    """The same id and bundle below another root of the runtime: another container, whose end is not the first one's."""
+    """The same ID and bundle below another root of the runtime: another container, whose end does not end the first."""
     name = "rdma-runtime create below another root"
 
     def disturb(self, how):
@@ -603,8 +604,8 @@ class OtherRoot(SecondCreate):
 
 
 class Nri(Scene):
-    """A plugin's life: a pod, a container of it, their end. The container is of the node's network namespace, so that it has
-    a grant of its own."""
+    """A run of the plugin: a pod, a container of it, their end. The container is in the node's network namespace, so that it owns its
+    grant."""
     name = "nri create and stop"
     netns = None
 
@@ -634,14 +635,12 @@ class Nri(Scene):
             try:
                 self.live(process)
             except (EOFError, OSError):
-                pass  # it was killed, or does not even begin
+                pass  # it was killed, or did not start
             self.stop(process)
         return Outcome(read(self.result) if os.path.exists(self.result) else "", read(self.work + "/plugin.log"))
 
     def live(self, process):
-        connection = self.accept(process)
-        try:
-            connection.introduce()
+        with self.connected(process) as connection:
             connection.event("RunPodSandbox", self.sandbox())
             try:
                 self.got = connection.create(self.sandbox(), self.member())["devices"]
@@ -649,16 +648,24 @@ class Nri(Scene):
                 self.errors.append(str(error))
             self.while_it_runs()
             self.end_pod_by(connection)
-        finally:
-            connection.close()
 
     def end_pod_by(self, connection):
         connection.event("StopContainer", self.sandbox(), self.member())
         for event in ("StopPodSandbox", "RemovePodSandbox"):
             connection.event(event, self.sandbox())
 
+    @contextlib.contextmanager
+    def connected(self, process):
+        """Yields the plugin's connection after its registration, and closes it."""
+        connection = self.accept(process)
+        try:
+            connection.introduce()
+            yield connection
+        finally:
+            connection.close()
+
     def accept(self, process):
-        """The plugin's connection; EOFError when it has ended instead."""
+        """Returns the plugin's connection. Raises EOFError if the plugin has ended."""
         self.socket.listening.settimeout(0.05)
         for _ in range(200):
             try:
@@ -671,14 +678,14 @@ class Nri(Scene):
     def while_it_runs(self):
         if self.got is None:
             return
-        self.assertFalse(self.busy, "two have the HCA for themselves alone")
-        self.assertIn("/dev/infiniband/uverbs1", self.got, "success without the node")
+        self.assertFalse(self.busy, "two containers have the HCA exclusively")
+        self.assertIn("/dev/infiniband/uverbs1", self.got, "it succeeded without the node")
         self.assert_held_by("c1")
         if self.next_mode == EXCLUSIVE:
             self.assert_next_refused()
 
     def stop(self, process):
-        """The plugin, by SIGTERM, as systemd does; inject ends with it."""
+        """Ends the plugin by SIGTERM, like systemd. inject ends with it."""
         for child in children(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, 15)
@@ -691,60 +698,49 @@ class Nri(Scene):
     def leave(self, outcome):
         if not self.killing:
             self.assertIsNone(outcome.signal, f"ended by signal: {outcome.errors}")
-        self.assertTrue(all(self.errors), "failed without a word")
+        self.assertTrue(all(self.errors), "it failed without an error message")
         self.put_back()
         self.assert_clean()
 
     def grants(self):
-        """Addresses that could not be returned are left to recover."""
+        """Returns the grants of the ledger, without addresses: recover releases addresses whose release failed."""
         return sorted(path for path in self.ledger() if path.startswith("grants/"))
 
     def put_back(self):
-        """The plugin's next instance is told that neither pod nor container are there any more."""
+        """Starts the plugin again and reports the end of pod and container to it."""
         before = [path for path in self.empty if path.startswith("grants/")]
-        words = self.plugin_words()
-        process = self.start_plugin(words)
-        connection = self.accept(process)
+        process = self.start_plugin(self.plugin_words())
         try:
-            connection.introduce()
-            self.end_pod_by(connection)
-            harness.wait_for(lambda: self.grants() == before, "the plugin's next instance returns what is left")
+            with self.connected(process) as connection:
+                self.end_pod_by(connection)
+                harness.wait_for(lambda: self.grants() == before, "the plugin's next instance releases the grants")
         finally:
-            connection.close()
             process.terminate()
             process.wait()
 
 
 class NriRestart(Nri):
-    """A plugin that connects while the runtime creates a container, which got its HCA from an instance before and is not
-    named yet."""
+    """The plugin connects while the runtime creates a container. The container has its HCA from the previous instance, and the runtime
+    does not list it yet."""
     name = "nri restart during a creation"
     holds = (False,)
 
     def enter(self):
         self.ending = False
         process = self.start_plugin(self.plugin_words())
-        connection = self.accept(process)
-        try:
-            connection.introduce()
+        with self.connected(process) as connection:
             connection.event("RunPodSandbox", self.sandbox())
             connection.create(self.sandbox(), self.member())
             process.kill()
-        finally:
-            connection.close()
-            process.wait()
+        process.wait()
 
     def live(self, process):
-        connection = self.accept(process)
-        try:
-            connection.introduce()
-            connection.event("RunPodSandbox", nri.pod("pod2"))  # by now it has done what comes after Synchronize
+        with self.connected(process) as connection:
+            connection.event("RunPodSandbox", nri.pod("pod2"))  # after its answer the work of Synchronize is done
             self.assert_held_by("c1")
             self.assert_next_refused()
             self.ending = True
             self.end_pod_by(connection)
-        finally:
-            connection.close()
 
     def leave(self, outcome):
         if not self.ending:
@@ -754,12 +750,12 @@ class NriRestart(Nri):
 
 
 class Rails(test_network.Rails):
-    """The HCA comes with its netdev: a child of it in a network namespace of the container's own, or the netdev itself in a
-    pod's. The network namespace of all this stands for the node's."""
+    """The HCA is a rail: the container gets a child of its netdev in its own network namespace, or the netdev itself in a pod's. The
+    network namespace of the test represents the node's."""
     quick = 30
 
     def prepare(self):
-        for family in ("all", "default"):  # or each of the node's netdevs is tested for a second by the kernel
+        for family in ("all", "default"):  # otherwise duplicate address detection takes a second for each netdev
             with open(f"/proc/sys/net/ipv6/conf/{family}/accept_dad", "w", encoding="ascii") as file:
                 file.write("0")
         self.use("exclusive" if self.mode == EXCLUSIVE else "shared", addresses=self.mode == SHARED)
@@ -770,7 +766,7 @@ class Rails(test_network.Rails):
 
     @classmethod
     def mounted(cls):
-        """Without the pods' network namespaces, which come and go."""
+        """Returns the mounts without the network namespaces of pods."""
         return [mount for mount in super().mounted() if not mount[1].startswith("/run/netns")]
 
     def pod_of(self, bundle):
@@ -809,7 +805,7 @@ class Rails(test_network.Rails):
             self.end_of_pod("pod-next")
 
     def end_of_pod(self, pod):
-        """A netdev of hardware comes back from a namespace that ends; ours is made anew."""
+        """Ends a pod. A netdev of hardware returns from a namespace that ends; this software netdev is made again."""
         run(["ip", "-n", pod, "link", "del", "net1"])
         self.end_pod(pod)
         self.make_rail(RAIL)
@@ -831,7 +827,6 @@ class SharedRails(Rails, CreateRuntime):
 class ExclusiveRails(Rails, CreateRuntime):
     name = "createRuntime, rails exclusive"
 
-
     def killed_after_all(self):
         if not self.killing or self.busy:
             return False
@@ -848,7 +843,7 @@ class SharedPoststop(Rails, Poststop):
 
 
 class NriRails(Rails, Nri):
-    """The rails come with the pod, which stays: it is the runtime that ends it. Its container shares its namespace."""
+    """The pod gets the rails when it starts. It stays until the runtime ends it. Its container shares its namespace."""
     name = "nri pod run and stop, rails exclusive"
 
     @property
@@ -865,9 +860,9 @@ class NriSharedRails(NriRails):
 
 
 class Damage(RuntimeScene):
-    """Bits and ends of the ledger's records, while one holds the HCA, another one was killed while it was given another HCA,
-    and rdma-runtime has made a container that has none. Nobody else gets the HCA, whatever a record says, and nothing ends by
-    a signal."""
+    """Changed bits and missing ends of the ledger's records. One container has the HCA, a second was killed during the grant of another
+    HCA, and rdma-runtime has made a third without HCAs. No damaged record lets another container get the HCA, and no command ends by a
+    signal."""
     name = "damaged records"
     holds = (True,)
 
@@ -877,16 +872,16 @@ class Damage(RuntimeScene):
         other = self.container(self.asking("other", EXCLUSIVE, "mlx5_2"))
         self.disturb_hook(["0:renameat:1", "after"], "createRuntime", other.state())
         other.end()
-        self.assertTrue(self.records() and os.listdir(self.ledger_directory + "/pending"), "less records than wanted")
+        self.assertTrue(self.records() and os.listdir(self.ledger_directory + "/pending"), "records are missing")
         self.whole = shutil.copytree(self.ledger_directory, self.work + "/whole", symlinks=True, ignore=shutil.ignore_patterns("views"))
         found = [(os.path.dirname(path), written, path) for path, (kind, *_, written, _) in walk(self.whole).items()
                  if kind != stat.S_IFDIR and os.path.basename(path) not in ("lock", "metrics")]
-        self.paths = [path for *_, path in sorted(found)]  # their names are others in another scene, their order is not
+        self.paths = [path for *_, path in sorted(found)]  # names differ between scenes, the order does not
 
     def damages(self):
-        """(what, which file, which bit or where it ends, the file's name)."""
+        """Yields (kind, index of the file, bit or length, path)."""
         for file, path in enumerate(self.paths):
-            if not path.startswith("grants/"):  # a grant whose file has another name is none: nothing else tells that it was there
+            if not path.startswith("grants/"):  # the file name is the only evidence of a grant: a renamed file is no grant
                 yield from (("name", file, bit, path) for bit in range(8 * len(os.path.basename(path))))
             text = self.content(path)
             yield from (("bit", file, bit, path) for bit in range(8 * len(text)))
@@ -900,7 +895,7 @@ class Damage(RuntimeScene):
             return file.read()
 
     def damage(self, what, file, place, _):
-        """False: there is no such text for a name or a link."""
+        """Damages a file. Returns False if the result is no valid name or link."""
         path = self.paths[int(file)]
         directory, name = os.path.split(f"{self.ledger_directory}/{path}")
         text = bytearray(name.encode() if what == "name" else self.content(path))
@@ -918,7 +913,7 @@ class Damage(RuntimeScene):
             else:
                 with open(whole, "wb") as file:
                     file.write(text)
-        except (ValueError, OSError, IndexError):  # NUL, a slash, nothing; a number with less digits than in another scene
+        except (ValueError, OSError, IndexError):  # NUL, a slash, an empty name; a number with fewer digits than in another scene
             return False
         return True
 
@@ -946,7 +941,7 @@ class Damage(RuntimeScene):
 
 
 class DamageOfRails(Rails, Damage):
-    """The holder is a pod, which has its netdev and an address."""
+    """A pod owns the HCA, and has its netdev and an address."""
     name = "damaged records of rails"
 
     def prepare(self):
@@ -958,31 +953,21 @@ class DamageOfRails(Rails, Damage):
 
 
 class Bind(Rails, RuntimeScene, CreateRuntime):
-    """What rdma-runtime booked becomes the container's, which gets its rails."""
+    """createRuntime assigns the grant of rdma-runtime to the container and adds its rails."""
     name = "createRuntime behind rdma-runtime"
     mode = next_mode = SHARED
 
     def enter(self):
-        self.bundle.write()
-        write(self.stays, "")
-        self.process = subprocess.Popen(self.create_words(), env=self.env, stdin=subprocess.DEVNULL)
-        self.addCleanup(self.end_runtime)
-        harness.wait_for(lambda: read(f"/proc/{self.process.pid}/comm") == "sleep\n", "rdma-runtime becomes the runtime")
+        self.start_staying()
         super().enter()
 
     def leave(self, outcome):
-        self.end_runtime()
+        self.end_staying()
         super().leave(outcome)
 
     def assert_given(self, container):
-        """Its nodes and their rules stand in config.json: they are the runtime's part."""
+        """Checks only the rail: nodes and rules are in config.json, and the runtime makes them."""
         self.assert_has_rail(container)
-
-    def end_runtime(self):
-        self.process.kill()
-        self.process.wait()
-        if os.path.exists(self.stays):
-            os.unlink(self.stays)
 
 
 def children(pid):
@@ -999,7 +984,7 @@ ALL = [CreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRun
 
 
 def all_scenes():
-    """(name, how to make it, how many points are enough for a quick run)."""
+    """Yields (name, function that makes the scene, number of points of a quick run)."""
     for scene in ALL:
         for held in scene.holds:
             name = scene.name + (", held by another" if held and False in scene.holds else "")
@@ -1013,6 +998,6 @@ def made(scene, held, name):
 
 
 def enter_own_machine():
-    """Returns in a process that has a machine of its own, as tests/node has it; 77 where that cannot be."""
+    """Returns in a process with its own namespaces, like the tests of tests/node. Exits with 77 if that is not possible."""
     harness.check_programs(*PROGRAMS.values())
     harness.enter_own_machine("rdma-hook-faults", network=True)
