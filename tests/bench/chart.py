@@ -1,15 +1,15 @@
-"""Horizontal bars with their spread, as an SVG that needs no fonts or scripts of others. docs: tests/bench/README.md"""
+"""Horizontal bars with their spread, as an SVG without external fonts and scripts. docs: tests/bench/README.md"""
 from xml.sax.saxutils import escape
 
 WIDTH, EDGE = 900, 16
 BAR, STEP, HEAD = 14, 21, 26
-VALUE = 165  # what stands behind a bar
-CUT = 12  # times the longest of ours: others that are longer than that are cut
+VALUE = 165  # width of the text after a bar
+CUT = 12  # times the longest bar of ours: longer bars of other programs are cut
 OURS, OTHERS, INK, GREY = "#1f6fb2", "#a9b4c0", "#1b1f24", "#59636e"
 
 
 def number(value):
-    """Three digits or so."""
+    """Returns the text of a value with about three digits."""
     return f"{value:,.{3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
@@ -23,7 +23,7 @@ def rect(x, y, width, height, colour):
 
 
 def bar_parts(bar, y, left, width, end, is_ours):
-    """A bar, a line from p10 to p90, and both as words. end: the milliseconds that the width stands for."""
+    """Yields a bar, a line from p10 to p90, and the text of both. end: the milliseconds of the whole width."""
     place = lambda value: width * min(value, end) / end  # noqa: E731
     middle = y + BAR / 2
     words = f"{number(bar.median)} ms, cut" if bar.median > end else bar.text()
@@ -34,14 +34,15 @@ def bar_parts(bar, y, left, width, end, is_ours):
 
 
 def scale(bars, is_ours):
-    """Where a scene's bars end: with the spread, unless that is of a few turns that waited for something else."""
+    """Returns the milliseconds of the whole width. It includes p90, limited to 1.5 times the longest median, because a few turns can
+    wait for other processes."""
     limit = CUT * max([bar.median for bar in bars if is_ours(bar.contestant)], default=float("inf"))
     longest = max(bar.median for bar in bars if bar.median <= limit)
     return max(longest, *(min(bar.p90, 1.5 * longest) for bar in bars if bar.median <= limit))
 
 
 def chart(title, subtitle, scenes, is_ours):
-    """scenes: bars by name of the scene; a bar has contestant, median, p10, p90 in milliseconds, and text()."""
+    """Returns an SVG. scenes: bars by name of the scene; a bar has contestant, median, p10, p90 in milliseconds, and text()."""
     left = EDGE + 8 + max(6.3 * len(bar.contestant) for bars in scenes.values() for bar in bars)
     width = WIDTH - left - VALUE
     note = (f"Bars are medians, lines go from p10 to p90. Each scene has its own scale. "

@@ -1,4 +1,4 @@
-"""Measures one section, in namespaces of its own: a line of JSON on standard output for each contestant of a scene.
+"""Measures one section in its own namespaces, and prints a line of JSON for each contestant of a scene.
 docs: tests/bench/README.md"""
 import argparse
 import collections
@@ -6,20 +6,19 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 
-from scene import harness
+from scene import enter_own_machine, harness
 import section_network
 import section_nri
 import sections
 from turns import take_turns
 
-# scenes(quick) yields names and contestants. The first turns only warm up.
+# scenes(quick) yields names and contestants. The first `warm_up` turns do not count.
 Section = collections.namedtuple("Section", ("scenes", "turns", "quick_turns", "warm_up", "requirement"))
 
 
 def init_requirement():
-    """No control groups, and an unprivileged user will do where it may be root of a user namespace."""
+    """Needs no control groups, and no root if an unprivileged user can make a user namespace."""
     own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
     script = "mount -t tmpfs tmpfs /run; ip netns add pod; ip link add v0 type veth peer name v1 netns pod"
     probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-ec", script], capture_output=True,
@@ -44,17 +43,8 @@ SECTIONS = {
 }
 
 
-def enter_own_machine(section):
-    """Does not return."""
-    reason = section.requirement()
-    if reason:
-        print("nothing measured:", reason)
-        sys.exit(harness.SKIP)
-    harness.run_inside("rdma-hook-bench", network=True)
-
-
 def limit_locked_memory():
-    """Less than rdma-hook's configuration says: it has to raise it."""
+    """Sets a limit below the limit of rdma-hook's configuration, so that rdma-hook must raise it."""
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (harness.MEMLOCK // 2, hard))
 
@@ -67,7 +57,7 @@ def main():
     options = parser.parse_args()
     section = SECTIONS[options.section]
     if not harness.GROUP:
-        enter_own_machine(section)
+        enter_own_machine(section.requirement(), "nothing measured")
     harness.first_process()
     if options.section == "init":
         harness.must(["mount", "-t", "tmpfs", "tmpfs", "/run"])

@@ -1,5 +1,5 @@
-"""Prints what each start costs in system calls and instructions, beside the least that it could, and compares that with
-the committed table. docs: tests/bench/README.md"""
+"""Prints the system calls and instructions of each start and of its floor, and compares them with the committed table.
+docs: tests/bench/README.md"""
 import argparse
 import os
 import re
@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 
-from scene import harness
+from scene import enter_own_machine, harness
 import counts_scene
 from counts_trace import OF_THE_LIBRARY
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "counts.md")
-ALLOWED = 1.05  # times what the table says
+ALLOWED = 1.05  # times the figure of the table
 HEAD = """# What each start costs
 
 `tests/bench/counts --write` writes this file. `ctest -R bench.counts` fails if a figure rises by more than 5 %. README.md
@@ -24,7 +24,7 @@ MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 
 
 class Line:
-    """One of the table. instructions: None where they cannot be counted."""
+    """A line of the table. instructions: None if they cannot be counted."""
 
     def __init__(self, name, hcas, phases, floor, instructions=None, least=None):
         self.name, self.hcas, self.phases, self.floor = name, hcas, phases, floor
@@ -90,7 +90,7 @@ def rose(now, before):
 
 
 def differences(now, before):
-    """What is worse than the table, a sentence each."""
+    """Yields a sentence for each figure that is worse than in the table."""
     phases = {phase: (before.phases.get(phase, 0), now.phases.get(phase, 0)) for phase in {**now.phases, **before.phases}}
     grown = {phase: pair for phase, pair in phases.items() if pair[1] > pair[0]}
     told = ", ".join(f"{phase} {old} -> {new}" for phase, (old, new) in sorted(grown.items()))
@@ -105,7 +105,7 @@ def differences(now, before):
 
 
 def check(lines, only, skipped):
-    """Whether nothing is worse than the table; says what is."""
+    """Returns True if no figure is worse than in the table. Prints the figures that are."""
     table = read_table()
     worse = []
     for line in lines:
@@ -113,14 +113,14 @@ def check(lines, only, skipped):
         what = f"{line.name}, {line.hcas} HCA{'' if line.hcas == 1 else 's'}"
         worse += [f"{what}: {text}" for text in (differences(line, before) if before else ("is not in the table",))]
         if before and line.calls < before.calls:
-            print(f"{what}: {before.calls} -> {line.calls} system calls: tests/bench/counts --write, as a commit of its own")
+            print(f"{what}: {before.calls} -> {line.calls} system calls; remedy: tests/bench/counts --write, in its own commit")
     worse += [f"{name}, {hcas} HCAs: was not counted" for name, hcas in table
               if name.startswith(only) and name.split()[0] not in skipped]
     for text in worse:
         print(f"counts: {text}", file=sys.stderr)
     if worse:
-        print("counts: over tests/bench/counts.md by more than 5 %. `tests/bench/counts --phases` shows all figures. Where it is "
-              "worth it: tests/bench/counts --write, and say why in the commit", file=sys.stderr)
+        print("counts: more than 5 % over tests/bench/counts.md; remedy: see `tests/bench/counts --phases`; if the rise is worth its "
+              "cost, run tests/bench/counts --write and commit the reason", file=sys.stderr)
     return not worse
 
 
@@ -129,44 +129,35 @@ def valgrind_version():
 
 
 def why_no_instructions(checking):
-    """Empty: they can be counted here, and compared."""
+    """Returns the reason if instructions cannot be counted or compared here, otherwise an empty text."""
     if not shutil.which("valgrind"):
         return "no valgrind (Debian package valgrind)"
     if checking and f"by {valgrind_version()}." not in harness.read(TABLE):
-        return f"tests/bench/counts.md is of another version than {valgrind_version()}"
+        return f"tests/bench/counts.md was not counted with {valgrind_version()}"
     build = os.environ.get("BUILD_TYPE", "")
     return "" if build == "Release" else f"the build type is `{build}`, and the table is of Release"
-
-
-def enter_own_machine():
-    """Does not return."""
-    reason = counts_scene.requirement()
-    if reason:
-        print("nothing counted:", reason)
-        sys.exit(harness.SKIP)
-    harness.run_inside("rdma-hook-bench", network=True)
 
 
 def options():
     parser = argparse.ArgumentParser(prog="tests/bench/counts", description="System calls and instructions of each start, "
                                      "beside the floor: a static C program that does the same work of the kernel.")
-    parser.add_argument("--phases", action="store_true", help="with the system calls of each phase")
-    parser.add_argument("--only", metavar="NAME", default="", help="lines whose name begins so, such as rdma-nri")
+    parser.add_argument("--phases", action="store_true", help="also print the system calls of each phase")
+    parser.add_argument("--only", metavar="NAME", default="", help="only lines whose name begins with NAME, such as rdma-nri")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="fail when a figure is more than 5 %% over tests/bench/counts.md")
+    what.add_argument("--check", action="store_true", help="fail if a figure is more than 5 %% over tests/bench/counts.md")
     what.add_argument("--write", action="store_true", help="write tests/bench/counts.md")
     parsed = parser.parse_args()
     if parsed.write and parsed.only:
-        parser.error("--write writes every line: leave out --only")
+        parser.error("--write writes every line; remedy: leave out --only")
     return parsed
 
 
 def main():
     parsed = options()
     if parsed.check and not os.path.exists(TABLE):
-        sys.exit(f"counts: no `{TABLE}`: tests/bench/counts --write makes it")
+        sys.exit(f"counts: no `{TABLE}`; remedy: tests/bench/counts --write")
     if not harness.GROUP:
-        enter_own_machine()
+        enter_own_machine(counts_scene.requirement(), "nothing counted")
     harness.first_process()
     harness.hide_the_machine()
     skipped, missing = {}, why_no_instructions(parsed.check)
@@ -176,7 +167,7 @@ def main():
     if missing:
         print(f"instructions are not counted: {missing}")
     if not lines and not skipped:
-        sys.exit(f"counts: no line begins with `{parsed.only}`: rdma-init, rdma-hook, rdma-runtime and rdma-nri do")
+        sys.exit(f"counts: no line begins with `{parsed.only}`; remedy: rdma-init, rdma-hook, rdma-runtime or rdma-nri")
     for kind, reason in skipped.items():
         print(f"{kind} is not counted: {reason}")
     if not parsed.check:

@@ -1,5 +1,5 @@
 """The starts that counts.py counts, on a node of eight HCAs in files, and the floor of each: a static C program that
-does the same work of the kernel. docs: tests/bench/README.md"""
+does the same work with the kernel. docs: tests/bench/README.md"""
 import json
 import os
 import platform
@@ -11,16 +11,16 @@ import threading
 import time
 
 import scene
-from scene import Connection, Machine, first_hcas, harness, libc, nri, program
+from scene import Connection, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri, profile, program
 from containers import Bundle, FakeContainer, stopped
 from counts_trace import Calls, Places, instructions, just_run
 from harness import PATH, must, write
 
 HCAS = (0, 1, 8)
 ADDR_NO_RANDOMIZE = 0x40000
-# A container's soft limit in front of createRuntime, and its hard one, which it gets: that takes no capability.
+# A container's soft limit before createRuntime, and its hard limit, to which the hook raises it: that needs no capability.
 SOFT_MEMLOCK, MEMLOCK = 4096, 64 << 10
-# A profile of an engine's size, with the calls that rdma-runtime looks for.
+# A profile as long as an engine's, with the calls that rdma-runtime searches.
 NEEDED = """ioctl mmap mlock mlock2 munlock madvise memfd_create process_vm_readv process_vm_writev get_mempolicy set_mempolicy
     mbind sched_getaffinity sched_setaffinity shmget shmat shmctl shmdt""".split()
 ALLOWED = [*NEEDED, *(f"system_call_{number}" for number in range(350))]
@@ -28,7 +28,7 @@ VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=10.96.12.{number}" for
 
 
 class Skipped(Exception):
-    """Why a line cannot be had on this machine."""
+    """The reason why a line cannot be counted on this machine."""
 
 
 class DevLog:
@@ -47,7 +47,7 @@ class DevLog:
 
 
 class Scene(scene.Scene):
-    """With a container that asks for that many of the HCAs."""
+    """A scene with a container that requests `hcas` of the HCAs."""
 
     def __init__(self, hcas, with_instructions):
         super().__init__()
@@ -56,8 +56,7 @@ class Scene(scene.Scene):
         write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
         self.asks = first_hcas(hcas)
         self.bundle = Bundle(self, f"counted-{hcas}", asks=self.asks, stages=(), env=VARIABLES)
-        self.bundle.config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ERRNO",
-                                                  "syscalls": [{"names": ALLOWED, "action": "SCMP_ACT_ALLOW"}]}
+        self.bundle.config["linux"]["seccomp"] = profile(ALLOWED)
         ledger = self.ledger_directory
         self.calls = Calls(self.work + "/trace", Places(
             ("cgroup", harness.CGROUPS), ("view", f"{ledger}/views"),
@@ -66,7 +65,7 @@ class Scene(scene.Scene):
             ("process", "/proc/")))
 
     def counted(self, *functions):
-        """What they return, or nothing where instructions are not counted."""
+        """Returns the results of the functions, or None for each if instructions are not counted."""
         return [function() if self.with_instructions else None for function in functions]
 
     def fresh_floor(self):
@@ -81,7 +80,7 @@ class Scene(scene.Scene):
         return container
 
     def stages(self, run, create, poststop):
-        """What `run` tells of createRuntime and poststop of one container."""
+        """Returns the results of `run` for createRuntime and poststop of one container."""
         container = self.container()
         try:
             created = self.with_state(run, create, container.state())
@@ -92,17 +91,17 @@ class Scene(scene.Scene):
             container.end()
 
     def with_state(self, run, argv, state):
-        with open(write(self.work + "/state.json", json.dumps(state)), "rb") as stdin:  # a file is read in one piece
+        with open(write(self.work + "/state.json", json.dumps(state)), "rb") as stdin:  # a file needs only one read
             return run(argv, stdin=stdin, env={})
 
     def assert_given(self, container):
-        """A cheap start is one that does its work."""
+        """A start counts only if it has done its work."""
         nodes = [name for name in container.nodes() if name.startswith("uverbs")]
         rules = [rule for rule in container.rules() if rule.startswith("c 231:")]
         limit = resource.prlimit(container.pid, resource.RLIMIT_MEMLOCK)[0]
         wanted = (self.hcas, max(self.hcas - 1, 0), self.hcas > 0)  # uverbs0 has the number of /dev/null
         if (len(nodes), len(rules), limit == MEMLOCK) != wanted:
-            raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {nodes}, rules {rules}, memlock {limit}")
+            raise AssertionError(f"{self.hcas} HCAs were requested: nodes {nodes}, rules {rules}, memlock {limit}")
 
     def hook_rows(self):
         if not os.path.isdir(harness.CGROUPS + "/devices"):
@@ -121,8 +120,8 @@ class Scene(scene.Scene):
             yield name, (mine, sum(least.values()), *instructions_of)
 
     def stage_instructions(self, create, poststop):
-        """valgrind 3.19 knows no open_tree(2), so a createRuntime that mounts a view ends there, and undoes what it did:
-        its figure is of that. A second container is for poststop, which needs one whose createRuntime went well."""
+        """valgrind 3.19 does not support open_tree(2): a createRuntime that mounts a view fails there and rolls back, and this is what is
+        counted. poststop is counted for a second run, whose createRuntime succeeded."""
         self.fresh_floor()
         container = self.container()
         try:
@@ -139,23 +138,20 @@ class Scene(scene.Scene):
     def runtime_rows(self):
         directory = self.work + "/runtime"
         os.makedirs(directory + "/none")
-        settings = directory + "/settings.json"
-        real = shutil.copy(program("drain_stdin"), directory + "/runc")  # its name says how it is called
+        real = shutil.copy(program("drain_stdin"), directory + "/runc")  # the name determines how rdma-runtime calls it
 
         def call(run, runtime, *argv):
-            write(settings, json.dumps({"runtimes": [runtime], "engine": "runc", "config": self.config,
-                                        "hook": program("TESTED_HOOK"), "root": self.node.tree,
-                                        "ledger": self.ledger_directory}))
+            environment = self.runtime_environment(directory + "/settings.json", runtime)
             self.bundle.write()
             self.fresh_floor()
-            return run(list(argv), env={"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime})
+            return run(list(argv), env=environment)
 
         def ours(run, runtime, *words):
-            told = call(run, runtime, program("TESTED_RUNTIME"), "--root", directory + "/state", *words)
+            result = call(run, runtime, program("TESTED_RUNTIME"), "--root", directory + "/state", *words)
             if words[0] == "create":
-                self.assert_written()
-                must([program("TESTED_HOOK"), "recover", "--ledger", self.ledger_directory])  # no container came of it
-            return told
+                check_bundle(self.bundle, self.hcas)
+                must([program("TESTED_HOOK"), "recover", "--ledger", self.ledger_directory])  # the runtime made no container
+            return result
 
         def floor(run, runtime, command):
             if command != "create":
@@ -164,7 +160,7 @@ class Scene(scene.Scene):
                         str(self.hcas), self.bundle.directory)
 
         def failing(run):
-            """For valgrind: the same runtime, on record for its container, cannot be executed."""
+            """Runs with a runtime that is in the container's record and cannot be executed, for valgrind."""
             write(real, "no program", 0o755)
             try:
                 return run()
@@ -174,24 +170,17 @@ class Scene(scene.Scene):
         commands = (("create", "--bundle", self.bundle.directory, self.bundle.id), ("state", self.bundle.id),
                     ("delete", self.bundle.id))
         for words in commands:
-            ours(just_run, real, *commands[0])  # makes the ledger's directories, and the container's record
+            ours(just_run, real, *commands[0])  # makes the ledger's directories and the container's record
             yield f"rdma-runtime {words[0]}", (
                 ours(self.calls, real, *words), sum(floor(self.calls, real, words[0]).values()),
                 *self.counted(lambda: failing(lambda: ours(instructions, real, *words)),
                               lambda: failing(lambda: floor(instructions, real, words[0]))))
 
-    def assert_written(self):
-        with open(self.bundle.directory + "/config.json", encoding="utf-8") as file:
-            devices = json.load(file)["linux"]["devices"]
-        nodes = [device["path"] for device in devices if "uverbs" in device["path"]]
-        if len(nodes) != self.hcas:
-            raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {nodes}")
-
     # --- rdma-nri
 
     def nri_rows(self):
-        """The second CreateContainer and StopContainer of a plugin: at the first one the worker starts. Of the floor,
-        differences between runs of which one has one request more."""
+        """Counts the second CreateContainer and StopContainer of a plugin, because the worker starts at the first. The floor is the
+        difference between two runs, one of which has one more request."""
         floor = [self.nri_floor(*way) for way in ((1, 1), (2, 1), (2, 2))]  # creates, stops
         more = [sum((after - before).values()) for before, after in zip(floor, floor[1:])]
         for number, (method, ours) in enumerate(zip(("CreateContainer", "StopContainer"), self.nri())):
@@ -209,9 +198,7 @@ class Scene(scene.Scene):
                 pod, container = self.nri_container(number)
                 wait_until_idle(plugin)
                 marks[:] = [self.calls.size()]
-                given = [path for path in connection.create(pod, container)["devices"] if "uverbs" in path]
-                if len(given) != self.hcas:
-                    raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {given}")
+                check_nodes(connection.create(pod, container)["devices"], self.hcas)
                 wait_until_idle(plugin)
                 marks.append(self.calls.size())
                 connection.event("StopContainer", pod, container)
@@ -249,12 +236,8 @@ class Scene(scene.Scene):
                                                       lambda: instructions(floor, env=quiet)))
 
 
-def children_of(pid):
-    return [int(child) for child in harness.read(f"/proc/{pid}/task/{pid}/children").split()]
-
-
 def wait_until_idle(plugin):
-    """What the worker does behind its answer is counted as well, not cut off by the end."""
+    """Waits for the end of the worker's work after its answer, which counts as well."""
     def blocked():
         return [(harness.process_state(pid), harness.read(f"/proc/{pid}/status").split("voluntary_ctxt_switches:")[1])
                 for pid in (plugin, *children_of(plugin))]
@@ -268,15 +251,15 @@ def wait_until_idle(plugin):
 
 
 def randomize_no_addresses():
-    """Where the heap begins decides how often the allocator asks for more. Inherited; where it is forbidden, a sum may
-    differ by two."""
+    """Fixes the start of the heap, which determines how often the allocator calls brk(2). Children inherit it. If the machine forbids it,
+    sums can differ by two."""
     libc.personality(ADDR_NO_RANDOMIZE)
 
 
 def requirement():
-    """Why nothing can be counted here; None: it can."""
+    """Returns the reason if nothing can be counted here, otherwise None."""
     if platform.machine() != "x86_64":
-        return f"the system calls of {platform.machine()} are others than those of x86_64, which the table has"
+        return f"the table has the system calls of x86_64, not of {platform.machine()}"
     for name, package in (("strace", "strace"), ("ip", "iproute2")):
         if not shutil.which(name):
             return f"no {name} (Debian package {package})"
@@ -284,8 +267,8 @@ def requirement():
 
 
 def measure(only, with_instructions, skipped):
-    """(name, HCAs, phases, the floor's system calls, instructions, the floor's) of every line whose name begins with
-    `only`. Why others are missing goes to `skipped`, by the beginning of their names."""
+    """Yields (name, HCAs, phases, the floor's system calls, instructions, the floor's instructions) of every line whose name begins with
+    `only`. `skipped` gets the reasons of missing lines, by the beginning of their names."""
     randomize_no_addresses()
     DevLog()
     for hcas in HCAS:

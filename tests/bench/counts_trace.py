@@ -7,12 +7,12 @@ from collections import Counter
 STRACE = ["strace", "-f", "-qq", "-yy", "-s", "0", "-e", "signal=none", "-o"]
 LINE = re.compile(r"(\d+) +(\w+)\((.*)")
 DEADLINE = 120
-# How often a process waits, or looks whether it has to, depends on who is faster.
+# Not counted: the number of waits and polls depends on the timing of processes.
 WAITS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex", "restart_syscall", "wait4", "waitid",
          "nanosleep", "clock_nanosleep", "sched_yield"}
 START = {"execve", "arch_prctl", "set_tid_address", "set_robust_list", "rseq"}
 MEMORY = {"brk", "mmap", "munmap", "mremap", "mprotect", "madvise"}
-# Of the run-time library and its allocator: another one has others, so these decide only as part of the sum.
+# Phases of the run-time library and its allocator, which differ between library versions: they count only within the sum.
 OF_THE_LIBRARY = {"start", "memory"}
 MOUNT = {"mount_setattr", "move_mount", "mount", "mknodat"}
 ISOLATE = {"seccomp", "prctl", "umask", "close_range", "rt_sigaction", "rt_sigprocmask", "setns", "unshare", "clone",
@@ -20,8 +20,7 @@ ISOLATE = {"seccomp", "prctl", "umask", "close_range", "rt_sigaction", "rt_sigpr
 
 
 class Places:
-    """Which phase a system call belongs to. pairs: a phase, and the expression that an argument of its calls matches;
-    the first pair that does decides."""
+    """Maps system calls to phases. pairs: a phase and a regular expression for the arguments; the first match determines the phase."""
 
     def __init__(self, *pairs):
         self.pairs = [(phase, re.compile(pattern)) for phase, pattern in pairs]
@@ -48,12 +47,12 @@ class Places:
 
 
 def phases_of(trace, places):
-    """Number of system calls by phase. A call without an object that tells belongs to the phase of the one before it in
-    its process. What a process does after it has become another program is not counted."""
+    """Returns the number of system calls by phase. A call without a known object belongs to the phase of the previous call of its process.
+    Calls of a process after its exec are not counted."""
     found, last, others, first = Counter(), {}, set(), None
     for line in trace.splitlines():
         match = LINE.match(line)
-        if not match:  # the second half of a call that was interrupted, the end of a process
+        if not match:  # the second half of an interrupted call, or the end of a process
             continue
         pid, name, arguments = match.groups()
         if pid in others or name in WAITS or arguments.endswith("(Resource temporarily unavailable)"):
@@ -67,7 +66,7 @@ def phases_of(trace, places):
 
 
 def finish(argv, process, codes=(0,)):
-    """Its standard error, when it has ended with one of these exit codes."""
+    """Waits for the end and returns standard error. Raises RuntimeError for another exit code."""
     _, errors = process.communicate(timeout=DEADLINE)
     if process.returncode not in codes:
         raise RuntimeError(f"`{' '.join(argv)}`: exit code {process.returncode}: {errors.strip()}")
@@ -80,16 +79,13 @@ def start(argv, **settings):
 
 
 class Calls:
-    """Counts the system calls of what it runs. drive(process): what else happens while the program runs."""
+    """Counts the system calls of a program. drive(process) is called while the program runs."""
 
     def __init__(self, path, places):
         self.path, self.places = path, places
 
     def __call__(self, argv, drive=None, **settings):
-        process = start([*STRACE, self.path, *argv], **settings)
-        if drive:
-            drive(process)
-        finish(argv, process)
+        just_run([*STRACE, self.path, *argv], drive, **settings)
         return self.read()
 
     def read(self, begin=0, end=None):
@@ -107,7 +103,7 @@ def just_run(argv, drive=None, **settings):
     finish(argv, process)
 
 
-# It shows every program the same processor, whatever the machine's is, so that glibc chooses the same functions.
+# valgrind presents the same processor on every machine, so that glibc chooses the same functions.
 VALGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--log-fd=2"]
 
 
@@ -119,5 +115,5 @@ def instructions_in(errors):
 
 
 def instructions(argv, codes=(0, 1, 127), **settings):
-    """Of the program and its children. What it becomes by exec takes valgrind's figures with it: let that fail."""
+    """Returns the instructions of the program and its children. An exec would lose valgrind's figures, so that it must fail."""
     return instructions_in(finish(argv, start([*VALGRIND, *argv], **settings), codes))

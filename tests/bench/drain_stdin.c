@@ -1,4 +1,4 @@
-/* The floor for a hook: a static program that reads its standard input to the end, as crun wants it, and leaves. */
+/* The floor for a hook: a static program that reads its standard input to the end, as crun requires, and ends. */
 #include <unistd.h>
 
 int main(void) {

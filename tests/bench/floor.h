@@ -1,7 +1,6 @@
-/* What the floors share: the work of the kernel that a start cannot do without, each with the fewest system calls that
- * are safe. Nothing is checked that a well-behaved node and engine need not have checked, nothing is said, no
- * descriptor is closed that the end of the process closes. A failure ends the program, so that a floor which does less
- * than it says is noticed. */
+/* Functions of the floors: the work with the kernel that a start needs, with the fewest system calls that are safe. They
+ * trust node and engine, print nothing, and leave open descriptors to the end of the process. A failure ends the
+ * program, so that a floor that does less than its task is detected. */
 #pragma once
 
 #define _GNU_SOURCE
@@ -21,8 +20,8 @@ enum { kMostHcas = 8 };
 struct hca {
   char name[16];
   char uverbs[64];
-  char link[256];       /* of /sys/class/infiniband/NAME */
-  char verbs_link[256]; /* of /sys/class/infiniband_verbs/UVERBS */
+  char link[256];       /* target of /sys/class/infiniband/NAME */
+  char verbs_link[256]; /* target of /sys/class/infiniband_verbs/UVERBS */
   unsigned major, minor;
 };
 
@@ -34,7 +33,7 @@ static inline int must(int result, const char* what) {
   return result;
 }
 
-/* Valid until the next call. */
+/* Returns a path that is valid until the next call. */
 static inline const char* path_of(const char* format, ...) {
   static char path[2048];
   va_list arguments;
@@ -44,7 +43,7 @@ static inline const char* path_of(const char* format, ...) {
   return path;
 }
 
-/* Up to the end of the file, or size - 1 bytes, with a zero behind. */
+/* Reads up to the end of the file, or size - 1 bytes, and appends a zero byte. */
 static inline void read_from(int fd, char* text, size_t size) {
   size_t have = 0;
   ssize_t count = 0;
@@ -59,7 +58,7 @@ static inline void read_file(const char* path, char* text, size_t size) {
   close(fd);
 }
 
-/* The text between the quotes behind "NAME": in one level of JSON. */
+/* Reads the text between the quotes after "NAME": in one level of JSON. */
 static inline void read_member(const char* json, const char* name, char* value, size_t size) {
   char key[64];
   snprintf(key, sizeof key, "\"%s\": \"", name);
@@ -69,7 +68,7 @@ static inline void read_member(const char* json, const char* name, char* value, 
   snprintf(value, size, "%.*s", (int)strcspn(at, "\""), at);
 }
 
-/* A file of sysfs is read in one piece. */
+/* Reads an attribute of sysfs, which needs only one read. */
 static inline void read_attribute(const char* path, char* text, size_t size) {
   const int fd = must(open(path, O_RDONLY), path);
   text[must((int)read(fd, text, size - 1), path)] = '\0';
@@ -80,14 +79,14 @@ static inline void read_link(const char* path, char* text, size_t size) {
   text[must((int)readlink(path, text, size - 1), path)] = '\0';
 }
 
-/* The device number that sysfs says, for mknod. */
+/* Reads a device number of sysfs. */
 static inline void read_number(const char* path, unsigned* major, unsigned* minor) {
   char text[64];
   read_attribute(path, text, sizeof text);
   if (sscanf(text, "%u:%u", major, minor) != 2) exit(1);
 }
 
-/* mlx5_NUMBER: its uverbs device, the number of that, and whether its port is up. */
+/* Reads mlx5_NUMBER: its uverbs device, the device number, and the state of its port. */
 static inline void read_hca(const char* node, unsigned number, struct hca* hca) {
   char state[64];
   snprintf(hca->name, sizeof hca->name, "mlx5_%u", number);
@@ -108,7 +107,7 @@ static inline void read_hca(const char* node, unsigned number, struct hca* hca) 
   read_attribute(path, state, sizeof state);
 }
 
-/* mlx5_0 to mlx5_COUNT-1, and the number of rdma_cm. */
+/* Reads mlx5_0 to mlx5_COUNT-1, and the device number of rdma_cm. */
 static inline void read_node(const char* node, unsigned count, struct hca* hcas, unsigned* major, unsigned* minor) {
   for (unsigned i = 0; i < count; ++i)
     read_hca(node, i, &hcas[i]);
@@ -122,7 +121,7 @@ static inline void write_new(const char* path, const char* text) {
   close(fd);
 }
 
-/* The ledger in this directory, locked until the returned descriptor is closed; it becomes the working directory. */
+/* Locks the ledger in this directory until the returned descriptor is closed. The directory becomes the working directory. */
 static inline int lock_ledger(const char* directory) {
   must(chdir(directory), directory);
   const int lock = must(open("floor.lock", O_RDWR | O_CREAT, 0600), "floor.lock");
@@ -130,7 +129,7 @@ static inline int lock_ledger(const char* directory) {
   return lock;
 }
 
-/* One record of who holds these HCAs, in place at once or not at all. */
+/* Writes one record of the owner of these HCAs, atomically. */
 static inline void write_record(const struct hca* hcas, unsigned count) {
   char text[4096] = "container:";
   for (unsigned i = 0; i < count; ++i) {
@@ -141,7 +140,7 @@ static inline void write_record(const struct hca* hcas, unsigned count) {
   must(rename("floor.new", "floor.record"), "floor.record");
 }
 
-/* What containers with these HCAs see of /sys/class: directories in the ledger with links to them alone, made once. */
+/* Makes the view of /sys/class for containers with these HCAs once: directories in the ledger with links to these HCAs. */
 static inline void make_view(const struct hca* hcas, unsigned count) {
   if (mkdir("floor.view", 0755) != 0 && errno == EEXIST) return;
   must(mkdir("floor.view/infiniband", 0755), "floor.view/infiniband");

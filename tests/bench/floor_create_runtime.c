@@ -1,6 +1,6 @@
-/* The floor of rdma-hook createRuntime, for a container that asks for mlx5_0 to mlx5_HCAS-1: its record, its view of
+/* The floor of rdma-hook createRuntime, for a container that requests mlx5_0 to mlx5_HCAS-1: its record, its view of
  * /sys/class, device nodes, rules of its device cgroup (v1) and RLIMIT_MEMLOCK. Left out: every decision, the
- * configuration, other holders, the proof that process and rootfs are the container's, the sandbox, log and counters.
+ * configuration, other owners, the proof that process and rootfs are the container's, the sandbox, log and counters.
  *
  * floor_create_runtime LEDGER NODE HCAS MEMLOCK < STATE */
 #include "floor.h"

@@ -1,8 +1,8 @@
 /* The floor of rdma-nri's answer to CreateContainer and to StopContainer: reads the request, makes record and view, or
  * removes the record, and writes an answer. Left out: every decision, waiting for the request, the worker that can be
- * killed in time, the configuration, other holders, log and counters.
+ * killed in time, the configuration, other owners, log and counters.
  *
- * floor_nri LEDGER NODE HCAS CREATES STOPS < REQUEST > /dev/null   each create but the last is followed by a stop */
+ * floor_nri LEDGER NODE HCAS CREATES STOPS < REQUEST > /dev/null   a stop follows each of the first STOPS creates */
 #include "floor.h"
 
 static const char kAnswer[1024];

@@ -1,5 +1,5 @@
-/* The floor of rdma-hook poststop: removes the record that floor_create_runtime made, or nothing when it
- * made none. Left out: whose the record is, the pod's grant, rails, the sandbox, log and counters.
+/* The floor of rdma-hook poststop: removes the record of floor_create_runtime, if there is one. Left out: the owner of
+ * the record, the pod's grant, rails, the sandbox, log and counters.
  *
  * floor_poststop LEDGER < STATE */
 #include <errno.h>
@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   read_from(0, text, sizeof text);
   read_member(text, "bundle", bundle, sizeof bundle);
-  read_file(path_of("%s/config.json", bundle), text, sizeof text); /* was it in a pod? */
+  read_file(path_of("%s/config.json", bundle), text, sizeof text); /* rdma-hook reads it, because the owner can be a pod */
   lock_ledger(argv[1]);
   if (unlink("floor.record") != 0) return errno != ENOENT;
   return 0;

@@ -1,6 +1,6 @@
-/* The floor of rdma-runtime create, for a container that asks for mlx5_0 to mlx5_HCAS-1: its record, its view of
- * /sys/class, and a new config.json in place of the engine's; then it becomes the runtime. Left out: every decision,
- * what is written into config.json, the copy of the engine's, the configuration, other holders, the log and counters.
+/* The floor of rdma-runtime create, for a container that requests mlx5_0 to mlx5_HCAS-1: its record, its view of
+ * /sys/class, and a new config.json in place of the engine's; then it executes the runtime. Left out: every decision,
+ * the edit of config.json, the copy of the engine's file, the configuration, other owners, the log and counters.
  *
  * floor_runtime_create RUNTIME LEDGER NODE HCAS BUNDLE */
 #include "floor.h"

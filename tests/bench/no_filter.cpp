@@ -1,4 +1,5 @@
-// rdma-hook without its system call filter, for valgrind, which knows no seccomp(2): what the linker's --wrap calls.
+// rdma-hook without its system call filter, because valgrind does not support seccomp(2): the function for the linker's
+// --wrap.
 #include "hook/base/process/sandbox.hpp"
 
 namespace bench {

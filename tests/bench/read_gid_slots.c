@@ -1,7 +1,7 @@
-// The floor that rdma-init is measured against: every slot of every GID table, GID, type and netdev, one open, read and
-// close each, relative to open directories. What cannot be opened ends a table; nothing is interpreted or printed.
+// The floor of rdma-init: reads GID, type and netdev of every slot of every GID table, with one open, read and close each,
+// relative to open directories. The first GID that cannot be opened ends a table. Nothing is interpreted or printed.
 //
-// read_gid_slots [--count]   --count prints how many slots were read
+// read_gid_slots [--count]   --count prints the number of slots
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ static int open_directory(int parent, const char* name) {
   return openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// The bytes that were read, -1 if there is no such file.
+// Returns the number of bytes, or -1 if there is no such file.
 static ssize_t read_attribute(int directory, const char* name, char* buffer, size_t size) {
   const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;

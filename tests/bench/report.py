@@ -1,5 +1,4 @@
-"""Runs contest.py for each section, and makes of what it measured a table in Markdown and a chart.
-docs: tests/bench/README.md"""
+"""Runs contest.py for each section, and writes its results as a table in Markdown and a chart. docs: tests/bench/README.md"""
 import argparse
 import collections
 import json
@@ -12,15 +11,15 @@ import sys
 import chart
 
 SKIP = 77
-FEW = 500  # turns, below which a p99 says nothing
+FEW = 500  # turns, below which a p99 has no meaning
 
-# ours: how the names of our contestants begin. compared: (left, operator, right, the same in words).
+# ours: the beginning of the names of our contestants. compared: (left, operator, right, name of the result).
 Section = collections.namedtuple("Section", ("title", "what", "aims", "ours", "compared"))
 
-ASKED = ("nothing is asked", "1 HCA", "8 HCAs")
+ASKED = ("no request", "1 HCA", "8 HCAs")
 SECTIONS = {
     "init": Section(
-        "A start through rdma-init", "From the spawn of the program to the end of `true`.",
+        "A start by rdma-init", "From the spawn of the program to the end of `true`.",
         "nccl_env.sh at least 1,000 x at 8 HCAs; reading every slot above 1 x; "
         "rdma-init at most 1.2 x tini-static without RDMA",
         "rdma-init",
@@ -30,14 +29,14 @@ SECTIONS = {
          ("nccl_env.sh", "/", "rdma-init -- true", "rdma-init")]),
     "hook": Section(
         "rdma-hook in `runc run` of `true`",
-        "Hooks at createRuntime and poststop; HCAs asked for, size of config.json, VFs of the node, grants of others.",
-        "rdma-hook at most 2 ms over the C hook, whatever VFs and grants there are",
+        "Hooks at createRuntime and poststop; requested HCAs, size of config.json, VFs of the node, grants of other containers.",
+        "rdma-hook at most 2 ms over the C hook, for any number of VFs and grants",
         "rdma-hook",
         [("C hook that drains stdin", "-", "no hook", "over no hook"),
          ("rdma-hook", "-", "C hook that drains stdin", "over the C hook"),
          ("rdma-hook", "/", "no hook", "no hook")]),
     "shim": Section(
-        "rdma-runtime in `create`", "Size of config.json; alone: in front of a program that ends at once.",
+        "rdma-runtime in `create`", "Size of config.json; alone: with a program that ends at once as the runtime.",
         "at most 2 ms over the exec-only wrapper; `create` at most 1.06 x as long as directly",
         "rdma-runtime",
         [("directly, createRuntime hook that does nothing", "/", "directly", "directly"),
@@ -45,14 +44,13 @@ SECTIONS = {
            for against in (("-", "exec-only wrapper", "over exec-only"), ("/", "directly", "directly")))]),
     "nri": Section(
         "rdma-nri's answer to a container's creation",
-        "CreateContainer; in a pod with a network of its own RunPodSandbox and CreateContainer, added. "
-        "Grants of others.",
-        "below the plugin that does nothing in p50 and p99, asked or not; at most 4 MiB, the same before and after",
+        "CreateContainer; in a pod with its own network the sum of RunPodSandbox and CreateContainer. Grants of other containers.",
+        "below the plugin that does nothing in p50 and p99, with and without a request; at most 4 MiB, the same before and after",
         "rdma-nri",
         [(f"rdma-nri, {asked}", "/", "does nothing, on Go's stub", "does nothing") for asked in ASKED]),
     "network": Section(
         "Rails by rdma-hook and by a chain of CNI plugins",
-        "createRuntime or ADD, from the spawn to the end of the programs that give rails; undo: poststop or DEL.",
+        "createRuntime or ADD, from the spawn to the end of the programs that add rails; undo: poststop or DEL.",
         "with 8 rails the CNI plugins take at least 8 x as long",
         "rdma-hook",
         [("rdma-hook, rails", "-", "rdma-hook, device nodes only", "over device nodes only"),
@@ -61,7 +59,7 @@ SECTIONS = {
 
 
 class Bar:
-    """What one contestant took in one scene, in milliseconds."""
+    """The times of one contestant in one scene, in milliseconds."""
 
     def __init__(self, line):
         self.contestant, self.ms, self.figures = line["contestant"], sorted(line["ms"]), line["figures"]
@@ -84,7 +82,7 @@ def by_scene(lines):
 
 
 def comparisons(section, contestant, medians):
-    """Of this contestant with others that have run in its scene."""
+    """Yields the comparisons of a contestant with other contestants of its scene."""
     for left, operator, right, words in section.compared:
         if left == contestant and right in medians:
             mine, other = medians[left], medians[right]
@@ -125,7 +123,7 @@ def section_text(name, scenes, notes, code):
 
 
 def measure(name, options):
-    """The lines that contest.py printed as JSON, what else it said, its exit code."""
+    """Returns the JSON lines of contest.py, its other output, and its exit code."""
     program = [sys.executable, os.path.dirname(os.path.abspath(__file__)) + "/contest.py", name,
                *(["--quick"] if options.quick else []), *(["--runs", str(options.runs)] if options.runs else [])]
     lines, notes, shown = [], [], ""
@@ -143,7 +141,7 @@ def measure(name, options):
 
 
 def machine():
-    """One line about where this was measured."""
+    """Returns a line about the machine."""
     models = [line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if "model name" in line]
     model = f"{len(models)} x {models[0]}" if models else f"{os.cpu_count()} CPUs"
     return f"{model}, Linux {os.uname().release}, load {os.getloadavg()[0]:.1f} before the first run"
@@ -152,9 +150,9 @@ def machine():
 def parse():
     parser = argparse.ArgumentParser(prog="tests/bench/run")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; all of them by default")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where bench.md, charts and results.json go")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="directory of bench.md, charts and results.json")
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each contestant")
-    parser.add_argument("--quick", action="store_true", help="a few runs, which say nothing but that all works")
+    parser.add_argument("--quick", action="store_true", help="a few runs, which only test that all sections work")
     options = parser.parse_args()
     options.sections = options.sections or list(SECTIONS)
     if not set(options.sections) <= set(SECTIONS):
@@ -166,7 +164,7 @@ def parse():
 def main():
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    text, codes, results = f"# What it costs\n\n{machine()}.\n", [], {}
+    text, codes, results = f"# Cost\n\n{machine()}.\n", [], {}
     for name in options.sections:
         print(f"{name}:", file=sys.stderr, flush=True)
         results[name], notes, code = measure(name, options)

@@ -1,7 +1,8 @@
-"""The scenes of counts.py and contest.py: a node in files with a ledger, the machine that rdma-init takes for real, and
-a runtime's side of NRI. docs: tests/bench/README.md"""
+"""The scenes of counts.py and contest.py: a node in files with a ledger, the machine of rdma-init, and a runtime's side of
+NRI. docs: tests/bench/README.md"""
 import ctypes
 import glob
+import json
 import os
 import shutil
 import struct
@@ -10,26 +11,34 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The other modules here import this one first: it adds the folders of the tests' own modules.
+# The other modules of this folder import this module first: it adds the folder of the tests' modules.
 sys.path.append(HERE + "/../node")
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
-from harness import must, write  # noqa: E402
+from harness import PATH, must, write  # noqa: E402
 from node import Node  # noqa: E402
 
 MOST = Node.HCAS = 8
 SLOTS = 256  # of a port's GID table, for rdma-init
-WANTED_SLOT = 3  # where make-tree puts the GID that rdma-init has to find; those before it are used as well
+WANTED_SLOT = 3  # make-tree puts the GID that rdma-init must find here; the earlier slots are used as well
 CLONE_NEWNET = 0x40000000
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def program(name):
-    """Of those that tests/bench/built and ctest name in the environment; in capitals, or built in tests/bench."""
+    """Returns the path of a program: of a variable of tests/bench/built and ctest (in capitals), or of tests/bench in the build."""
     path = os.environ.get(name, "") if name.isupper() else f"{os.environ.get('BENCH_PROGRAMS', '')}/{name}"
     if not os.access(path, os.X_OK):
-        sys.exit(f"no program `{name}` (`{path}`): call tests/bench/run or counts, or ctest -R bench")
+        sys.exit(f"no program `{name}` (`{path}`); remedy: tests/bench/run, tests/bench/counts, or ctest -R bench")
     return path
+
+
+def enter_own_machine(reason, nothing):
+    """Starts this program again in its own namespaces and does not return. reason: why that is not possible here, or None."""
+    if reason:
+        print(f"{nothing}:", reason)
+        sys.exit(harness.SKIP)
+    harness.run_inside("rdma-hook-bench", network=True)
 
 
 def name_of(count, thing):
@@ -37,13 +46,35 @@ def name_of(count, thing):
 
 
 def first_hcas(count):
-    """The annotation that asks for that many; None: for none."""
+    """Returns the annotation that requests so many HCAs, or None for 0."""
     return ",".join(f"mlx5_{number}" for number in range(count)) or None
 
 
+def check_nodes(paths, hcas):
+    """Raises an error unless the paths have a uverbs node for each of so many HCAs: a fast program counts only if it does its work."""
+    nodes = [path for path in paths if "uverbs" in path]
+    if len(nodes) != hcas:
+        raise AssertionError(f"{hcas} HCAs were requested: nodes {nodes}")
+
+
+def check_bundle(bundle, hcas):
+    """The same for the config.json of a bundle."""
+    devices = json.loads(harness.read(bundle.directory + "/config.json"))["linux"]["devices"]
+    check_nodes([device["path"] for device in devices], hcas)
+
+
+def profile(calls):
+    """Returns a seccomp profile that allows these calls."""
+    return {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": calls, "action": "SCMP_ACT_ALLOW"}]}
+
+
+def children_of(pid):
+    return [int(child) for child in harness.read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
 class Scene(harness.NodeCase):
-    """A node of eight HCAs, with that many VFs of the first one, and a ledger. close() when done."""
-    nodes = {}  # by their number of VFs: nobody writes to them
+    """A node of eight HCAs, with `vfs` VFs of the first HCA, and a ledger. The caller calls close() at the end."""
+    nodes = {}  # by their number of VFs: no scene writes to them
 
     def __init__(self, vfs=0):
         super().__init__("run")
@@ -54,12 +85,18 @@ class Scene(harness.NodeCase):
         self.node = self.nodes[vfs]
         self.setUp()
 
+    def runtime_environment(self, settings, runtime):
+        """Writes the settings of runtime-with-settings to a file, and returns the environment of the wrappers of this runtime."""
+        write(settings, json.dumps({"runtimes": [runtime], "engine": "runc", "config": self.config, "hook": program("TESTED_HOOK"),
+                                    "root": self.node.tree, "ledger": self.ledger_directory}))
+        return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime}
+
     def close(self):
         self.doCleanups()
 
 
 class Inside:
-    """This process in another network namespace, for a while."""
+    """Within its `with` block, this process is in another network namespace."""
 
     def __init__(self, path):
         self.path = path
@@ -79,10 +116,9 @@ class Inside:
 
 
 class Machine:
-    """A machine with that many HCAs, for rdma-init. While it is entered, a tree of files lies over /sys and /dev, and
-    the network namespace has the rails, as veth netdevs with the addresses that the GIDs say, and a management netdev
-    with the default route, so that netlink answers as in a container. Enter it once for each number of HCAs: the
-    kernel removes the netdevs of a deleted namespace later."""
+    """A machine with so many HCAs, for rdma-init. Within its `with` block a tree of files covers /sys and /dev. The network namespace has
+    the rails, as veth netdevs with the addresses of the GIDs, and a management netdev with the default route, so that netlink answers as
+    in a container. Use it once for each number of HCAs: the kernel removes the netdevs of a deleted namespace later."""
 
     def __init__(self, hcas):
         self.hcas = hcas
@@ -98,7 +134,7 @@ class Machine:
             self.fill_slots(port)
         for name in (self.pod, self.wire):
             must(["ip", "netns", "add", name])
-        # Before the mounts: ip(8) may read /sys.
+        # Before the mounts, because ip(8) can read /sys.
         self.ip_batch(self.pod, self.commands_of_pod())
         self.ip_batch(self.wire, [f"link set {name} up" for name in self.netdevs()])
         write(self.tree + "/dev/null", "")
@@ -117,8 +153,8 @@ class Machine:
         shutil.rmtree(self.tree)
 
     def fill_slots(self, port):
-        """make-tree names no netdevs, and leaves out the type and netdev of empty slots. In sysfs these open, and
-        reading them gives EINVAL; a file can only be empty."""
+        """Adds the netdevs of GIDs, and type and netdev of empty slots, which make-tree does not write. In sysfs the files of an empty slot
+        open and their read fails with EINVAL; here they are empty."""
         empty = write(self.tree + "/empty", "")
         netdev = "rail" + port.split("/mlx5_")[1].split("/")[0] + "\n"
         for slot in range(SLOTS):
@@ -136,7 +172,7 @@ class Machine:
         return os.listdir(self.tree + "/sys/class/net")
 
     def commands_of_pod(self):
-        """For ip(8): the netdevs and addresses that make-tree has written down."""
+        """Yields commands of ip(8) for the netdevs and addresses in the files of make-tree."""
         ipv6 = os.path.isdir("/proc/sys/net/ipv6")
         yield "link set lo up"
         for name in self.netdevs():
@@ -155,8 +191,8 @@ class Machine:
 
 
 class Connection(nri.Connection):
-    """Sends a request in one piece, and reads in the thread that asks. `seconds` is the time from the first byte of the
-    last request to the last byte of its answer."""
+    """Sends a request in one piece, and reads in the calling thread. `seconds` is the time from the first byte of the last request to
+    the last byte of its answer."""
 
     def __init__(self, connected):
         connected.settimeout(30)
@@ -164,7 +200,7 @@ class Connection(nri.Connection):
         super().__init__(connected)
 
     def read(self):
-        """No thread reads."""
+        """Does nothing: there is no reading thread."""
 
     def send(self, connection, stream, type, data):
         message = struct.pack(">IIBB", len(data), stream, type, 0) + data

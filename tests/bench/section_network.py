@@ -32,7 +32,7 @@ def requirement():
 
 
 class Network(Scene, Rails):
-    """A node with rails, and a pod whose containers are given that many of them."""
+    """A node with rails, and a pod whose containers get `count` of them."""
 
     def __init__(self, count):
         super().__init__()
@@ -42,7 +42,7 @@ class Network(Scene, Rails):
 
     @contextlib.contextmanager
     def namespace(self):
-        """The kernel takes it down later: the end waits for that, so that it disturbs no other turn."""
+        """Makes the pod's namespace. At the end it waits until the kernel has removed it, so that this does not disturb another turn."""
         ip("netns", "add", POD)
         ip("link", "set", "lo", "up", pod=POD)
         ip("link", "add", "watch", "type", "veth", "peer", "name", "watched", "netns", POD, pod="wire")
@@ -51,11 +51,11 @@ class Network(Scene, Rails):
         wait_for(lambda: "watch" not in [link["ifname"] for link in ip_json("link", pod="wire")], "the end of the pod")
 
     def assert_given(self):
-        """Netdevs with MTU and address and a rule for each, by rdma-hook or by the chain."""
+        """Checks the netdevs with MTU and address, and a rule for each."""
         links = [link for link in ip_json("-d", "link", pod=POD)
                  if link.get("linkinfo", {}).get("info_kind") == "macvlan"]
         addresses = [link for link in ip_json("-4", "addr", pod=POD) if link["ifname"].startswith("net")]
-        rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit()]  # the kernel's have names
+        rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit()]  # the kernel's tables have names
         self.assertEqual([len(found) for found in (links, rules, addresses)], [self.count] * 3)
         self.assertEqual({link["mtu"] for link in links}, {1400})
 
@@ -91,7 +91,7 @@ class Network(Scene, Rails):
             return seconds, {"undo, ms": self.run_chain("DEL", CHAIN[::-1], results) * 1e3}
 
     def run_chain(self, command, kinds, results):
-        """Seconds of all plugins, rail after rail. ADD fills `results` with each rail's last result, DEL takes them."""
+        """Returns the seconds of all plugins, rail after rail. ADD stores the last result of each rail in `results`; DEL uses them."""
         total = 0.0
         for rail in range(self.count):
             environment = {"CNI_COMMAND": command, "CNI_CONTAINERID": "bench", "CNI_NETNS": f"/run/netns/{POD}",

@@ -1,25 +1,25 @@
-"""rdma-nri's answers to the requests of a container runtime, beside those of a plugin that does nothing.
+"""The answers of rdma-nri to the requests of a container runtime, compared with a plugin that does nothing.
 docs: tests/bench/README.md"""
 import os
 import re
 import subprocess
 
-from scene import MOST, Connection, Scene, first_hcas, name_of, nri, program
+from scene import MOST, Connection, Scene, check_nodes, children_of, first_hcas, name_of, nri, program
 from harness import PATH, must, read, wait_for
 from turns import Contestant
 
 ASKED = (0, 1, MOST)
-# Whether the pod has a network namespace of its own, and how many grants of other containers the ledger has.
+# True if the pod has its own network namespace; grants of other containers in the ledger.
 SCENES = ((False, 0), (True, 0), (True, 1000), (False, 1000))
-# What a runtime says of a training pod and its container is as long as on a node with GPUs, about 8.5 kB.
+# The request for a training pod and its container is as long as on a node with GPUs, about 8.5 kB.
 VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=tcp://10.96.12.{number}:8080" for number in range(90)]
 GPUS = [(f"/dev/nvidia{number}", 195, number) for number in range(8)]
 APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1800}
 
 
 class Plugin:
-    """A process that has registered, and the requests that it is asked. hcas: how many each container asks for. netns:
-    the path of the pods' network namespace; None: they are in the node's."""
+    """A registered plugin, and the requests to it. hcas: number that each container requests. netns: the path of the pods' network
+    namespace, or None for the node's."""
 
     def __init__(self, scene, argv, hcas=0, netns=None):
         self.hcas, self.netns, self.number = hcas, netns, 0
@@ -37,19 +37,17 @@ class Plugin:
         self.process.wait()
 
     def ask(self, event, *arguments, **settings):
-        """Seconds that the answer took."""
+        """Returns the seconds of the answer."""
         self.connection.event(event, *arguments, **settings)
         return self.connection.seconds
 
     def create(self, pod, container):
-        """The same, and the answer is looked at: a fast plugin is one that does its work."""
-        given = [path for path in self.connection.create(pod, container)["devices"] if "uverbs" in path]
-        if len(given) != self.hcas:
-            raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {given}")
+        """The same, and checks the answer."""
+        check_nodes(self.connection.create(pod, container)["devices"], self.hcas)
         return self.connection.seconds
 
     def turn(self):
-        """A container, in a pod of its own if that has a network, and the end of both, which returns the HCAs."""
+        """Creates a container, in its own pod if that has a network, and ends both, which releases the HCAs."""
         pod, container = self.pod_with_container()
         seconds = self.ask("RunPodSandbox", pod, dedicated=False) if self.netns else 0
         seconds += self.create(pod, container)
@@ -68,17 +66,17 @@ class Plugin:
         return (nri.pod(pod, annotations, self.netns),
                 nri.container(container, pod, env=VARIABLES, devices=GPUS, network=False))
 
-    # --- what it takes, with its worker
+    # --- CPU time and memory, with the worker
 
     def family(self):
-        return [self.process.pid, *map(int, read("/proc/{0}/task/{0}/children".format(self.process.pid)).split())]
+        return [self.process.pid, *children_of(self.process.pid)]
 
     def cpu_ms(self):
         ticks = [sum(map(int, read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11:15])) for pid in self.family()]
         return sum(ticks) * 1000 / os.sysconf("SC_CLK_TCK")
 
     def mib(self, field):
-        """The worker is of the same program: it adds its anonymous memory. Pages that it still shares count twice."""
+        """Returns the memory of the plugin and the anonymous memory of its worker, which is a fork. Shared pages count twice."""
         found = [re.search(rf"^{name}:\s+(\d+) kB", read(f"/proc/{pid}/status"), re.MULTILINE)
                  for pid, name in zip(self.family(), (field, "RssAnon"))]
         return sum(int(match[1]) for match in found) / 1024
@@ -99,12 +97,12 @@ def rdma_nri(scene, hcas=0, netns=None):
 
 
 def check_grants(scene, count):
-    """The worker may return a grant after its answer."""
+    """Waits for so many grants, because the worker can release a grant after its answer."""
     wait_for(lambda: len(os.listdir(scene.ledger_directory + "/grants")) == count, name_of(count, "grant"))
 
 
 def grant_to_others(scene, count):
-    """To containers that are there until the scene ends."""
+    """Grants HCAs to other containers, which exist until the scene ends."""
     if count:
         plugin = rdma_nri(scene, 1)
         for _ in range(count):
@@ -114,18 +112,18 @@ def grant_to_others(scene, count):
 
 
 def plugins(idle, scenes, netns, grants):
-    """By their names; each has a node and a ledger of its own."""
+    """Yields names and plugins. Each has its own node and ledger."""
     if idle:
         yield "does nothing, on Go's stub", Plugin(scenes[-1], [idle, scenes[-1].work + "/nri.sock"], netns=netns)
     for hcas, scene in zip(ASKED, scenes):
         grant_to_others(scene, grants)
-        yield f"rdma-nri, {name_of(hcas, 'HCA') if hcas else 'nothing is asked'}", rdma_nri(scene, hcas, netns)
+        yield f"rdma-nri, {name_of(hcas, 'HCA') if hcas else 'no request'}", rdma_nri(scene, hcas, netns)
 
 
 def nri_section(quick):
     idle = os.environ.get("NRI_PEERS", "") + "/idle-0.8.0"
     if not os.access(idle, os.X_OK):
-        print(f"no `{idle}`: nothing to compare with (tests/node/adaptation/build-peers)")
+        print(f"no `{idle}`: no plugin for the comparison; remedy: tests/node/adaptation/build-peers")
         idle = None
     must(["ip", "netns", "add", "pod"])
     for with_network, grants in SCENES[:3 if quick else None]:
@@ -135,6 +133,6 @@ def nri_section(quick):
                [Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
                 for name, plugin in plugins(idle, scenes, netns, grants)])
         for scene in scenes[:len(ASKED)]:
-            check_grants(scene, grants)  # no turn has left or taken one
+            check_grants(scene, grants)  # no turn has added or removed a grant
         for scene in scenes:
             scene.close()

@@ -1,23 +1,22 @@
-"""The sections that time programs from spawn to end: rdma-init, rdma-hook in `runc run`, rdma-runtime in `create`. Each
-yields the name of a scene and its contestants, and keeps the scene until the next one is wanted.
-docs: tests/bench/README.md"""
+"""The sections that measure programs from spawn to end: rdma-init, rdma-hook in `runc run`, rdma-runtime in `create`. Each yields the
+name of a scene and its contestants, and keeps the scene until the caller requests the next. docs: tests/bench/README.md"""
 import contextlib
 import ctypes
 import json
 import os
 import shutil
 
-from scene import HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, first_hcas, name_of, program
+from scene import HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, check_bundle, first_hcas, name_of, profile, program
 from containers import Bundle, Runtime
-from harness import PATH, must, write
+from harness import PATH, must
 from section_nri import grant_to_others
 from turns import Contestant, timed
 
 # --- rdma-init
 
 MACHINES = (0, 8, 64, 1, 18)  # HCAs
-NCCL_DEVICES = 32  # NCCL 2.x takes no more (MAX_IB_DEVS), and rdma-init exports the first
-SCRIPT_TURNS = 3  # it takes seconds
+NCCL_DEVICES = 32  # most HCAs of NCCL 2.x (MAX_IB_DEVS); rdma-init exports the first
+SCRIPT_TURNS = 3  # the script takes seconds
 PEERS = os.environ.get("RDMA_INIT_PEERS", HERE + "/../../../shared/peers")
 QUIET = {"PATH": PATH, "RDMA_INIT_LOG": "quiet", "TINI_VERBOSITY": "0"}
 
@@ -25,10 +24,10 @@ QUIET = {"PATH": PATH, "RDMA_INIT_LOG": "quiet", "TINI_VERBOSITY": "0"}
 def init(quick):
     tini = shutil.which("tini-static")
     if not tini:
-        print("tini-static is not here: install Debian's package tini")
+        print("no tini-static; remedy: install Debian's package tini")
     scripts = [path for path in (PEERS + "/nccl_env_rooted.sh", PEERS + "/nccl_env.sh") if os.access(path, os.R_OK)]
     if not scripts:
-        print("nccl_env.sh is not here: RDMA_INIT_PEERS names its directory")
+        print("no nccl_env.sh; remedy: set RDMA_INIT_PEERS to its directory")
     for hcas in MACHINES[:3 if quick else None]:
         with Machine(hcas):
             check_init(hcas)
@@ -37,7 +36,7 @@ def init(quick):
                     *([("tini-static -- true", [tini, "--", "true"])] if tini else []),
                     ("true", ["/bin/true"])]
             contestants = [Contestant(name, of_program(argv, QUIET)) for name, argv in rows]
-            if hcas > 0:  # the script fails without, which is no figure to compare with
+            if hcas > 0:  # without HCAs the script fails
                 contestants.append(Contestant("read every slot, in C", of_program([program("read_gid_slots")], QUIET)))
                 contestants += [Contestant("nccl_env.sh", of_program(["/bin/bash", script], QUIET), SCRIPT_TURNS)
                                 for script in scripts[:0 if quick else 1]]
@@ -52,7 +51,7 @@ def of_program(argv, environment):
 
 
 def check_init(hcas):
-    """That rdma-init answers right, and the reader reads everything, is a condition of comparing their times."""
+    """Raises an error unless rdma-init answers right and the reader reads everything: otherwise their times cannot be compared."""
     env = json.loads(must([program("TESTED_INIT"), "env", "--format", "json"], env=QUIET))["env"]
     found = env.get("NCCL_IB_GID_INDEX", ""), len(env.get("NCCL_IB_HCA", "").split(",")) if hcas else 0
     wanted = str(WANTED_SLOT) if hcas else "", min(hcas, NCCL_DEVICES)
@@ -61,27 +60,26 @@ def check_init(hcas):
         raise AssertionError(f"{hcas} HCAs: rdma-init finds {found}, not {wanted}, the reader {slots} slots: {env}")
 
 
-# --- bundles as engines write them
+# --- bundles like those of engines
 
 NATIVE = 0  # SCMP_ARCH_NATIVE
 SYSTEM_CALLS = 470
 
 
 def system_calls():
-    """As long as an engine's default profile: what libseccomp knows, by name."""
+    """Returns all names that libseccomp knows: as many as in an engine's default profile."""
     resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_num_arch
     resolve.restype = ctypes.c_char_p
     return [name.decode() for number in range(SYSTEM_CALLS) if (name := resolve(NATIVE, number))]
 
 
 def engine_bundle(scene, name, hcas, size, **settings):
-    """A bundle that asks for that many HCAs, with a config.json of about that many bytes: a seccomp profile of all
-    system calls, volumes and annotations in proportion, and variables of services up to the size."""
+    """Returns a bundle that requests so many HCAs, with a config.json of about `size` bytes: a seccomp profile of all system calls, volumes
+    and annotations in proportion, and variables of services up to the size."""
     settings.setdefault("stages", ())
     bundle = Bundle(scene, name, asks=first_hcas(hcas), **settings)
     config = bundle.config
-    config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ERRNO",
-                                  "syscalls": [{"names": system_calls(), "action": "SCMP_ACT_ALLOW"}]}
+    config["linux"]["seccomp"] = profile(system_calls())
     for number in range(size // 2500):
         config["mounts"].append({"destination": f"/mnt/volume-{number}", "type": "bind", "source": scene.node.tree,
                                  "options": ["rbind", "rprivate", "ro"]})
@@ -103,7 +101,7 @@ def add_hook(bundle, stage, path):
 STAGES = ("createRuntime", "poststop")
 TRUE = ("/bin/true",)
 RUNC_ENV = {"PATH": PATH}
-# HCAs that the container names, bytes of config.json, VFs of the node, grants of others: only the first may matter.
+# HCAs that the container names, bytes of config.json, VFs of the node, grants of other containers. Only the first may affect the time.
 RUNS = ((1, 10000, 1, 0), (8, 10000, 1, 0), (1, 63000, 1, 0), (8, 63000, 1, 0), (1, 10000, 512, 0), (1, 10000, 1, 1000),
         (8, 63000, 512, 1000))
 
@@ -116,7 +114,7 @@ def hook(quick):
             look = engine_bundle(scene, "look", hcas, size, args=("/bin/ls", "/sys/class/infiniband"), stages=STAGES)
             seen = runc.run(look).stdout.split()
             if len(seen) != hcas:
-                raise AssertionError(f"{hcas} HCAs were asked for, and the container sees {seen}")
+                raise AssertionError(f"{hcas} HCAs were requested, and the container has {seen}")
             bundles = {"no hook": engine_bundle(scene, "none", hcas, size, args=TRUE),
                        "C hook that drains stdin": engine_bundle(scene, "drain", hcas, size, args=TRUE),
                        "rdma-hook": engine_bundle(scene, "hook", hcas, size, args=TRUE, stages=STAGES)}
@@ -134,7 +132,7 @@ SIZES = (10000, 60000)
 
 
 class Create:
-    """A way to call `create`: of a runtime directly, or through a wrapper."""
+    """Calls `create` of a runtime directly, or through a wrapper."""
 
     def __init__(self, scene, runtime, name, size, *, wrapper=None, hcas=0, idle_hook=None):
         self.scene, self.runtime, self.hcas = scene, runtime, hcas
@@ -143,33 +141,23 @@ class Create:
             add_hook(self.bundle, idle_hook, program("drain_stdin"))
         self.argv = runtime.command("create", "--bundle", self.bundle.directory, name)
         self.argv[0] = wrapper or self.argv[0]
-        settings = write(scene.work + "/settings.json", json.dumps(
-            {"runtimes": [runtime.program], "engine": "runc", "config": scene.config, "hook": program("TESTED_HOOK"),
-             "root": scene.node.tree, "ledger": scene.ledger_directory}))
-        self.environment = {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime.program}
+        self.environment = scene.runtime_environment(scene.work + "/settings.json", runtime.program)
 
     def __call__(self):
         for name in os.listdir(self.bundle.directory):
             if name.endswith(".json"):
                 os.unlink(f"{self.bundle.directory}/{name}")
-        self.bundle.write()  # an engine writes it anew for every container
+        self.bundle.write()  # an engine writes a new one for every container
         ran = timed(self.argv, self.environment)
-        self.check()
+        check_bundle(self.bundle, self.hcas)
         self.runtime.delete(self.bundle)
-        if self.hcas:  # where the runtime makes no container, the grant is still there
+        if self.hcas:  # if the runtime makes no container, the grant still exists
             must([program("TESTED_HOOK"), "recover", "--ledger", self.scene.ledger_directory])
         return ran.seconds, {"CPU, ms": ran.cpu_ms}
 
-    def check(self):
-        """A fast wrapper is one that does its work."""
-        with open(self.bundle.directory + "/config.json", encoding="utf-8") as file:
-            nodes = [device["path"] for device in json.load(file)["linux"]["devices"] if "uverbs" in device["path"]]
-        if len(nodes) != self.hcas:
-            raise AssertionError(f"{self.argv}: {self.hcas} HCAs were asked for: nodes {nodes}")
-
 
 def shim(quick):
-    if os.path.ismount("/sys/fs/cgroup/unified"):  # crun 1.8 refuses v1 control groups beside an empty v2 hierarchy
+    if os.path.ismount("/sys/fs/cgroup/unified"):  # crun 1.8 refuses v1 control groups if there is an empty v2 hierarchy
         must(["umount", "/sys/fs/cgroup/unified"])
     for name in ("runc", "crun", "alone"):
         if name != "alone" and not shutil.which(name):
@@ -182,7 +170,7 @@ def shim(quick):
 
 
 def ways_to_create(scene, name, size):
-    """alone: in front of a program that ends at once. Its name tells rdma-runtime how a runtime is called."""
+    """Yields the contestants. alone: the runtime is a program that ends at once; its name determines how rdma-runtime calls it."""
     os.mkdir(scene.work + "/stand-in")
     stand_in = shutil.copy(program("drain_stdin"), scene.work + "/stand-in/runc")
     runtime = Runtime(scene, stand_in if name == "alone" else name)
@@ -196,5 +184,5 @@ def ways_to_create(scene, name, size):
         yield way("directly, createRuntime hook that does nothing", "one-hook", idle_hook="createRuntime")
     yield way("exec-only wrapper", "exec-only", wrapper=program("shim_exec_only"))
     for hcas in ASKED:
-        text = name_of(hcas, "HCA") if hcas else "nothing is asked"
+        text = name_of(hcas, "HCA") if hcas else "no request"
         yield way(f"rdma-runtime, {text}", f"asks-{hcas}", wrapper=program("TESTED_RUNTIME"), hcas=hcas)

@@ -1,4 +1,4 @@
-"""Contestants that take turns, and the time that a program takes. docs: tests/bench/README.md"""
+"""Contestants that take turns, and the measurement of a program. docs: tests/bench/README.md"""
 import collections
 import json
 import os
@@ -7,7 +7,7 @@ import time
 
 from scene import harness
 
-LONGEST = 20  # seconds; a contestant that took as long has no further turn
+LONGEST = 20  # seconds; a contestant that has used them has no further turn
 
 Ran = collections.namedtuple("Ran", ("seconds", "cpu_ms", "out", "err"))
 
@@ -27,7 +27,7 @@ class Contestant:
             self.figures[name].append(value)
 
     def line(self, scene):
-        """For report.py: milliseconds of every turn, medians of the other figures."""
+        """Returns a line of JSON for report.py: milliseconds of every turn, medians of the other figures."""
         figures = {name: round(statistics.median(values), 4) for name, values in self.figures.items()}
         figures.update((name, round(value, 4)) for name, value in self.end().items())
         milliseconds = [round(seconds * 1e3, 4) for seconds in self.seconds]
@@ -35,8 +35,8 @@ class Contestant:
 
 
 def take_turns(contestants, turns, warm_up):
-    """Spreads the turns of each evenly over the whole contest, so that a slow moment of the machine meets all of them.
-    Contestants without a limit have more turns before, to warm up."""
+    """Spreads the turns of each contestant evenly over the whole contest, so that a slow moment of the machine affects all of them.
+    Contestants without a limit first have warm-up turns."""
     for turn in range(warm_up):
         for contestant in in_order(contestants, turn):
             if not contestant.at_most:
@@ -51,13 +51,13 @@ def take_turns(contestants, turns, warm_up):
 
 
 def in_order(contestants, turn):
-    """Each begins as often as the others, so that none always follows the same neighbour."""
+    """Returns the order of a turn: each contestant is first equally often, so that none always follows the same neighbour."""
     first = turn % len(contestants)
     return contestants[first:] + contestants[:first]
 
 
 class Output:
-    """A pipe for what programs write: rdma-hook writes into no file."""
+    """A pipe for the output of programs, because rdma-hook does not write to files."""
 
     def __init__(self):
         self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -76,7 +76,7 @@ OUTPUTS = Output(), Output()
 
 
 def timed(argv, environment, text=""):
-    """Runs a program with this standard input, and takes the time from its spawn to its end."""
+    """Runs a program with this standard input, and measures from its spawn to its end."""
     with harness.memory_file() as file:
         file.write(text.encode())
         file.seek(0)
