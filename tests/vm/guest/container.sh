@@ -92,7 +92,13 @@ wait_for_container() {
   sed -e "s/^/[$1] /" "$(output_of "$1")"
 }
 
-# wait_for_end NAME SECONDS: the same without printing. If the case fails, the log has the output anyway.
+# wait_for_success NAME SECONDS: prints its output. Its exit code must be 0.
+wait_for_success() {
+  wait_for_container "$@"
+  assert_equal "exit code of $1" 0 "$exit_code"
+}
+
+# wait_for_end NAME SECONDS: sets exit_code without printing. If the case fails, the log has the output anyway.
 wait_for_end() {
   wait_until "container $1 ends" "$2" container_ended "$1"
   exit_code=$(cat "$containers/$1/exit-code")
@@ -105,10 +111,25 @@ wait_for_listener() {
 }
 listens_or_ended() { container_ended "$1" || listens "$2" "$3"; }
 
-# run_container NAME POD ARG...: starts it and waits for its end.
+# run_container NAME POD ARG...: starts it and waits for its end. After run_to_success its exit code is 0, after run_to_failure it is not.
 run_container() {
   start_container "$@"
   wait_for_container "$1" 120
+}
+run_to_success() {
+  start_container "$@"
+  wait_for_success "$1" 120
+}
+run_to_failure() {
+  run_container "$@"
+  [ "$exit_code" != 0 ] || fail "container $1 ended with 0"
+}
+
+# start_running NAME POD ARG...: starts it and waits until it runs.
+start_running() {
+  start_container "$@"
+  wait_until "$1 runs" 90 container_runs "$1"
+  ! container_ended "$1" || { cat "$(output_of "$1")" && fail "container $1 ended"; }
 }
 
 stop_container() {
@@ -121,10 +142,12 @@ remove_container() {
   rm -rf "${containers:?}/$1"
 }
 
-needs_rdma_init() {
-  [ -x /run/lab/bin/rdma-init ] || fail "the build directory has no init/rdma-init"
-}
-
-needs_verbs_trainer() {
-  [ -x /run/lab/bin/verbs_trainer ] || not_possible_here "the build has no verbs_trainer: libibverbs-dev was not installed at its configuration"
+# needs PROGRAM...: the build must have these programs. It has no verbs_trainer if libibverbs-dev was missing at its configuration.
+needs() {
+  local program
+  for program in "$@"; do
+    [ ! -x "/run/lab/bin/$program" ] || continue
+    [ "$program" != verbs_trainer ] || not_possible_here "the build has no verbs_trainer: libibverbs-dev was not installed at its configuration"
+    fail "the build directory has no $program"
+  done
 }

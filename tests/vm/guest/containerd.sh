@@ -235,6 +235,12 @@ start_worker() {
   cri start "$worker"
 }
 
+# start_looking NAME: starts a container with the command $look_around, and waits until it has printed its environment.
+start_looking() {
+  start_worker "$1" sh -c "$look_around"
+  wait_for_worker "$1" 60 ready
+}
+
 # log_of NAME: prints the path of a file with the output of container NAME of $pod_name.
 log_of() {
   local log=/var/log/pods/$pod_name/$1
@@ -256,8 +262,17 @@ wait_for_exit() {
   exit_code=${exit_code#exited }
 }
 has_exited() { [[ $(cri status "$1") = exited* ]]; }
+# wait_for_good_exit ID SECONDS: its exit code must be 0.
+wait_for_good_exit() {
+  wait_for_exit "$@"
+  assert_equal "exit code" 0 "$exit_code"
+}
 
-# end_worker ID...; end_cri_pod ID...: end them like a kubelet.
+# end_worker ID...; end_cri_pod ID...: end them like a kubelet. end_job: ends $worker and $pod.
+end_job() {
+  end_worker "$worker"
+  end_cri_pod "$pod"
+}
 end_worker() {
   local id
   for id in "$@"; do
@@ -355,8 +370,7 @@ two_pods_move_data() {
   assert_contains "what rdma-init found" "$(log_of client)" \
     "^by NCCL_IB_HCA==rxe2:1 NCCL_IB_GID_INDEX=$(gid_index_of rxe2 "$(address_of "$netns" net1)")\$"
   assert_contains "data moved" "$(log_of client)" "^ *$size +$messages "
-  wait_for_exit "$server_worker" 60
-  assert_equal "exit code of the server" 0 "$exit_code"
+  wait_for_good_exit "$server_worker" 60
   # A packet has at most 4096 bytes.
   assert_greater "packets that rxe0 took in" "$(($(counter rxe0 rcvd_pkts) - received))" $((messages * size / 4096 - 1))
   end_worker "$worker" "$server_worker"
@@ -411,13 +425,11 @@ assert_pod_is_shared() {
   logger=$worker
   wait_for_worker logger 60 ready
   assert_two_rails logger
-  start_worker helper sh -c "$look_around"
-  wait_for_worker helper 60 ready
+  start_looking helper
   assert_equal "nodes of the container that is excluded" "" "$(grep '^open' "$(log_of helper)" || true)"
   end_worker "$worker" "$logger" "$1"
   CONTAINER_EDIT='.user = 1000' start_worker big sh -c 'id -u; container-probe; exec verbs_trainer --rts-only --mr 1073741824'
-  wait_for_exit "$worker" 120
-  assert_equal "exit code with 1 GiB" 0 "$exit_code"
+  wait_for_good_exit "$worker" 120
   assert_contains "user" "$(log_of big)" '^1000$'
   assert_contains "registered" "$(log_of big)" "^rxe0:1: gid $index .* 1073741824 bytes registered, RTS"
   assert_equal "rails and addresses of the pod" "$before" "$(rails_of_pod)"

@@ -5,10 +5,6 @@
 readonly hook=/run/lab/bin/rdma-hook
 readonly ledger=/run/rdma-hook
 
-needs_rdma_hook() {
-  [ -x "$hook" ] || fail "the build directory has no hook/rdma-hook"
-}
-
 # hook_config JSON: writes the node's configuration.
 hook_config() {
   mkdir -p /etc/rdma-init
@@ -33,6 +29,11 @@ readonly own_network='.linux.namespaces |= map(if .type == "network" then del(.p
 # through_hook [PROGRAM]: adds rdma-hook at createRuntime and poststop to all further bundles, and nothing else of RDMA.
 through_hook() {
   BUNDLE_EDIT="$(bundle_without_devices) | $(hook_entries "${1:-$hook}")"
+}
+# through_own_hook [PROGRAM]: the same for containers with their own network namespace.
+through_own_hook() {
+  through_hook "$@"
+  BUNDLE_EDIT+=" | $own_network"
 }
 hook_entries() {
   echo ".hooks = {

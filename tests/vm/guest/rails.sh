@@ -71,10 +71,15 @@ hcas() {
   (IFS=, && echo "${list[*]}")
 }
 
-# ask DEVICES MODE [NETWORK]: sets the request of the containers of further bundles to rdma-hook.
+# ask DEVICES MODE [NETWORK]: sets the request of the containers of further bundles to rdma-hook. After ask_own they have their own network
+# namespace.
 ask() {
   ANNOTATIONS=("rdma-init.io/devices=$1" "rdma-init.io/mode=$2" ${3:+"rdma-init.io/network=$3"})
   through_hook
+}
+ask_own() {
+  ask "$@"
+  BUNDLE_EDIT+=" | $own_network"
 }
 
 # end_pod POD...: also releases its grants. In the namespace of a pod a grant ends with the pod.

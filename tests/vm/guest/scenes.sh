@@ -1,6 +1,33 @@
 # shellcheck shell=bash
 # Setups that several cases share.
 
+# make_second_node NETDEV: makes rxe0 on NETDEV of this node, and rxe1 with 10.5.0.2 at the other end of its link, in namespace node2, which
+# represents the other node.
+make_second_node() {
+  local netdev=$1
+  ip netns add node2
+  ip link add "$netdev" type veth peer name "$netdev" netns node2
+  ip link set "$netdev" up
+  ip -n node2 link set "$netdev" up
+  ip -n node2 addr add 10.5.0.2/24 dev "$netdev"
+  rdma link add rxe0 type rxe netdev "$netdev"
+  in_pod node2 rdma link add rxe1 type rxe netdev "$netdev"
+  wait_until "rxe0 is ACTIVE" 60 port_is_active rxe0
+  wait_until "rxe1 is ACTIVE" 60 port_is_active rxe1
+}
+
+# add_address_after_neighbour NETDEV: adds 10.5.0.1 to NETDEV of make_second_node. In the GID table it follows the address of another pod's
+# child of NETDEV. Sets index.
+add_address_after_neighbour() {
+  ip netns add neighbour
+  add_macvlan - "$1" neighbour net1 10.5.0.9/24
+  wait_for_gid rxe0 10.5.0.9
+  ip addr add 10.5.0.1/24 dev "$1"
+  wait_for_gid rxe0 10.5.0.1
+  index=$(gid_index_of rxe0 10.5.0.1)
+  assert_greater "its index, after the neighbour's" "$index" "$(gid_index_of rxe0 10.5.0.9)"
+}
+
 # Makes pods a (10.1.0.1 on rxe0) and b (10.1.0.2 on rxe1) on one rail. In each GID table, GIDs of other containers precede the pod's own
 # GID: three other containers have children of a's rail netdev, one of b's. All interfaces are named net1, so that a name identifies
 # none. Sets index_a and index_b. Only for kernels whose soft RoCE carries traffic between the two.

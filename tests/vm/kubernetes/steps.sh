@@ -54,7 +54,6 @@ allocatable_is() {
   local name=${2:-$resource}
   [ "$(kubectl get node "$node" -o "jsonpath={.status.allocatable.${name//./\\.}}")" = "$1" ]
 }
-events_of() { kubectl -n "$namespace" get events --field-selector "involvedObject.name=$1" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
 
 # The environment of a trainer before it trains.
 # shellcheck disable=SC2016 # the container's shell
