@@ -120,7 +120,7 @@ namespace {
 using Differences = std::vector<std::string>;
 
 std::string shown(const std::optional<std::string>& value) {
-  return value ? fmt::format("`{}`", *value) : "not there";
+  return value ? fmt::format("`{}`", *value) : "missing";
 }
 
 std::set<std::string> items(std::string_view list) {
@@ -141,7 +141,7 @@ void compare_env(const Expectation& expected, const Json& answer, Source source,
   for (const auto& [name, value] : expected.env) {
     std::optional<std::string> got;
     if (answer["env"].contains(name)) got = answer["env"][name].get<std::string>();
-    // A list of devices has no order, from either source.
+    // A list of devices has no order, with any source.
     const bool same =
         name == "NCCL_IB_HCA" && value && got ? same_value(value, got, Source::kTree) : same_value(value, got, source);
     if (!same) found.push_back(fmt::format("env {}: expected {}, got {}", name, shown(value), shown(got)));
@@ -156,12 +156,11 @@ void compare_kept(const Expectation& expected, const Json& answer, Differences& 
   if (!expected.kept) return;
   for (const auto& [name, problem] : *expected.kept) {
     if (!answer["kept"].contains(name)) {
-      found.push_back(fmt::format("kept {}: not there", name));
+      found.push_back(fmt::format("kept {}: missing", name));
       continue;
     }
     const Json& got = answer["kept"][name]["problem"];
-    const bool same =
-        problem ? got.is_string() && got.get<std::string>().find(*problem) != std::string::npos : got.is_null();
+    const bool same = problem ? got.is_string() && contains(got.get<std::string>(), *problem) : got.is_null();
     if (!same) found.push_back(fmt::format("kept {}: expected problem {}, got {}", name, shown(problem), got.dump()));
   }
   for (const auto& [name, value] : answer["kept"].items()) {
@@ -176,7 +175,7 @@ void compare_warnings(const Expectation& expected, const Json& answer, Differenc
   if (!expected.warnings) return;
   bool same = expected.warnings->size() == answer["warnings"].size();
   for (std::size_t i = 0; same && i < expected.warnings->size(); ++i)
-    same = answer["warnings"][i].get<std::string>().find((*expected.warnings)[i]) != std::string::npos;
+    same = contains(answer["warnings"][i].get<std::string>(), (*expected.warnings)[i]);
   if (!same)
     found.push_back(
         fmt::format("warnings: expected {}, got {}", Json(*expected.warnings).dump(), answer["warnings"].dump()));
@@ -189,8 +188,8 @@ std::string port_name(const Json& port) {
 void compare_port(const std::string& name, const Json& expected, const Json& got, Source source, Differences& found) {
   for (const auto& [key, value] : expected.items()) {
     if (key == "reason" && source == Source::kTree) continue;
-    const bool same = key == "reason" ? got[key].get<std::string>().find(value.get<std::string>()) != std::string::npos
-                                      : got[key] == value;
+    const bool same =
+        key == "reason" ? contains(got[key].get<std::string>(), value.get<std::string>()) : got[key] == value;
     if (!same)
       found.push_back(fmt::format("port {} {}: expected {}, got {}", name, key, value.dump(), got[key].dump()));
   }
@@ -207,7 +206,7 @@ void compare_ports(const Expectation& expected, const Json& answer, Source sourc
   }
   for (const auto& [name, port] : expected.ports.items()) {
     if (!ports.contains(name)) {
-      found.push_back(fmt::format("port {}: not there", name));
+      found.push_back(fmt::format("port {}: missing", name));
     } else {
       compare_port(name, port, *ports[name], source, found);
     }

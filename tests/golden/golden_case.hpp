@@ -1,4 +1,5 @@
-// Reads cases (cases/README.md) and compares an answer of `env --format json` with the expected one.
+// Reads the cases (cases/README.md), and describes the differences between an answer of `env --format json` and the
+// expectation.
 #pragma once
 
 #include <map>
@@ -28,12 +29,11 @@ struct Expectation {
 
 enum class Source { kSnapshot, kTree };
 
-// Returns the differences as text. A tree lists devices in natural order, so its lists are compared as sets. The
-// reasons of a tree may be more detailed and are not compared.
+// Returns a sentence for each difference. With kTree, lists are compared as sets, because a tree has the devices in
+// natural order, and reasons are not compared, because they can be longer.
 std::vector<std::string> differences(const Expectation& expected, const Json& answer, Source source);
 
 struct Case {
-  std::string name;
   std::vector<std::string> args;
   int exit_code = 0;
   std::vector<std::string> stderr_parts;
@@ -41,9 +41,9 @@ struct Case {
   // A machine and the expected answer.
   Json snapshot;
   std::optional<Expectation> expected;
-  std::string not_as_tree;  // why a file tree cannot express the case; empty: it can
+  std::string not_as_tree;  // the reason if a file tree cannot represent the machine, otherwise empty
 
-  // Or a command line: the files to create, and the expected output. @DIR@ is the temporary directory.
+  // Or a command line: the files to make, and the expected output. @DIR@ is the temporary directory.
   std::map<std::string, std::string> files;
   std::map<std::string, std::string> environment;
   std::string input;
@@ -51,8 +51,12 @@ struct Case {
   std::vector<std::string> stdout_parts;
 };
 
-// Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json next to it. Throws nlohmann::json::exception
-// or std::runtime_error for a file that is not a case.
+// Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json of the same directory. Throws
+// nlohmann::json::exception or std::runtime_error for a file that is no case.
 Case read_case(const std::string& path);
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace golden

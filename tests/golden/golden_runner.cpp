@@ -49,16 +49,20 @@ class Runner {
     return test_support::run(command);
   }
 
-  // Checks the requirements on every run: it ends without a signal, with the expected exit code and messages.
+  // Checks that `text` has each part. stream: its name.
+  void check_parts(std::string_view where, std::string_view stream, const std::string& text,
+                   const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      if (!contains(text, part)) fail(where, fmt::format("{}: expected `{}`, got\n{}", stream, part, text));
+  }
+
+  // Checks that the run has ended by itself, with the expected code and messages.
   void check_end(std::string_view where, const Outcome& outcome) {
     if (outcome.timed_out) return fail(where, "did not end");
     if (outcome.signal != 0) fail(where, fmt::format("ended by signal {}\n{}", outcome.signal, outcome.err));
     if (outcome.exit_code != case_.exit_code)
       fail(where, fmt::format("exit code: expected {}, got {}\n{}", case_.exit_code, outcome.exit_code, outcome.err));
-    for (const std::string& part : case_.stderr_parts) {
-      if (outcome.err.find(part) == std::string::npos)
-        fail(where, fmt::format("stderr: expected `{}`, got\n{}", part, outcome.err));
-    }
+    check_parts(where, "stderr", outcome.err, case_.stderr_parts);
   }
 
   void check_answer(std::string_view where, const Outcome& outcome, Source source) {
@@ -70,7 +74,7 @@ class Runner {
     if (source == Source::kSnapshot) check_second_run(answer);
   }
 
-  // Runs rdma-init again with its own exports, as a nested entrypoint would. The exports must be kept, be right, and
+  // Runs again with the exports of the first run as environment, as in a nested entrypoint: they are kept, right, and
   // lead to the same choice.
   void check_second_run(const Json& first) {
     if (case_.exit_code != 0) return;
@@ -90,17 +94,17 @@ class Runner {
         if (wrong || second["env"].contains(name))
           fail(where, fmt::format("{}={} is not kept as right: {}", name, value.dump(), second["kept"].dump()));
       }
-      // --override may replace more wrong values of the user in the second run than in the first.
+      // --override can replace more wrong values of the user than the first run.
       if (replace && case_.snapshot.contains("env")) continue;
       for (std::size_t i = 0; i < first["ports"].size(); ++i) {
         for (const char* key : {"used", "gid_index"}) {
-          const bool told = key[0] == 'u' || first["ports"][i]["used"] == true;
-          if (told && first["ports"][i][key] != second["ports"][i][key])
+          const bool compares = key[0] == 'u' || first["ports"][i]["used"] == true;
+          if (compares && first["ports"][i][key] != second["ports"][i][key])
             fail(where, fmt::format("{}: {} and then {}", key, first["ports"][i].dump(), second["ports"][i].dump()));
         }
       }
       if (!replace && second["warnings"].size() > first["warnings"].size())
-        fail(where, "warns of more: " + second["warnings"].dump());
+        fail(where, "has more warnings: " + second["warnings"].dump());
     }
   }
 
@@ -117,8 +121,7 @@ class Runner {
     check_answer("snapshot", start(arguments_with({"--snapshot", dir / "snapshot.json"}), {}), Source::kSnapshot);
   }
 
-  // Runs the case from two file trees: one with used GID slots only, as in a prepared view, and one with every slot, as
-  // in a kernel.
+  // Runs from a sparse tree, like a prepared view, and from a tree with every slot, like a kernel's.
   void run_trees() {
     const auto inventory = fabric::parse_snapshot(case_.snapshot.dump());
     if (!inventory) return fail("tree", inventory.error().message);
@@ -153,10 +156,7 @@ class Runner {
     check_end("command", outcome);
     if (case_.stdout_text && outcome.out != *case_.stdout_text)
       fail("command", fmt::format("stdout: expected\n{}got\n{}", *case_.stdout_text, outcome.out));
-    for (const std::string& part : case_.stdout_parts) {
-      if (outcome.out.find(part) == std::string::npos)
-        fail("command", fmt::format("stdout: expected `{}`, got\n{}", part, outcome.out));
-    }
+    check_parts("command", "stdout", outcome.out, case_.stdout_parts);
   }
 
   std::string program_;

@@ -1,5 +1,5 @@
-// Complete decisions: the input is a node, a container and an administrator's configuration; the result is a plan or a
-// refusal. Each folder of plans/ is a case (README.md there).
+// Tests of whole decisions: the input is a node, a container and an administrator's configuration, the output is a plan
+// or a refusal. A case is a folder of plans/ (README.md there); a new folder is a new case.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ Holdings read_holdings(const Json& about) {
   return holdings;
 }
 
-// Reads NAME.json of a directory. Throws as nlohmann::json does: a case that cannot be read fails its test.
+// Reads NAME.json of a directory. Throws nlohmann::json::exception, which fails the test.
 Json read_named(const std::string& directory, const Json& name) {
   return Json::parse(read_file(directory + "/" + name.get<std::string>() + ".json"));
 }
@@ -94,7 +94,7 @@ fabric::Result<Json> decide(const Case& one) {
                           .view_mount = one.spec.may_remount ? ViewMount::kOverlay : ViewMount::kBind,
                           .variables = true,
                           .moved_netdevs = one.spec.moved_netdevs}));
-    // A decision must not cover an HCA that was not locked.
+    // A plan must have only HCAs that were locked.
     const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)
       EXPECT_NE(std::find(locked.begin(), locked.end(), hca.name), locked.end()) << hca.name;
@@ -124,7 +124,7 @@ std::vector<std::string> cases() {
 
 class GoldenPlan : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenPlan, MatchesTheExpectedPlanOrRefusal) {
+TEST_P(GoldenPlan, EqualsExpectedPlanOrRefusal) {
   const std::string folder = std::string(PLANS) + "/" + GetParam();
   const auto one = read_case(folder);
   ASSERT_TRUE(one) << one.error().message;

@@ -1,7 +1,6 @@
-// Compares decisions about random nodes and kept values with the choice of NCCL. The used ports are the ports that NCCL
-// uses, each at a GID of this network namespace. The order of the devices, an additional down port, and a second run on
-// the first run's exports change nothing. RDMA_INIT_RANDOM_SEED is the first seed, RDMA_INIT_RANDOM_NODES the number of
-// nodes.
+// Random nodes with random variables: NCCL takes exactly the ports that are reported as used, each at a GID of this
+// network namespace. The order of the devices, a port that is down, and a second run with the exports of the first run
+// do not change the result. RDMA_INIT_RANDOM_SEED is the first seed, RDMA_INIT_RANDOM_NODES the number of nodes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,10 +40,11 @@ class Random {
   }
 
  private:
-  std::mt19937 engine_;  // portable, unlike std::shuffle and the distributions
+  std::mt19937 engine_;  // the same with every library, unlike std::shuffle and the distributions
 };
 
-// Returns a GID table of a rail: one to three own addresses, with foreign ones before and between them.
+// Returns a GID table like a rail's: one to three addresses of its own, with addresses of other containers before and
+// between them.
 std::vector<GidEntry> random_table(Random& random, unsigned rail, std::vector<std::string>& own) {
   const bool ipv4 = !random.one_in(6);
   const bool ipv6 = !ipv4 || random.one_in(4);
@@ -121,7 +121,7 @@ Settings random_settings(Random& random) {
   return settings;
 }
 
-// Returns the used ports with their GID indices.
+// Returns "DEVICE:PORT INDEX" of each used port.
 std::set<std::string> used(const Decision& decision) {
   std::set<std::string> ports;
   for (const PortReport& port : decision.ports) {
@@ -149,7 +149,7 @@ void expect_own_gids(const Inventory& node, const Decision& decision) {
   }
 }
 
-// Checks the decision against NCCL's rules. Decisions with a wrong kept value are skipped: they have a warning.
+// Compares with NCCL's rules, unless a variable that is set is reported as wrong.
 void expect_what_nccl_takes(const Inventory& node, const Settings& settings, const Decision& decision) {
   if (decision.status == init::Status::kNone) return;
   for (const auto& [name, kept] : decision.kept)
@@ -194,7 +194,7 @@ unsigned number_of(const char* variable, unsigned otherwise) {
   return text ? fabric::parse_number<unsigned>(text).value_or(otherwise) : otherwise;
 }
 
-TEST(RandomNodes, AreDecidedAsNcclChooses) {
+TEST(RandomNodes, ReportsPortsAndGidsThatNcclUses) {
   const unsigned first = number_of("RDMA_INIT_RANDOM_SEED", 1);
   const unsigned count = number_of("RDMA_INIT_RANDOM_NODES", 2000);
   std::printf("seeds %u to %u\n", first, first + count - 1);
@@ -223,12 +223,12 @@ TEST(RandomNodes, AreDecidedAsNcclChooses) {
 
     const bool any_problem = std::any_of(decision.kept.begin(), decision.kept.end(),
                                          [](const auto& kept) { return kept.second.problem.has_value(); });
-    if (any_problem) continue;  // its consequence is exported, and then reported as wrong
+    if (any_problem) continue;  // the exports then follow from a wrong value, and are reported as wrong
     const Decision again = init::decide(node, with_exports(settings, decision), policy);
     EXPECT_EQ(used(again), used(decision))
         << "in a second run; warnings of the first: " << fabric::join(decision.warnings, "; ");
     EXPECT_EQ(again.env, init::Variables())
-        << "a second run has other exports; the first: " << testing::PrintToString(decision.env);
+        << "a second run has more exports; the first: " << testing::PrintToString(decision.env);
     EXPECT_LE(again.warnings.size(), decision.warnings.size())
         << "a second run has more warnings: " << fabric::join(again.warnings, "; ")
         << "\nthe first: " << fabric::join(decision.warnings, "; ");

@@ -1,6 +1,5 @@
-// Compares RDMA_INIT_REQUIRE of a plan with the decision of rdma-init in the planned container, for each node of
-// fixtures/, with changes, and for each engine, mode and network. rdma-init meets the number, or the plan does not set
-// it and has a warning with the reason.
+// RDMA_INIT_REQUIRE of a plan, on each node of fixtures/ with each change of the node, engine, mode and network: the
+// HCAs of the plan satisfy it in rdma-init, or the plan does not set it and has a warning.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,9 +33,9 @@ using hook::Json;
 
 struct Setting {
   const char* engine = "";
-  const char* mode = "";  // mode of the pool's network; "hca": no network
+  const char* mode = "";  // of the pool's network; "hca": no network
   const char* child = "macvlan";
-  const char* addresses = "all";  // rails with addresses of the network; "others": only rails of another node
+  const char* addresses = "all";  // rails with addresses in the network; "others": only rails of another node
   bool host_network = false;
 };
 
@@ -63,15 +62,19 @@ void drop_addresses(fabric::Netdev& netdev) {
   netdev.addresses.clear();
 }
 
-// Changes the netdevs of the first RoCE HCA, or of all.
-Change netdevs(bool all, const std::function<void(fabric::Netdev&)>& change) {
+// Changes the first RoCE HCA, or all of them.
+Change roce_hcas(bool all, const std::function<void(fabric::Hca&, fabric::Inventory&)>& change) {
   return [=](fabric::Inventory& node) {
-    for (const fabric::Hca& hca : node.hcas) {
+    for (fabric::Hca& hca : node.hcas) {
       if (!is_roce(hca)) continue;
-      each_netdev_of(hca, node, change);
+      change(hca, node);
       if (!all) return;
     }
   };
+}
+
+Change netdevs(bool all, const std::function<void(fabric::Netdev&)>& change) {
+  return roce_hcas(all, [=](fabric::Hca& hca, fabric::Inventory& node) { each_netdev_of(hca, node, change); });
 }
 
 Change without(fabric::Family family) {
@@ -99,30 +102,20 @@ void miss_first_uverbs(fabric::Inventory& node) {
   node.hcas.front().accessible = false;
 }
 
-void make_iwarp(fabric::Inventory& node) {
-  for (fabric::Hca& hca : node.hcas) {
-    if (!is_roce(hca)) continue;
-    hca.node_type = "4: RNIC";
-    for (fabric::Port& port : hca.ports)
-      port.gids = {{0, *fabric::parse_address("a288:c203:10::"), "IB/RoCE v1", {}}};
-  }
+void make_iwarp(fabric::Hca& hca, fabric::Inventory& /*node*/) {
+  hca.node_type = "4: RNIC";
+  for (fabric::Port& port : hca.ports)
+    port.gids = {{0, *fabric::parse_address("a288:c203:10::"), "IB/RoCE v1", {}}};
 }
 
-// Changes HCAs to RoCE v1, as an adapter without RoCE v2.
-Change make_v1(bool all) {
-  return [=](fabric::Inventory& node) {
-    for (fabric::Hca& hca : node.hcas) {
-      if (!is_roce(hca)) continue;
-      for (fabric::Port& port : hca.ports) {
-        for (fabric::GidEntry& gid : port.gids)
-          gid.type = "IB/RoCE v1";
-      }
-      if (!all) return;
-    }
-  };
+// Like an adapter that is not switched to RoCE v2.
+void make_v1(fabric::Hca& hca, fabric::Inventory& /*node*/) {
+  for (fabric::Port& port : hca.ports)
+    for (fabric::GidEntry& gid : port.gids)
+      gid.type = "IB/RoCE v1";
 }
 
-// Adds an InfiniBand HCA with that rate, which may be below or above the total rate of the node.
+// Adds an InfiniBand HCA of this rate: below or above the total rate of a rail.
 Change add_infiniband(const char* rate) {
   return [=](fabric::Inventory& node) {
     fabric::Hca hca = node.hcas.front();
@@ -144,7 +137,7 @@ Change add_infiniband(const char* rate) {
   };
 }
 
-// Changes to a node.
+// The changes of a node, with their names.
 const std::vector<std::pair<const char*, Change>>& changes() {
   static const std::vector<std::pair<const char*, Change>> all = {
       {"unchanged", [](fabric::Inventory&) {}},
@@ -154,19 +147,19 @@ const std::vector<std::pair<const char*, Change>>& changes() {
       {"no IPv6", without(fabric::Family::kIpv6)},
       {"no IPv4", without(fabric::Family::kIpv4)},
       {"no device nodes", miss_device_nodes},
-      {"no uverbs node of the first HCA", miss_first_uverbs},
-      {"iWARP", make_iwarp},
-      {"RoCE v1", make_v1(true)},
-      {"one HCA of RoCE v1", make_v1(false)},
-      {"an additional slow InfiniBand HCA", add_infiniband("10 Gb/sec (1X SDR)")},
-      {"an additional fast InfiniBand HCA", add_infiniband("6400 Gb/sec (8X XDR)")},
+      {"no uverbs of the first", miss_first_uverbs},
+      {"iWARP", roce_hcas(true, make_iwarp)},
+      {"RoCE v1", roce_hcas(true, make_v1)},
+      {"one HCA of RoCE v1", roce_hcas(false, make_v1)},
+      {"a slow InfiniBand HCA more", add_infiniband("10 Gb/sec (1X SDR)")},
+      {"a fast InfiniBand HCA more", add_infiniband("6400 Gb/sec (8X XDR)")},
       {"exclusive RDMA", [](fabric::Inventory& node) { node.netns_mode = fabric::NetnsMode::kExclusive; }},
   };
   return all;
 }
 
-// Returns the device nodes that a device plugin adds for all HCAs of the node. A snapshot lacks the numbers of nodes
-// from 32 up; a file tree has them.
+// Returns the device nodes that a device plugin adds for all HCAs of the node. A snapshot has no device numbers from
+// uverbs32 on; these are the numbers of a file tree.
 Json devices_of(const fabric::Inventory& node) {
   Json devices = Json::array();
   for (const fabric::Hca& hca : node.hcas) {
@@ -180,8 +173,7 @@ Json devices_of(const fabric::Inventory& node) {
   return devices;
 }
 
-// Returns a configuration with a network for the HCAs that support its children, and device nodes only for all other
-// HCAs.
+// Returns a configuration with a network for the HCAs that can have its children, and device nodes for all other HCAs.
 Json config_of(const Setting& setting) {
   Json all = {{"name", "all"}, {"modes", {"hca"}}};
   if (setting.mode == std::string_view("hca")) return {{"pools", {all}}};
@@ -215,9 +207,9 @@ struct Given {
   std::vector<hook::ForeseenRail> rails;
 };
 
-// Makes the plan as `rdma-hook plan` does.
-fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
-  if (!requesting.request) return Given();
+// Decides like `rdma-hook plan`.
+fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
+  if (!asking.request) return Given();
   hook::NodeSettings settings;
   settings.snapshot = "as read";
   const hook::Owner owner;
@@ -235,7 +227,7 @@ fabric::Result<Given> plan_of(const fabric::Inventory& node, const Setting& sett
   return plan_of(node, TRY(asking_of(node, setting)));
 }
 
-// Adds a rail with the addresses of the plan. They become GIDs of the first active port of the HCA.
+// Adds the netdev of a rail. Its planned addresses become GIDs of the HCA's first active port.
 void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   fabric::Netdev netdev;
   netdev.name = rail.name;
@@ -248,7 +240,7 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   const auto port =
       std::find_if(hca.ports.begin(), hca.ports.end(), [](const fabric::Port& one) { return one.is_active(); });
   if (port == hca.ports.end() || !port->is_ethernet() || hca.is_iwarp()) return;
-  // The kernel creates GIDs of the types that the adapter supports.
+  // The kernel makes GIDs of the types of the adapter.
   std::optional<fabric::Attr<std::string>> type = "RoCE v2";
   const auto is_v2 = [](const fabric::GidEntry& gid) { return gid.type == fabric::Attr<std::string>("RoCE v2"); };
   if (!port->gids.empty() && std::none_of(port->gids.begin(), port->gids.end(), is_v2)) type = port->gids.front().type;
@@ -258,7 +250,7 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   }
 }
 
-// Returns the inventory that rdma-init reads in the planned container.
+// Returns the inventory of rdma-init in a container of the plan.
 fabric::Inventory container_of(fabric::Inventory node, const Given& given, const Setting& setting) {
   const auto has = [](const auto& list, const auto& is_it) { return std::any_of(list.begin(), list.end(), is_it); };
   std::erase_if(node.hcas, [&](const fabric::Hca& hca) {
@@ -311,7 +303,7 @@ fabric::Inventory read_fixture(const std::string& name) {
   return *std::move(node);
 }
 
-// If the plan has the node's addresses, rdma-init may use GIDs of these addresses only.
+// With RDMA_INIT_NODE_ADDRESSES, rdma-init uses only GIDs of these addresses.
 void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan) {
   const auto told = plan.env.find("RDMA_INIT_NODE_ADDRESSES");
   if (told == plan.env.end()) return;
@@ -327,7 +319,7 @@ void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan
   }
 }
 
-// Returns the number of HCAs with a usable port of the chosen link layer, nullopt if no port is used.
+// Returns the number of HCAs with a usable port of the link layer that rdma-init uses, or nullopt if it uses no port.
 std::optional<std::size_t> hcas_of_layer(const fabric::Inventory& container, const init::Decision& decision) {
   const auto used = std::find_if(decision.ports.begin(), decision.ports.end(),
                                  [](const init::PortReport& port) { return port.used; });
@@ -347,47 +339,58 @@ std::string text_of(const char* change, const Setting& setting) {
                      setting.addresses, setting.host_network ? ", host network" : "");
 }
 
-class Require : public testing::TestWithParam<std::string> {};
-
-// The number is also the exact number of usable HCAs.
-TEST_P(Require, IsMetOrNotSetWithAWarning) {
-  const fabric::Inventory fixture = read_fixture(GetParam());
-  for (const auto& [name, change] : changes()) {
-    fabric::Inventory node = fixture;
-    change(node);
-    for (const Setting& setting : settings()) {
-      SCOPED_TRACE(text_of(name, setting));
-      const auto given = plan_of(node, setting);
-      if (!given) {
-        EXPECT_NE(given.error().message, "");
-        continue;
-      }
-      const hook::Plan& plan = given->plan;
-      EXPECT_EQ(plan.hcas.empty(), devices_of(node).empty());
-      const auto required = plan.env.find("RDMA_INIT_REQUIRE");
-      const bool is_set = required != plan.env.end();
-      const bool is_said = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
-        return warning.starts_with("RDMA_INIT_REQUIRE is not set: ");
-      });
-      EXPECT_EQ(is_said, !is_set && !plan.hcas.empty());
-      init::Policy policy;
-      if (is_set) policy.require = *fabric::parse_number<unsigned>(required->second);
-      EXPECT_EQ(is_set, policy.require > 0);
-      const fabric::Inventory container = container_of(node, *given, setting);
-      EXPECT_FALSE(init::decide(container, {}, policy).refusal);
-      // The node's addresses do not count: another network may add netdevs to the container.
-      policy.gids.node_gids = false;
-      const init::Decision decision = init::decide(container, {}, policy);
-      EXPECT_FALSE(decision.refusal) << *decision.refusal;
-      EXPECT_EQ(is_set, decision.usable_hcas > 0);
-      expect_told_gids(container, plan);
-      EXPECT_EQ(policy.require, hcas_of_layer(container, decision).value_or(policy.require));
-    }
-  }
+bool has_warning(const hook::Plan& plan, const char* beginning) {
+  return std::any_of(plan.warnings.begin(), plan.warnings.end(),
+                     [&](const std::string& warning) { return warning.starts_with(beginning); });
 }
 
-// Returns the container with every netdev that its author may expect: netdevs of another network for RoCE HCAs without
-// a planned netdev, and link-local addresses for rails without an address.
+class Require : public testing::TestWithParam<std::string> {
+ protected:
+  // Calls `test` for each change of the fixture with each of the settings.
+  static void each_node(const std::vector<Setting>& settings,
+                        const std::function<void(const fabric::Inventory&, const Setting&)>& test) {
+    const fabric::Inventory fixture = read_fixture(GetParam());
+    for (const auto& [name, change] : changes()) {
+      fabric::Inventory node = fixture;
+      change(node);
+      for (const Setting& setting : settings) {
+        SCOPED_TRACE(text_of(name, setting));
+        test(node, setting);
+      }
+    }
+  }
+};
+
+// Also tests that a plan sets it whenever possible.
+TEST_P(Require, IsSatisfiedOrUnsetWithWarning) {
+  each_node(settings(), [](const fabric::Inventory& node, const Setting& setting) {
+    const auto given = plan_of(node, setting);
+    if (!given) {
+      EXPECT_NE(given.error().message, "");
+      return;
+    }
+    const hook::Plan& plan = given->plan;
+    EXPECT_EQ(plan.hcas.empty(), devices_of(node).empty());
+    const auto required = plan.env.find("RDMA_INIT_REQUIRE");
+    const bool is_set = required != plan.env.end();
+    EXPECT_EQ(has_warning(plan, "RDMA_INIT_REQUIRE is not set: "), !is_set && !plan.hcas.empty());
+    init::Policy policy;
+    if (is_set) policy.require = *fabric::parse_number<unsigned>(required->second);
+    EXPECT_EQ(is_set, policy.require > 0);
+    const fabric::Inventory container = container_of(node, *given, setting);
+    EXPECT_FALSE(init::decide(container, {}, policy).refusal);
+    // Another network can add netdevs, so that the use of the node's addresses is not certain.
+    policy.gids.node_gids = false;
+    const init::Decision decision = init::decide(container, {}, policy);
+    EXPECT_FALSE(decision.refusal) << *decision.refusal;
+    EXPECT_EQ(is_set, decision.usable_hcas > 0);
+    expect_told_gids(container, plan);
+    EXPECT_EQ(policy.require, hcas_of_layer(container, decision).value_or(policy.require));
+  });
+}
+
+// Returns the container with additions that its author can know: netdevs of another network for the RoCE HCAs without a
+// netdev of the plan, and link-local addresses for rails without an address.
 fabric::Inventory largest_container(const fabric::Inventory& node, Given given, const Setting& setting) {
   unsigned number = 0;
   for (hook::ForeseenRail& one : given.rails) {
@@ -408,36 +411,29 @@ fabric::Inventory largest_container(const fabric::Inventory& node, Given given, 
   return container;
 }
 
-TEST_P(Require, OfTheContainerIsMetOrHasAWarning) {
-  const fabric::Inventory fixture = read_fixture(GetParam());
-  for (const auto& [name, change] : changes()) {
-    fabric::Inventory node = fixture;
-    change(node);
-    for (const Setting& setting : settings()) {
-      if (setting.engine != std::string_view("crio")) continue;
-      auto requesting = asking_of(node, setting);
-      ASSERT_TRUE(requesting) << requesting.error().message;
-      for (const char* own : {"1", "4", "100", "many", ""}) {
-        SCOPED_TRACE(text_of(name, setting) + ", RDMA_INIT_REQUIRE=" + own);
-        requesting->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
-        const auto given = plan_of(node, *requesting);
-        if (!given || given->plan.hcas.empty()) continue;
-        const hook::Plan& plan = given->plan;
-        EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
-        const bool is_warned = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
-          return warning.starts_with("the container's RDMA_INIT_REQUIRE ");
-        });
-        const auto number = fabric::parse_number<unsigned>(own);
-        EXPECT_EQ(plan.no_require.empty(), number.has_value());
-        init::Policy policy;
-        policy.require = number.value_or(0);
-        policy.gids.node_gids = false;
-        const fabric::Inventory container = largest_container(node, *given, setting);
-        const bool is_started = (number || !*own) && !init::decide(container, {}, policy).refusal;
-        EXPECT_EQ(is_warned, !is_started);
-      }
+TEST_P(Require, OfContainerIsSatisfiedOrHasWarning) {
+  std::vector<Setting> of_crio = settings();
+  std::erase_if(of_crio, [](const Setting& setting) { return setting.engine != std::string_view("crio"); });
+  each_node(of_crio, [](const fabric::Inventory& node, const Setting& setting) {
+    auto asking = asking_of(node, setting);
+    ASSERT_TRUE(asking) << asking.error().message;
+    for (const char* own : {"1", "4", "100", "many", ""}) {
+      SCOPED_TRACE(std::string("RDMA_INIT_REQUIRE=") + own);
+      asking->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
+      const auto given = plan_of(node, *asking);
+      if (!given || given->plan.hcas.empty()) continue;
+      const hook::Plan& plan = given->plan;
+      EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
+      const auto number = fabric::parse_number<unsigned>(own);
+      EXPECT_EQ(plan.no_require.empty(), number.has_value());
+      init::Policy policy;
+      policy.require = number.value_or(0);
+      policy.gids.node_gids = false;
+      const fabric::Inventory container = largest_container(node, *given, setting);
+      const bool is_started = (number || !*own) && !init::decide(container, {}, policy).refusal;
+      EXPECT_EQ(has_warning(plan, "the container's own RDMA_INIT_REQUIRE "), !is_started);
     }
-  }
+  });
 }
 
 std::vector<std::string> nodes() {
@@ -450,38 +446,32 @@ std::vector<std::string> nodes() {
   return names;
 }
 
-// The facts that rdma-nri and rdma-runtime read are enough for the same plan.
-TEST_P(Require, IsTheSameFromAFileTree) {
-  const fabric::Inventory fixture = read_fixture(GetParam());
+// Tests that the partial read of rdma-nri and rdma-runtime suffices.
+TEST_P(Require, IsSameFromFileTree) {
   const Setting host{.engine = "containerd", .mode = "hca", .host_network = true};
   const Setting rails{.engine = "containerd", .mode = "shared"};
-  for (const auto& [name, change] : changes()) {
-    for (const Setting& setting : {host, rails}) {
-      SCOPED_TRACE(text_of(name, setting));
-      fabric::Inventory node = fixture;
-      change(node);
-      const auto requesting = asking_of(node, setting);
-      ASSERT_TRUE(requesting) << requesting.error().message;
-      if (!requesting->request) continue;
-      const test_support::TempDir directory;
-      test_support::lay_out(node, directory.path());
-      hook::NodeSettings settings;
-      settings.root = directory.path();
-      auto read = hook::read_node_for(*requesting, settings, true);
-      ASSERT_TRUE(read) << read.error().message;
-      read->netns_mode = node.netns_mode;  // a tree does not have it
-      const auto live = plan_of(*read, *requesting);
-      const auto foretold = plan_of(node, *requesting);
-      if (!setting.host_network && !(live && foretold)) continue;  // its rails are refused
-      ASSERT_TRUE(live) << live.error().message;
-      ASSERT_TRUE(foretold) << foretold.error().message;
-      EXPECT_EQ(live->plan.env, foretold->plan.env);
-      EXPECT_EQ(live->plan.warnings, foretold->plan.warnings);
-    }
-  }
+  each_node({host, rails}, [](const fabric::Inventory& node, const Setting& setting) {
+    const auto asking = asking_of(node, setting);
+    ASSERT_TRUE(asking) << asking.error().message;
+    if (!asking->request) return;
+    const test_support::TempDir directory;
+    test_support::lay_out(node, directory.path());
+    hook::NodeSettings settings;
+    settings.root = directory.path();
+    auto read = hook::read_node_for(*asking, settings, true);
+    ASSERT_TRUE(read) << read.error().message;
+    read->netns_mode = node.netns_mode;  // a tree does not have it
+    const auto live = plan_of(*read, *asking);
+    const auto foretold = plan_of(node, *asking);
+    if (!setting.host_network && !(live && foretold)) return;  // the hook refuses the rails
+    ASSERT_TRUE(live) << live.error().message;
+    ASSERT_TRUE(foretold) << foretold.error().message;
+    EXPECT_EQ(live->plan.env, foretold->plan.env);
+    EXPECT_EQ(live->plan.warnings, foretold->plan.warnings);
+  });
 }
 
-// Checks that the tests above reach each engine and mode.
+// Otherwise the tests above would not test the variable.
 TEST(RequireOfAll, IsSetWithEachEngineAndMode) {
   std::set<std::pair<std::string, std::string>> all;
   std::set<std::pair<std::string, std::string>> reached;

@@ -1,4 +1,4 @@
-// Command lines.
+// Command lines for tests.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace test_support {
 
-// Words are separated by one space; two make an empty one.
+// Splits at each space: two spaces make an empty word.
 inline std::vector<std::string> words(std::string_view line) {
   if (line.empty()) return {};
   const auto parts = fabric::split(line, ' ');
   return {parts.begin(), parts.end()};
 }
 
-// As main() gets them; they point into `words`.
+// Returns arguments like main()'s, which point into `words`.
 inline std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words)

@@ -1,4 +1,4 @@
-"""Grants as the ledger records them: a line of JSON, and one with its checksum (hook/ledger/record.hpp)."""
+"""Reads and writes grant records of the ledger: a line of JSON, and a line with its checksum (hook/ledger/record.hpp)."""
 import json
 import os
 

@@ -1,6 +1,6 @@
-// make-tree SNAPSHOT DIR [--full]             lay a snapshot out as a file tree
-// make-tree --synthetic HCAS SLOTS DIR [VFS]  a node of HCAS rails, SLOTS GID slots each, the own IPv4 GID at index 3;
-//                                             the first HCA has VFS
+// make-tree SNAPSHOT DIR [--full]             writes a snapshot as a file tree
+// make-tree --synthetic HCAS SLOTS DIR [VFS]  writes a node with HCAS rails and SLOTS GID slots each, with its own IPv4
+//                                             GID at index 3, and with VFS VFs of the first HCA
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -48,7 +48,7 @@ long now_ms() {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// One read; false at the end of the stream.
+// Reads once. Returns false at the end of the stream.
 bool drain(const UniqueFd& fd, std::string& text) {
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(fd.get(), buffer.data(), buffer.size());
@@ -56,7 +56,7 @@ bool drain(const UniqueFd& fd, std::string& text) {
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
-// One write; false when all is written or nobody reads any more.
+// Writes once. Returns false if all is written or the reader has closed the pipe.
 bool feed(const UniqueFd& fd, const std::string& input, std::size_t& written) {
   const std::size_t chunk = std::min<std::size_t>(input.size() - written, 4096);  // PIPE_BUF: never blocks after poll
   if (chunk == 0) return false;
@@ -65,7 +65,7 @@ bool feed(const UniqueFd& fd, const std::string& input, std::size_t& written) {
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
-// Moves input and outputs until both outputs are closed. False on timeout.
+// Moves input and outputs until both outputs are closed. Returns false on timeout.
 bool exchange(const Command& command, Pipe& in, Pipe& out, Pipe& err, Outcome& outcome) {
   const long end = now_ms() + command.timeout_seconds * 1000L;
   std::size_t written = 0;
@@ -91,7 +91,7 @@ Outcome run(const Command& command) {
   Pipe err = make_pipe();
   const auto argv = pointers_to(command.argv);
   const auto envp = pointers_to(command.environment);
-  signal(SIGPIPE, SIG_IGN);  // a program that does not read its input
+  signal(SIGPIPE, SIG_IGN);  // the program may not read its input
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGPIPE, SIG_DFL);

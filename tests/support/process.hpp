@@ -1,4 +1,4 @@
-// Runs a program to its end: its input, both outputs, how it ended.
+// Runs a program to its end, with its input and both outputs.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace test_support {
 
 struct Command {
   std::vector<std::string> argv;         // argv[0] is the path
-  std::vector<std::string> environment;  // "NAME=value", all of it: nothing is inherited
+  std::vector<std::string> environment;  // "NAME=value": the whole environment, no variable is inherited
   std::string input;                     // its stdin; written while the outputs are read
-  // Ends what hangs, so that the other tests still run. Generous: it never decides about a program that ends by itself.
+  // Ends a program that hangs, so that the other tests still run. Long enough for every program that ends by itself.
   int timeout_seconds = 60;
 };
 

@@ -1,4 +1,4 @@
-// What a Result holds, for expectations: one that fails shows the message.
+// Functions for expectations about a Result: a failed expectation shows the message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace test_support {
 
-// The message, errno and hint of an error; "" and 0 of a value.
+// Return the message, errno and hint of an error, or "" and 0 for a value.
 template <typename T>
 std::string error_message(const fabric::Result<T>& result) {
   return result.has_value() ? "" : result.error().message;
@@ -27,7 +27,8 @@ std::string error_hint(const fabric::Result<T>& result) {
   return result.has_value() ? "" : result.error().hint;
 }
 
-// The value. Without one the test ends here, as with an ASSERT, by an exception that gtest reports.
+// Returns the value. Without a value it throws an exception, which ends the test like an ASSERT, and which gtest
+// reports.
 template <typename T>
 T must(fabric::Result<T> result) {
   if (!result.has_value()) throw std::runtime_error(result.error().message);

@@ -18,7 +18,7 @@ namespace {
   std::abort();
 }
 
-// In memory where that is possible: file trees have thousands of files.
+// Returns a directory in memory if possible, because file trees have thousands of files.
 std::string base_directory() {
   if (const char* chosen = std::getenv("TMPDIR")) return chosen;
   return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -33,7 +33,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  std::error_code ignored;  // what a test made unreadable stays behind rather than fail it
+  std::error_code ignored;  // files that a test made unreadable stay, without failing the test
   std::filesystem::remove_all(path_, ignored);
 }
 

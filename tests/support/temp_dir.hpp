@@ -1,4 +1,4 @@
-// A directory that is gone when the test is.
+// A directory that is removed at the end of the test.
 #pragma once
 
 #include <string>
@@ -8,23 +8,23 @@ namespace test_support {
 
 class TempDir {
  public:
-  // Aborts the test program when no directory can be made: nothing could be tested.
+  // Aborts the test program if it cannot make a directory.
   TempDir();
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
 
   const std::string& path() const { return path_; }
-  // The path of an entry in it.
+  // Returns the path of an entry.
   std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
 
  private:
   std::string path_;
 };
 
-// Writes a file and the directories above it. Aborts when it cannot.
+// Writes a file and the directories above it. Aborts on error.
 void write_file(const std::string& path, std::string_view text);
-// The whole file; aborts when it cannot be read.
+// Returns the content of a file. Aborts on error.
 std::string read_file(const std::string& path);
 
 }  // namespace test_support

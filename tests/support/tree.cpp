@@ -27,10 +27,7 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::Port;
 
-// drivers/infiniband/core/uverbs_main.c, 6.12: the first 32 nodes have fixed numbers, the others a dynamic major.
-constexpr unsigned kFixedNodes = 32;
-constexpr unsigned kFixedMajor = 231;
-constexpr unsigned kFixedMinor = 192;
+// From uverbs32 on, nodes have a dynamic major number (drivers/infiniband/core/uverbs_main.c, 6.12).
 constexpr unsigned kDynamicMajor = 509;
 
 class Tree {
@@ -44,7 +41,7 @@ class Tree {
     if (error) give_up(path);
   }
 
-  // One line, or an empty file.
+  // Writes one line, or an empty file.
   void write(const std::string& path, std::string_view text, mode_t mode = 0444) {
     make_dir(std::filesystem::path(path).parent_path());
     const std::string line = text.empty() ? std::string() : fmt::format("{}\n", text);
@@ -60,14 +57,14 @@ class Tree {
     if (value) write(path, *value);
   }
 
-  // All empty slots are one file with many names: a node has thousands of them.
+  // Makes all empty slots hard links of one file, because a node has thousands of them.
   void write_empty_slot(const std::string& path) {
     if (!empty_slot_.empty() && ::link((root_ + "/" + empty_slot_).c_str(), (root_ + "/" + path).c_str()) == 0) return;
     write(path, to_gid_string(fabric::Address{}));
-    empty_slot_ = path;  // the first, or the next one when the file system allows no more names
+    empty_slot_ = path;  // the first slot, or the next one after the file system's limit of links
   }
 
-  // A link whose target, given from the root, is stored relative to the link, as sysfs does.
+  // Makes a link. The target is relative to the root; the link stores it relative to itself, as in sysfs.
   void link(const std::string& path, const std::string& target) {
     namespace fs = std::filesystem;
     make_dir(std::filesystem::path(path).parent_path());
@@ -86,7 +83,7 @@ class Tree {
   std::set<std::string> made_;
 };
 
-// Below its upstream ports; below a root port made up from the bus when they are not known.
+// Returns the directory of a function: below its upstream ports, or below an invented root port if they are not known.
 std::string pci_directory(const std::string& pci, const std::optional<std::vector<std::string>>& path) {
   const std::size_t colon = pci.find(':');
   const std::string domain = pci.substr(0, colon);
@@ -136,8 +133,7 @@ void add_gids(Tree& tree, const std::string& dir, const Port& port, bool full) {
     if (entry.type) tree.write_readable(dir + "/gid_attrs/types" + slot, *entry.type);
     if (entry.ndev) tree.write_readable(dir + "/gid_attrs/ndevs" + slot, *entry.ndev);
   }
-  // An index beyond the end of an InfiniBand port's table is no use to old versions of NCCL: its length has to be
-  // right.
+  // Old versions of NCCL fail with an index beyond the table of an InfiniBand port, so that its length must be right.
   if (!full && !port.is_infiniband()) return;
   for (unsigned index = 0; index < port.gid_tbl_len.value_or(256); ++index) {
     if (!filled.contains(index)) tree.write_empty_slot(fmt::format("{}/gids/{}", dir, index));
@@ -154,7 +150,7 @@ void add_port(Tree& tree, const std::string& dir, const Port& port, bool full) {
   add_gids(tree, dir, port, full);
 }
 
-// The netdev that rxe was made on: the one its GIDs name.
+// Returns the netdev below an rxe, which its GIDs name.
 std::optional<std::string> parent_of(const Hca& hca) {
   for (const Port& port : hca.ports) {
     if (port.netdev) return port.netdev;
@@ -170,8 +166,9 @@ void add_verbs_node(Tree& tree, const Hca& hca, const std::string& device_dir) {
   const unsigned number = *hca.uverbs;
   const std::string node = "uverbs" + std::to_string(number);
   const std::string dir = fmt::format("{}/infiniband_verbs/{}", device_dir, node);
-  const std::string numbers = number < kFixedNodes ? fmt::format("{}:{}", kFixedMajor, kFixedMinor + number)
-                                                   : fmt::format("{}:{}", kDynamicMajor, number - kFixedNodes);
+  const std::string numbers = number < fabric::kUverbsFixed
+                                  ? fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + number)
+                                  : fmt::format("{}:{}", kDynamicMajor, number - fabric::kUverbsFixed);
   tree.write(dir + "/ibdev", hca.name);
   tree.write(dir + "/dev", hca.uverbs_dev.value_or(numbers));
   tree.write(dir + "/abi_version", "1");
@@ -245,7 +242,7 @@ void add_gpu(Tree& tree, std::set<std::string>& known, const Gpu& gpu) {
   add_pci_function(tree, known,
                    {gpu.pci, gpu.pci_path, gpu.numa_node.value_or(-1), "0x10de", "0x2330", "0x030200", "nvidia"});
   if (!gpu.uuid) return;
-  // As nv_procfs_read_gpu_info() of driver 550 prints it (kernel-open/nvidia/nv-procfs.c).
+  // The format of nv_procfs_read_gpu_info() of driver 550 (kernel-open/nvidia/nv-procfs.c).
   tree.write("proc/driver/nvidia/gpus/" + gpu.pci + "/information",
              fmt::format("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\nGPU UUID: \t {}\n"
                          "Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
@@ -253,7 +250,7 @@ void add_gpu(Tree& tree, std::set<std::string>& known, const Gpu& gpu) {
                          *gpu.uuid, gpu.pci));
 }
 
-// The lines of /proc/net/if_inet6 (net/ipv6/addrconf.c, if6_seq_show()).
+// Returns a line of /proc/net/if_inet6 (net/ipv6/addrconf.c, if6_seq_show()).
 std::string inet6_line(const Netdev& netdev, std::size_t ifindex, const fabric::InterfaceAddress& own) {
   std::string digits = to_gid_string(own.address);
   std::erase(digits, ':');

@@ -1,8 +1,9 @@
 // An inventory as a file tree below a directory, in the layout of a real sysfs: class entries are links into
-// /sys/devices, an HCA's netdevs lie below its PCI function. What rdma-init reads with --root.
+// /sys/devices, and an HCA's netdevs are below its PCI function. rdma-init reads it with --root.
 //
-// A tree cannot say everything: routes, limits and kinds of netdevs have no file; EINVAL of an unreadable attribute is
-// a missing file (an empty one for a netdev's carrier); a node that the device cgroup refuses is no node.
+// A tree cannot represent everything. Routes, limits and kinds of netdevs have no file. An unreadable attribute
+// (EINVAL) is a missing file, or an empty file for a netdev's carrier. A node that the device cgroup refuses is
+// missing.
 #pragma once
 
 #include <string>
@@ -12,14 +13,14 @@
 namespace test_support {
 
 struct TreeOptions {
-  // Every slot up to gid_tbl_len has a file, as in a kernel; empty ones read as zeros and have no type.
+  // Every slot up to gid_tbl_len has a file, as in a kernel. Empty slots read as zeros and have no type.
   bool full = false;
 };
 
-// Aborts when a file cannot be written.
+// Writes the tree. Aborts on error.
 void lay_out(const fabric::Inventory& inventory, const std::string& directory, const TreeOptions& options = {});
 
-// What is read of a tree below `directory`, with all of it or with what choosing ports needs.
+// Reads the tree below `directory`: all of it, or only the part for the choice of ports.
 fabric::Inventory read_tree(const std::string& directory, bool full = false);
 
 }  // namespace test_support
