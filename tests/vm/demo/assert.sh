@@ -2,22 +2,12 @@
 # Functions of the tests of the images. Each test has a separate directory, `work`, with TMPDIR in it. A test that starts itself again,
 # in other namespaces, passes it on as WORK.
 
+# shellcheck source=tests/vm/guest/assert.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../guest/assert.sh"
+
 skip() {
   echo "skipped: $*"
   exit 77
-}
-
-fail() {
-  echo "FAILED: $*"
-  exit 1
-}
-
-step() { echo "--- $*"; }
-
-# assert_equal WHAT WANTED GOT
-assert_equal() {
-  [ "$2" = "$3" ] || fail "$1: wanted \`$2\`, got \`$3\`"
-  echo "ok: $1: ${3:-nothing}"
 }
 
 # assert_lines COUNT EXTENDED-REGEX FILE: exactly COUNT lines match.

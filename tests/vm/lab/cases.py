@@ -1,4 +1,4 @@
-"""A case is one file: bash, with header comments that say what it shows and on which kernels it runs."""
+"""Reads cases. A case is one bash file, whose header comments name the shown behaviour and the kernels on which it runs."""
 
 import re
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 
 VM_DIR = Path(__file__).resolve().parent.parent
 KERNELS = ("6.12", "7.2")
-# What a boot can be, by the field of a case's header that asks for it; the first of each is the default.
-# init: the guest's first program, the lab's own small one or systemd, which takes longer and does more by itself.
-# rdma: whether network namespaces share the RDMA devices; ib_core is told when it is loaded, before any other namespace is there.
-# nics: emulated NICs with SR-IOV, two on one wire.
-# boot: a boot of their own for cases that take long, beside that of the others, and for cgroup v1, which stays until the guest ends.
+# The kinds of boots, by field of a case's header. The first value of each is the default.
+# init: the guest's first program: the lab's own small program, or systemd, which takes longer and does more by itself.
+# rdma: whether network namespaces share the RDMA devices. It is a parameter of ib_core, which loads before there are other namespaces.
+# nics: two emulated NICs with SR-IOV on one wire.
+# boot: a separate boot for cases that take long, parallel to the usual boot, and for cgroup v1, which stays until the guest ends.
 VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb"), "boot": ("usual", "engines", "cgroup-v1")}
 PASS, FAIL, NOT_POSSIBLE = 0, 1, 77
 
@@ -23,22 +23,24 @@ class CaseError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What else than the kernel one boot has."""
+    """The properties of a boot besides its kernel."""
 
     init: str = "lab"
     rdma: str = "shared"
     nics: str = "none"
     boot: str = "usual"
 
+    def special(self):
+        """Returns (field, value) of each field without its default."""
+        return [(field, getattr(self, field)) for field, values in VARIANTS.items() if getattr(self, field) != values[0]]
+
     def suffix(self):
-        """Of the name of a boot: `-systemd`, `-exclusive`; nothing for the usual machine."""
-        chosen = [(getattr(self, field), values[0]) for field, values in VARIANTS.items()]
-        return "".join(f"-{value}" for value, usual in chosen if value != usual)
+        """Returns the suffix of the name of a boot: `-systemd`, `-exclusive`, or nothing for the usual machine."""
+        return "".join(f"-{value}" for _, value in self.special())
 
     def options(self):
-        """Those of `tests/vm/run` that choose it."""
-        chosen = [(field, getattr(self, field), values[0]) for field, values in VARIANTS.items()]
-        return " ".join(f"--{field} {value}" for field, value, usual in chosen if value != usual) or "no option"
+        """Returns the options of `tests/vm/run` for this machine."""
+        return " ".join(f"--{field} {value}" for field, value in self.special()) or "no option"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Case:
 
 
 def read_case(path):
-    """The case in `path`; CaseError when its header is incomplete."""
+    """Returns the case in `path`. Raises CaseError if its header is incomplete."""
     fields = dict(_HEADER.findall(path.read_text()))
     for needed in ("shows", "kernel"):
         if needed not in fields:
@@ -70,13 +72,13 @@ def read_case(path):
 
 
 def all_cases(kernel, machine):
-    """Every case of tests/vm/cases that runs on `kernel` in `machine`, by name, but for those that have to be named."""
+    """Returns the cases of tests/vm/cases for `kernel` and `machine`, sorted by name, without the cases that run only by name."""
     files = sorted(path for path in (VM_DIR / "cases").iterdir() if path.is_file())
     return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine and not case.long]
 
 
 def find_case(word, kernel):
-    """`word` is the name of a case, or the path of a file that is one."""
+    """Returns a case. word: its name, or the path of its file."""
     for path in (VM_DIR / "cases" / word, Path(word)):
         if path.is_file():
             case = read_case(path)

@@ -9,11 +9,11 @@ from .cases import NOT_POSSIBLE, VM_DIR, Machine
 
 
 class LabUnavailable(Exception):
-    """The lab cannot run on this machine; the text says why and what would help."""
+    """The lab cannot run on this machine. The text has the reason and a remedy."""
 
 
 def image_and_qemu():
-    """The directory with disk and kernels, and the QEMU to run them in: made when the cache has none."""
+    """Returns the directory with disk and kernels, and the path of QEMU. Builds or fetches them if the cache lacks them."""
     image = _made_by("build-image", "the guest's image could not be built")
     return image, str(_made_by("fetch-qemu", "QEMU could not be fetched") / "run-qemu")
 
@@ -24,7 +24,7 @@ def _made_by(program, failure):
     if built.returncode == NOT_POSSIBLE:
         raise LabUnavailable(answer)
     if built.returncode != 0:
-        raise RuntimeError(f"{failure}; tests/vm/{program} said why above")
+        raise RuntimeError(f"{failure}; tests/vm/{program} has printed the reason")
     return Path(answer)
 
 
@@ -40,7 +40,7 @@ def _kernel_words(machine):
 
 
 def _nics(machine):
-    """Two NICs below root ports of their own, as SR-IOV wants them, on a wire that ends in QEMU: each hears the other."""
+    """Returns the options for two NICs on one wire, below separate root ports, which SR-IOV requires."""
     line = []
     for number in range(2 if machine.nics == "igb" else 0):
         line += [
@@ -51,19 +51,19 @@ def _nics(machine):
     return line
 
 
-# Without what costs an emulated CPU much and shows nothing here: string instructions byte by byte, a fifth level of page tables,
-# a change of translation at each access to user memory, pages zeroed twice.
+# Without features that are slow in an emulated CPU and that no case needs: string instructions byte by byte, a fifth level of page
+# tables, a change of translation at each access to user memory, pages zeroed twice.
 CPU = "max,-erms,-fsrm,-la57,-smap,-smep,-pku,-umip"
 CHEAP = "mitigations=off nokaslr init_on_alloc=0 clearcpuid=rep_good"
 
 
 def command(image, qemu, kernel, shares, serial, append="", machine=Machine()):
-    """The QEMU command line. `shares` is a list of (tag, directory, writable); `serial` is a -serial argument."""
+    """Returns the QEMU command line. shares: list of (tag, directory, writable). serial: a -serial argument."""
     append = f"{_kernel_words(machine)} {append}"
     line = [
         qemu,
         "-machine", "q35",
-        # One emulated CPU on one thread: with more, QEMU 7.2 panicked the guest now and then while the kernel patched its text.
+        # One emulated CPU on one thread: with more CPUs, QEMU 7.2 sometimes panicked the guest while the kernel patched its text.
         "-accel", "tcg,thread=single", "-smp", "1", "-cpu", CPU, "-m", "3072",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-kernel", str(image / f"vmlinuz-{kernel}"), "-initrd", str(image / f"initrd-{kernel}"),
@@ -73,13 +73,13 @@ def command(image, qemu, kernel, shares, serial, append="", machine=Machine()):
         "-serial", serial,
     ]
     for tag, directory, writable in shares:
-        # A comma in a path would end the value; QEMU reads two as one.
+        # A comma in a path would end the value; QEMU reads two commas as one.
         path = str(directory).replace(",", ",,")
         line += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none" + ("" if writable else ",readonly=on")]
     return line + _nics(machine)
 
 
 def die_with_parent():
-    """In the child: a runner that is killed takes its guest along."""
+    """Called in the child: the guest ends if its runner is killed."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)

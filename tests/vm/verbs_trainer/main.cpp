@@ -1,5 +1,4 @@
-// A stand-in for a trainer: does with the verbs what NCCL's IB transport does with its variables, and says what came of
-// it.
+// A stand-in for a trainer: uses the verbs like NCCL's IB transport with its variables, and prints the results.
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +34,9 @@ struct Options {
 
 constexpr const char* kUsage = R"(Usage: verbs_trainer (--listen PORT | --connect HOST:PORT | --rts-only) [options]
 
-Opens each HCA port that NCCL_IB_HCA selects, takes the GID at NCCL_IB_GID_INDEX (or chooses one as NCCL does), registers
-memory, and brings an RC queue pair to RTS: towards its twin, with which it then exchanges messages both ways at once, or
-with --rts-only and no twin, towards itself. Prints one line per port. Exit code: 0 every port works, 1 one does not, 2 usage.
+Opens each HCA port that NCCL_IB_HCA selects, uses the GID at NCCL_IB_GID_INDEX (or chooses one like NCCL), registers memory,
+and brings an RC queue pair to RTS: towards its twin, with which it then exchanges messages both ways at once, or with
+--rts-only and no twin, towards itself. Prints one line per port. Exit code: 0 every port works, 1 a port fails, 2 usage.
 
   --listen PORT        wait for the twin on this TCP port
   --connect HOST:PORT  connect to the twin that listens there (numeric IPv4 address)
@@ -45,7 +44,7 @@ with --rts-only and no twin, towards itself. Prints one line per port. Exit code
   --mr BYTES           memory to register per port (default 64 MiB)
   --size BYTES         size of a message (default 64 KiB)
   --rounds N           messages each way (default 64)
-  --timeout SECONDS    give up on a twin or a completion after that long (default 60)
+  --timeout SECONDS    limit of a wait for the twin or a completion (default 60)
 )";
 
 template <typename T>
@@ -82,7 +81,7 @@ Result<void> take_value(Options& options, std::string_view option, std::string_v
   return {};
 }
 
-// An error is a misuse of the command line.
+// Returns an error for a wrong command line.
 Result<Options> parse_options(std::span<char*> arguments) {
   Options options;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -119,8 +118,8 @@ const char* variable(const char* name) {
   return std::getenv(name);
 }
 
-std::string or_empty(const char* text) {
-  return text == nullptr ? "" : text;
+std::string value_of(const char* name) {
+  return variable(name) ? variable(name) : "";
 }
 
 void add_ports(const std::shared_ptr<ibv_context>& context, const HcaList& list, std::vector<SelectedPort>& ports) {
@@ -130,7 +129,7 @@ void add_ports(const std::shared_ptr<ibv_context>& context, const HcaList& list,
   for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
     ibv_port_attr port{};
     const auto index = static_cast<std::uint8_t>(number);
-    // NCCL passes over ports that are not active, without a word.
+    // NCCL ignores ports that are not active, without a message.
     if (ibv_query_port(context.get(), index, &port) != 0 || port.state != IBV_PORT_ACTIVE) continue;
     if (!selects(list, name, static_cast<int>(number))) continue;
     ports.push_back({context, fmt::format("{}:{}", name, number), index, port.link_layer == IBV_LINK_LAYER_ETHERNET,
@@ -164,18 +163,18 @@ Result<void> exchange_messages(RcEndpoint& endpoint, Twin& twin, std::uint32_t r
   TRY_VOID(endpoint.post_receive(0));
   TRY(twin.exchange("ready", "to receive"));
   for (std::uint32_t round = 0; round < rounds; ++round) {
-    // Posted before the twin can know that this round is over here, so no message ever finds no receive.
+    // The receive of the next round is posted before the twin can end this round, so that each message finds a receive.
     if (round + 1 < rounds) TRY_VOID(endpoint.post_receive(round + 1));
     TRY_VOID(endpoint.post_send(round));
     TRY_VOID(endpoint.wait_for_round(round));
     TRY_VOID(endpoint.check_received(round));
   }
-  // Nobody tears down while the other still waits for an acknowledgement.
+  // Neither side ends while its twin still waits for an acknowledgement.
   TRY(twin.exchange("done", std::to_string(rounds)));
   return {};
 }
 
-// What happened on the port, for its line.
+// Returns the line of a port.
 Result<std::string> try_port(const SelectedPort& port, const GidRules& rules, const Options& options,
                              std::optional<Twin>& twin) {
   RcEndpoint::Settings settings{port.port, 0, options.memory, options.message, options.timeout};
@@ -205,11 +204,11 @@ Result<std::optional<Twin>> find_twin(const Options& options) {
 }
 
 Result<bool> train(const Options& options) {
-  const std::string filter = or_empty(variable("NCCL_IB_HCA"));
+  const std::string filter = value_of("NCCL_IB_HCA");
   const auto ports = TRY(open_ports(filter));
   const GidRules rules = read_gid_rules(variable);
-  fmt::print("NCCL_IB_HCA={} NCCL_IB_GID_INDEX={} selects {} port(s)\n", filter,
-             or_empty(variable("NCCL_IB_GID_INDEX")), ports.size());
+  fmt::print("NCCL_IB_HCA={} NCCL_IB_GID_INDEX={} selects {} port(s)\n", filter, value_of("NCCL_IB_GID_INDEX"),
+             ports.size());
   auto twin = TRY(find_twin(options));
   if (twin) {
     const auto theirs = TRY(twin->exchange("ports", std::to_string(ports.size())));
@@ -227,7 +226,7 @@ Result<bool> train(const Options& options) {
                  outcome.error().hint);
     }
     std::fflush(stdout);
-    // With a twin the two sides are out of step now.
+    // After an error the two sides are no longer at the same step.
     if (!all && twin) break;
   }
   return all;

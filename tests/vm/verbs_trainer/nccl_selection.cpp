@@ -13,7 +13,7 @@ namespace {
 HcaList::Entry parse_entry(std::string_view text) {
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return {std::string(text), -1};
-  // NCCL uses atoi: a port that is no number is port 0, which no device has.
+  // NCCL uses atoi: a port that is not a number is port 0, which no device has.
   return {std::string(text.substr(0, colon)), std::atoi(std::string(text.substr(colon + 1)).c_str())};
 }
 
@@ -44,7 +44,7 @@ bool in_range(const Gid& gid, const std::optional<GidRules::Range>& range) {
   return true;
 }
 
-// One CIDR of the chosen family; what NCCL cannot read it ignores.
+// Reads one CIDR of the chosen family. NCCL ignores a text that it cannot parse.
 std::optional<GidRules::Range> parse_range(const char* text, bool ipv6) {
   if (text == nullptr || *text == '\0') return std::nullopt;
   const std::string cidr = text;
@@ -90,7 +90,7 @@ bool selects(const HcaList& list, std::string_view device, int port) {
 
 GidRules read_gid_rules(const char* (*get)(const char* name)) {
   GidRules rules;
-  // strtoll with base 0 and no look at what follows: "auto" is 0, "3x" is 3. Empty is the default.
+  // NCCL uses strtoll with base 0 and ignores the rest of the text: "auto" is 0, "3x" is 3. Empty is the default.
   if (const char* text = get("NCCL_IB_GID_INDEX"); text != nullptr && *text != '\0') {
     if (const long long index = std::strtoll(text, nullptr, 0); index >= 0) rules.index = static_cast<int>(index);
   }
@@ -109,7 +109,7 @@ int choose_gid(const std::vector<GidSlot>& table, const GidRules& rules) {
     const Gid& gid = table[candidate].gid;
     const bool family_fits = is_ipv4(gid) != rules.ipv6;
     if (!family_fits || !in_range(gid, rules.range)) continue;
-    // The first of the wanted family is taken whatever its type.
+    // The first GID of the wanted family is taken with any type.
     if (is_ipv4(gid) != is_ipv4(table[current].gid)) {
       current = candidate;
       continue;

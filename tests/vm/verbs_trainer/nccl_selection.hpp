@@ -1,6 +1,5 @@
-// Which ports and which GID NCCL takes, from its environment variables: a second, independent reading of NCCL's rules
-// (2.30: src/misc/utils.cc, src/transport/net_ib), so that what rdma-init exports is tried by a reader that shares no
-// code with its writer.
+// NCCL's choice of ports and GID by its environment variables: a second, independent implementation of NCCL's rules
+// (2.30: src/misc/utils.cc, src/transport/net_ib). It shares no code with rdma-init, whose exports it tests.
 #pragma once
 
 #include <array>
@@ -25,18 +24,18 @@ struct HcaList {
 
 HcaList parse_hca_list(std::string_view text);
 
-// An empty list holds every port, also when it is an exclude list: `^` alone selects nothing.
+// Returns true if the list selects the port. An empty list contains every port, so that `^` alone selects no port.
 bool selects(const HcaList& list, std::string_view device, int port);
 
 using Gid = std::array<std::uint8_t, 16>;
 
-// A slot of a port's GID table. version: 1 or 2 for RoCE v1 and v2; no value when the kernel does not tell.
+// A slot of a port's GID table. version: 1 or 2 for RoCE v1 and v2; no value if the kernel does not report it.
 struct GidSlot {
   Gid gid{};
   std::optional<int> version;
 };
 
-// The four variables that steer the choice of a GID. index: no value when NCCL chooses by itself.
+// The four variables that determine the choice of a GID. index: no value if NCCL chooses by itself.
 struct GidRules {
   struct Range {
     Gid prefix{};
@@ -52,8 +51,8 @@ struct GidRules {
 // unset name.
 GidRules read_gid_rules(const char* (*get)(const char* name));
 
-// The index that NCCL takes on a RoCE port with this table. It never finds "nothing suitable": the answer may be a bad
-// one.
+// Returns the index that NCCL uses on a RoCE port with this table. NCCL always uses an index, even if no GID is
+// suitable.
 int choose_gid(const std::vector<GidSlot>& table, const GidRules& rules);
 
 }  // namespace trainer

@@ -27,7 +27,13 @@ int version_of(std::uint32_t gid_type) {
   return gid_type == IBV_GID_TYPE_ROCE_V1 ? 1 : 0;
 }
 
-// Differs from byte to byte and from round to round, so that stale memory is noticed.
+// Turns the return code of a verb into a Result. what: the verb, for the message.
+Result<void> checked(int code, const std::string& what) {
+  if (code != 0) return sys_error(code, "{}", what);
+  return {};
+}
+
+// Returns a byte of a message. It differs between bytes and between rounds, so that stale memory is detected.
 std::uint8_t pattern(std::uint32_t round, std::size_t position) {
   return static_cast<std::uint8_t>(std::size_t{round} * 131U + position * 7U + (position >> 8U));
 }
@@ -42,7 +48,7 @@ ibv_qp_attr rtr_attributes(const EndpointAddress& twin, std::uint8_t port, int g
   attributes.min_rnr_timer = 12;
   attributes.ah_attr.port_num = port;
   attributes.ah_attr.dlid = twin.lid;
-  attributes.ah_attr.is_global = ethernet ? 1 : 0;  // RoCE has no LIDs: it is routed by GID
+  attributes.ah_attr.is_global = ethernet ? 1 : 0;  // RoCE has no LIDs and is routed by GID
   attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
   attributes.ah_attr.grh.hop_limit = 64;
   std::copy(twin.gid.begin(), twin.gid.end(), std::begin(attributes.ah_attr.grh.dgid.raw));
@@ -85,9 +91,7 @@ Result<std::unique_ptr<RcEndpoint>> RcEndpoint::create(ibv_context& context, con
 
 Result<void> RcEndpoint::query_gid(ibv_context& context) {
   ibv_port_attr port{};
-  if (const int code = ibv_query_port(&context, settings_.port, &port); code != 0) {
-    return sys_error(code, "ibv_query_port {}", settings_.port);
-  }
+  TRY_VOID(checked(ibv_query_port(&context, settings_.port, &port), fmt::format("ibv_query_port {}", settings_.port)));
   if (port.state != IBV_PORT_ACTIVE) return make_error("the port is not active");
   mtu_ = port.active_mtu;
   ethernet_ = port.link_layer == IBV_LINK_LAYER_ETHERNET;
@@ -96,23 +100,21 @@ Result<void> RcEndpoint::query_gid(ibv_context& context) {
     return make_error("GID index {} is beyond the table of {} entries", settings_.gid_index, port.gid_tbl_len);
   }
   ibv_gid_entry entry{};
-  if (const int code =
-          ibv_query_gid_ex(&context, settings_.port, static_cast<std::uint32_t>(settings_.gid_index), &entry, 0);
-      code != 0) {
-    return sys_error(code, "query the GID at index {}", settings_.gid_index);
-  }
+  TRY_VOID(
+      checked(ibv_query_gid_ex(&context, settings_.port, static_cast<std::uint32_t>(settings_.gid_index), &entry, 0),
+              fmt::format("query the GID at index {}", settings_.gid_index)));
   address_.gid = to_gid(entry.gid);
   roce_version_ = version_of(entry.gid_type);
   return {};
 }
 
 Result<void> RcEndpoint::register_memory() {
-  // Own pages of whole zeroes: what is registered is pinned, so that a limit on locked memory shows here.
+  // Populated pages of its own: registered memory is pinned, so that a limit of locked memory has an effect here.
   void* memory =
       mmap(nullptr, settings_.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) return sys_error(errno, "mmap {} bytes", settings_.memory);
   memory_ = {static_cast<std::uint8_t*>(memory), Unmap{settings_.memory}};
-  // An int: the macro behind ibv_reg_mr mixes two enumerations, which clang warns about.
+  // An int, because the macro of ibv_reg_mr mixes two enumerations, and clang warns about that.
   const int access = IBV_ACCESS_LOCAL_WRITE;
   region_.reset(ibv_reg_mr(domain_.get(), memory, settings_.memory, access));
   if (!region_) {
@@ -128,7 +130,7 @@ Result<void> RcEndpoint::make_queue_pair(ibv_context& context) {
   if (!channel_) return sys_error(errno, "ibv_create_comp_channel");
   completions_.reset(ibv_create_cq(&context, 2 * kQueueDepth, nullptr, channel_.get(), 0));
   if (!completions_) return sys_error(errno, "ibv_create_cq");
-  if (const int code = ibv_req_notify_cq(completions_.get(), 0); code != 0) return sys_error(code, "ibv_req_notify_cq");
+  TRY_VOID(checked(ibv_req_notify_cq(completions_.get(), 0), "ibv_req_notify_cq"));
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = completions_.get();
   attributes.qp_type = IBV_QPT_RC;
@@ -146,32 +148,27 @@ Result<void> RcEndpoint::to_init() {
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = settings_.port;
   const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  if (const int code = ibv_modify_qp(queue_pair_.get(), &attributes, mask); code != 0)
-    return sys_error(code, "ibv_modify_qp to INIT");
-  return {};
+  return checked(ibv_modify_qp(queue_pair_.get(), &attributes, mask), "ibv_modify_qp to INIT");
 }
 
 Result<void> RcEndpoint::to_rts(const EndpointAddress& twin) {
   ibv_qp_attr attributes = rtr_attributes(twin, settings_.port, settings_.gid_index, ethernet_, mtu_);
   int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
              IBV_QP_MIN_RNR_TIMER;
-  if (const int code = ibv_modify_qp(queue_pair_.get(), &attributes, mask); code != 0) {
-    return sys_error(code, "ibv_modify_qp to RTR towards {}", gid_text(twin.gid));
-  }
+  TRY_VOID(checked(ibv_modify_qp(queue_pair_.get(), &attributes, mask),
+                   fmt::format("ibv_modify_qp to RTR towards {}", gid_text(twin.gid))));
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = address_.packet_sequence;
   attributes.timeout = 14;  // 4.096 us * 2^14 = 67 ms for each of the retries
   attributes.retry_cnt = 7;
-  attributes.rnr_retry = 7;  // for ever: the twin may be slow
+  attributes.rnr_retry = 7;  // without limit, because the twin can be slow
   attributes.max_rd_atomic = 1;
   mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-  if (const int code = ibv_modify_qp(queue_pair_.get(), &attributes, mask); code != 0)
-    return sys_error(code, "ibv_modify_qp to RTS");
-  return {};
+  return checked(ibv_modify_qp(queue_pair_.get(), &attributes, mask), "ibv_modify_qp to RTS");
 }
 
-// The lower half of the memory is sent from and the upper half received into; rounds walk through their half.
+// The lower half of the memory has the sent messages, the upper half the received messages, in the order of the rounds.
 std::span<std::uint8_t> RcEndpoint::send_buffer(std::uint32_t round) const {
   const std::size_t slots = settings_.memory / 2 / settings_.message;
   return {memory_.get() + (round % slots) * settings_.message, settings_.message};
@@ -188,9 +185,7 @@ Result<void> RcEndpoint::post_receive(std::uint32_t round) {
   request.sg_list = &piece;
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  if (const int code = ibv_post_recv(queue_pair_.get(), &request, &bad); code != 0)
-    return sys_error(code, "ibv_post_recv");
-  return {};
+  return checked(ibv_post_recv(queue_pair_.get(), &request, &bad), "ibv_post_recv");
 }
 
 Result<void> RcEndpoint::post_send(std::uint32_t round) {
@@ -203,12 +198,11 @@ Result<void> RcEndpoint::post_send(std::uint32_t round) {
   request.num_sge = 1;
   request.opcode = IBV_WR_SEND;
   ibv_send_wr* bad = nullptr;
-  if (const int code = ibv_post_send(queue_pair_.get(), &request, &bad); code != 0)
-    return sys_error(code, "ibv_post_send");
-  return {};
+  return checked(ibv_post_send(queue_pair_.get(), &request, &bad), "ibv_post_send");
 }
 
-// Sleeps on the completion channel: polling would take the one CPU of an emulated guest from the device's own work.
+// Sleeps on the completion channel, because a busy loop would use the only CPU of the guest, which the soft device
+// needs.
 Result<ibv_wc_opcode> RcEndpoint::wait_for_completion() {
   while (true) {
     ibv_wc completion{};
@@ -230,8 +224,8 @@ Result<ibv_wc_opcode> RcEndpoint::wait_for_completion() {
     void* context = nullptr;
     if (ibv_get_cq_event(channel_.get(), &queue, &context) != 0) return sys_error(errno, "ibv_get_cq_event");
     ibv_ack_cq_events(queue, 1);
-    // Armed again before the next look, so that a completion in between is not slept through.
-    if (const int code = ibv_req_notify_cq(queue, 0); code != 0) return sys_error(code, "ibv_req_notify_cq");
+    // Requested again before the next poll, so that no completion in between is missed.
+    TRY_VOID(checked(ibv_req_notify_cq(queue, 0), "ibv_req_notify_cq"));
   }
 }
 

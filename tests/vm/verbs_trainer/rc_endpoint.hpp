@@ -1,4 +1,4 @@
-// One RC queue pair on one port of one HCA, with the memory that it sends from and receives into.
+// One RC queue pair on one port of one HCA, with the memory of its messages.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,7 +17,7 @@ namespace trainer {
 
 using fabric::Result;
 
-// What a twin must know to connect to this end.
+// The address by which a twin connects to this end.
 struct EndpointAddress {
   std::uint32_t qp_number = 0;
   std::uint32_t packet_sequence = 0;
@@ -27,10 +27,10 @@ struct EndpointAddress {
 
 std::string gid_text(const Gid& gid);
 
-// The GID table of a port, for choose_gid. Unused and unreadable slots are zero and have no version.
+// Returns the GID table of a port, for choose_gid. Unused and unreadable slots are zero and have no version.
 std::vector<GidSlot> read_gid_table(ibv_context& context, std::uint8_t port, int length);
 
-// Owner of mapped memory, for unique_ptr.
+// Deleter of mapped memory, for unique_ptr.
 struct Unmap {
   std::size_t bytes = 0;
   void operator()(std::uint8_t* memory) const;
@@ -43,11 +43,10 @@ class RcEndpoint {
     int gid_index = 0;
     std::size_t memory = 0;     // bytes to register, for sending and receiving together
     std::uint32_t message = 0;  // bytes of one message
-    int timeout = 60;           // seconds without a completion after which the path is called dead
+    int timeout = 60;           // seconds to wait for a completion
   };
 
-  // Opens nothing itself: `context` must outlive the endpoint. Queries the GID, registers the memory, makes the queue
-  // pair.
+  // Queries the GID, registers the memory and makes the queue pair. `context` must outlive the endpoint.
   static Result<std::unique_ptr<RcEndpoint>> create(ibv_context& context, const Settings& settings);
 
   const EndpointAddress& address() const { return address_; }
@@ -56,12 +55,12 @@ class RcEndpoint {
   Result<void> to_rts(const EndpointAddress& twin);
 
   Result<void> post_receive(std::uint32_t round);
-  // Fills the message of `round` with a pattern of its own and sends it.
+  // Fills the message of `round` with its pattern and sends it.
   Result<void> post_send(std::uint32_t round);
-  // Waits until the messages of `round`, ours and the twin's, are both through. The twin may be one round ahead: what
-  // it sends then completes a receive of the next round before our own send of this one.
+  // Waits until the messages of `round` of both sides are complete. The twin can be one round ahead: its message then
+  // completes a receive of the next round before the own send of this round.
   Result<void> wait_for_round(std::uint32_t round);
-  // Is what arrived in `round` what the twin sent in it?
+  // Returns an error unless the received message of `round` has its pattern.
   Result<void> check_received(std::uint32_t round) const;
 
  private:
@@ -90,7 +89,7 @@ class RcEndpoint {
   ibv_mtu mtu_ = IBV_MTU_1024;
   bool ethernet_ = false;
 
-  // Destroyed from the last to the first, as the verbs want it.
+  // Destroyed from the last to the first, in the order that the verbs require.
   std::unique_ptr<std::uint8_t, Unmap> memory_;
   std::unique_ptr<ibv_pd, Deleter<ibv_dealloc_pd>> domain_;
   std::unique_ptr<ibv_mr, Deleter<ibv_dereg_mr>> region_;

@@ -34,12 +34,6 @@ Result<AddressList> resolve(const char* host, const std::string& port) {
   return AddressList(found, freeaddrinfo);
 }
 
-// Seconds of the clock that nobody sets.
-long now() {
-  return static_cast<long>(
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
-
 }  // namespace
 
 Result<Twin> Twin::with_timeout(UniqueFd socket, int timeout) {
@@ -67,13 +61,13 @@ Result<Twin> Twin::listen(const std::string& port, int timeout) {
 
 Result<Twin> Twin::connect(const std::string& host, const std::string& port, int timeout) {
   const auto address = TRY(resolve(host.c_str(), port));
-  for (const long end = now() + timeout;;) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(timeout);;) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.ok() && ::connect(socket.get(), address->ai_addr, address->ai_addrlen) == 0) {
       return with_timeout(std::move(socket), timeout);
     }
     const int code = errno;
-    if (now() >= end) return sys_error(code, "connect to {}:{}", host, port);
+    if (std::chrono::steady_clock::now() >= end) return sys_error(code, "connect to {}:{}", host, port);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }
@@ -89,12 +83,12 @@ Result<std::string> Twin::read_line() {
     if (byte == '\n') return line;
     line += byte;
   }
-  return make_error("the twin speaks another language");
+  return make_error("the twin sent a line that is too long");
 }
 
 Result<std::string> Twin::exchange(const std::string& tag, const std::string& text) {
   const std::string line = tag + " " + text + "\n";
-  // Far below what a socket buffers, so that both can send first.
+  // The line fits into the buffer of a socket, so that both sides can send first.
   if (send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
     return sys_error(errno, "send `{}` to the twin", tag);
   }
@@ -110,7 +104,7 @@ Result<EndpointAddress> Twin::exchange_address(const EndpointAddress& own) {
   char gid[INET6_ADDRSTRLEN] = {};
   if (std::sscanf(answer.c_str(), "%u %u %hu %45s", &twin.qp_number, &twin.packet_sequence, &twin.lid, gid) != 4 ||
       inet_pton(AF_INET6, gid, twin.gid.data()) != 1) {
-    return make_error("the twin's address `{}` is not one", answer);
+    return make_error("`{}` is no address of a twin", answer);
   }
   return twin;
 }

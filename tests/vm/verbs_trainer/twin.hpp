@@ -1,4 +1,5 @@
-// The out-of-band link to the same program in the other container: TCP with lines of text, as NCCL's bootstrap is TCP.
+// The out-of-band link to the same program in the other container: lines of text over TCP, which NCCL's bootstrap also
+// uses.
 #pragma once
 
 #include <string>
@@ -13,10 +14,10 @@ class Twin {
  public:
   // Waits for one connection on `port` of any address.
   static Result<Twin> listen(const std::string& port, int timeout);
-  // Tries again until the twin listens or the time is over.
+  // Retries until the twin listens, or until the timeout in seconds.
   static Result<Twin> connect(const std::string& host, const std::string& port, int timeout);
 
-  // Both send, then both receive. The tag names what is exchanged; twins that are at different points notice.
+  // Both sides send, then both receive. The tag is the name of the exchange: different tags are an error.
   Result<std::string> exchange(const std::string& tag, const std::string& text);
   Result<EndpointAddress> exchange_address(const EndpointAddress& own);
 
