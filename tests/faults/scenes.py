@@ -185,6 +185,10 @@ class Scene(harness.NodeCase):
     def assert_next_refused(self):
         self.refused(self.create(self.next_container()), HCA)
 
+    def assert_has_it_alone(self, name):
+        self.assert_held_by(name)
+        self.assert_next_refused()
+
     def next_container(self):
         """Returns the container that requests the HCA next. A refused one is used again, which saves the time to make a new one."""
         self.turn += 1
@@ -419,8 +423,7 @@ class OtherRootPoststop(Poststop):
     def leave(self, outcome):
         self.assert_told(outcome)
         self.recover()
-        self.assert_held_by("web")
-        self.assert_next_refused()
+        self.assert_has_it_alone("web")
         self.give_back(self.web)
         self.assert_clean()
 
@@ -584,8 +587,7 @@ class SecondCreate(RuntimeScene):
 
     def assert_first_has_it(self):
         self.recover()
-        self.assert_held_by("web")
-        self.assert_next_refused()
+        self.assert_has_it_alone("web")
 
 
 class OtherRoot(SecondCreate):
@@ -737,15 +739,13 @@ class NriRestart(Nri):
     def live(self, process):
         with self.connected(process) as connection:
             connection.event("RunPodSandbox", nri.pod("pod2"))  # after its answer the work of Synchronize is done
-            self.assert_held_by("c1")
-            self.assert_next_refused()
+            self.assert_has_it_alone("c1")
             self.ending = True
             self.end_pod_by(connection)
 
     def leave(self, outcome):
         if not self.ending:
-            self.assert_held_by("c1")
-            self.assert_next_refused()
+            self.assert_has_it_alone("c1")
         super().leave(outcome)
 
 

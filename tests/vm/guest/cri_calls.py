@@ -1,4 +1,4 @@
-"""The calls of `cri`, which documents them."""
+"""The calls of `cri`, whose docstring describes them."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def namespaces(pod):
 def pod_config(pod):
     metadata = text(1, pod["name"]) + text(2, "uid-" + pod["name"]) + text(3, pod["namespace"])
     linux = text(1, "/lab/pods") + text(2, text(1, namespaces(pod)))
-    hostname = b"" if pod.get("host_network") else text(2, pod["name"])  # there it is the node's
+    hostname = b"" if pod.get("host_network") else text(2, pod["name"])  # with the host's network it is the node's name
     return (text(1, metadata) + hostname + text(3, f"/var/log/pods/{pod['name']}") +
             texts(7, pod.get("annotations", {})) + text(8, linux))
 
@@ -143,7 +143,7 @@ COMMANDS = {
 
 
 def run(words):
-    """(output, error, exit code) of a command."""
+    """Returns (output, error, exit code) of a command."""
     if words[0] not in COMMANDS:
         return "", f"cri: no command {words[0]}\n", 2
     try:

@@ -1,4 +1,4 @@
-"""As much of protobuf's wire format as the messages of CRI and NRI need: fields by number, written and read."""
+"""The part of protobuf's wire format that the messages of CRI and NRI need: writes and reads fields by number."""
 
 
 def varint(value):
@@ -23,7 +23,7 @@ def texts(field, entries):
 
 
 def fields(data):
-    """[(number, value)]: an integer or bytes."""
+    """Returns [(number, value)]. A value is an integer or bytes."""
     found, at = [], 0
 
     def take():
