@@ -47,8 +47,7 @@ def chart(title, subtitle, scenes, is_ours):
     width = WIDTH - left - VALUE
     note = (f"Bars are medians, lines go from p10 to p90. Each scene has its own scale. "
             f"Bars over {CUT} x the longest blue one are cut.")
-    parts = [text(EDGE, 30, title, 17, weight="bold"), text(EDGE, 50, subtitle, colour=GREY),
-             text(EDGE, 67, note, colour=GREY)]
+    parts = [text(EDGE, 30, title, 17, weight="bold"), text(EDGE, 50, subtitle, colour=GREY), text(EDGE, 67, note, colour=GREY)]
     y = 84
     for scene, bars in scenes.items():
         parts.append(text(EDGE, y + 16, scene, 13, weight="bold"))

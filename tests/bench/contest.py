@@ -21,8 +21,7 @@ def init_requirement():
     """Needs no control groups, and no root if an unprivileged user can make a user namespace."""
     own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
     script = "mount -t tmpfs tmpfs /run; ip netns add pod; ip link add v0 type veth peer name v1 netns pod"
-    probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-ec", script], capture_output=True,
-                           check=False)
+    probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-ec", script], capture_output=True, check=False)
     return probe.stderr.decode().strip() if probe.returncode else None
 
 

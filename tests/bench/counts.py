@@ -80,8 +80,7 @@ def show(lines, phases):
     rows = [cells if phases else cells[:-1] for cells in rows_of(lines) if cells is not MARKS]
     widths = [max(len(cells[i]) for cells in rows) for i in range(len(rows[0]))]
     for cells in rows:
-        aligned = [cell.ljust(width) if i in (0, 8) else cell.rjust(width)
-                   for i, (cell, width) in enumerate(zip(cells, widths))]
+        aligned = [cell.ljust(width) if i in (0, 8) else cell.rjust(width) for i, (cell, width) in enumerate(zip(cells, widths))]
         print("  ".join(aligned).rstrip())
 
 
@@ -114,8 +113,7 @@ def check(lines, only, skipped):
         worse += [f"{what}: {text}" for text in (differences(line, before) if before else ("is not in the table",))]
         if before and line.calls < before.calls:
             print(f"{what}: {before.calls} -> {line.calls} system calls; remedy: tests/bench/counts --write, in its own commit")
-    worse += [f"{name}, {hcas} HCAs: was not counted" for name, hcas in table
-              if name.startswith(only) and name.split()[0] not in skipped]
+    worse += [f"{name}, {hcas} HCAs: was not counted" for name, hcas in table if name.startswith(only) and name.split()[0] not in skipped]
     for text in worse:
         print(f"counts: {text}", file=sys.stderr)
     if worse:

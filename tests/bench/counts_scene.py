@@ -167,8 +167,7 @@ class Scene(scene.Scene):
             finally:
                 shutil.copy(program("drain_stdin"), real)
 
-        commands = (("create", "--bundle", self.bundle.directory, self.bundle.id), ("state", self.bundle.id),
-                    ("delete", self.bundle.id))
+        commands = (("create", "--bundle", self.bundle.directory, self.bundle.id), ("state", self.bundle.id), ("delete", self.bundle.id))
         for words in commands:
             ours(just_run, real, *commands[0])  # makes the ledger's directories and the container's record
             yield f"rdma-runtime {words[0]}", (

@@ -26,8 +26,7 @@ class Places:
         self.pairs = [(phase, re.compile(pattern)) for phase, pattern in pairs]
 
     def phase(self, name, arguments, before):
-        for phase, names in (("start", START), ("memory", MEMORY), ("container", MOUNT), ("cgroup", {"bpf"}),
-                             ("exit", {"exit_group"})):
+        for phase, names in (("start", START), ("memory", MEMORY), ("container", MOUNT), ("cgroup", {"bpf"}), ("exit", {"exit_group"})):
             if name in names:
                 return phase
         if name == "prlimit64" and "RLIMIT_MEMLOCK" in arguments:

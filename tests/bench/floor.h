@@ -1,5 +1,5 @@
-/* Functions of the floors: the work with the kernel that a start needs, with the fewest system calls that are safe. They
- * trust node and engine, print nothing, and leave open descriptors to the end of the process. A failure ends the
+/* Functions of the floors: the work with the kernel that a start needs, with the fewest system calls that are safe.
+ * They trust node and engine, print nothing, and leave open descriptors to the end of the process. A failure ends the
  * program, so that a floor that does less than its task is detected. */
 #pragma once
 
@@ -121,7 +121,8 @@ static inline void write_new(const char* path, const char* text) {
   close(fd);
 }
 
-/* Locks the ledger in this directory until the returned descriptor is closed. The directory becomes the working directory. */
+/* Locks the ledger in this directory until the returned descriptor is closed. The directory becomes the working
+ * directory. */
 static inline int lock_ledger(const char* directory) {
   must(chdir(directory), directory);
   const int lock = must(open("floor.lock", O_RDWR | O_CREAT, 0600), "floor.lock");
@@ -140,7 +141,8 @@ static inline void write_record(const struct hca* hcas, unsigned count) {
   must(rename("floor.new", "floor.record"), "floor.record");
 }
 
-/* Makes the view of /sys/class for containers with these HCAs once: directories in the ledger with links to these HCAs. */
+/* Makes the view of /sys/class for containers with these HCAs once: directories in the ledger with links to these HCAs.
+ */
 static inline void make_view(const struct hca* hcas, unsigned count) {
   if (mkdir("floor.view", 0755) != 0 && errno == EEXIST) return;
   must(mkdir("floor.view/infiniband", 0755), "floor.view/infiniband");
@@ -154,4 +156,14 @@ static inline void make_view(const struct hca* hcas, unsigned count) {
     path = path_of("floor.view/infiniband_verbs/%s", hcas[i].uverbs);
     must(symlink(hcas[i].verbs_link, path), path);
   }
+}
+
+/* Reads mlx5_0 to mlx5_COUNT-1 and the device number of rdma_cm, and makes record and view under the ledger's lock. */
+static inline void book(const char* ledger, const char* node, unsigned count, struct hca* hcas, unsigned* major,
+                        unsigned* minor) {
+  read_node(node, count, hcas, major, minor);
+  const int lock = lock_ledger(ledger);
+  write_record(hcas, count);
+  make_view(hcas, count);
+  close(lock);
 }

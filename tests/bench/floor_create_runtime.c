@@ -61,12 +61,7 @@ int main(int argc, char** argv) {
   read_file(path_of("%s/config.json", bundle), text, sizeof text);
   if (count == 0) return 0;
 
-  read_node(argv[2], count, hcas, &cm_major, &cm_minor);
-  const int lock = lock_ledger(argv[1]);
-  write_record(hcas, count);
-  make_view(hcas, count);
-  close(lock);
-
+  book(argv[1], argv[2], count, hcas, &cm_major, &cm_minor);
   const int rules = open_rules(pid);
   for (unsigned i = 0; i < count; ++i)
     allow(rules, hcas[i].major, hcas[i].minor);

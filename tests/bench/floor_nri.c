@@ -16,13 +16,7 @@ static void create(const char* ledger, const char* node, unsigned count) {
   struct hca hcas[kMostHcas];
   unsigned cm_major = 0, cm_minor = 0;
   must((int)pread(0, request, sizeof request, 0), "request");
-  if (count > 0) {
-    read_node(node, count, hcas, &cm_major, &cm_minor);
-    const int lock = lock_ledger(ledger);
-    write_record(hcas, count);
-    make_view(hcas, count);
-    close(lock);
-  }
+  if (count > 0) book(ledger, node, count, hcas, &cm_major, &cm_minor);
   answer();
 }
 

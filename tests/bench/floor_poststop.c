@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   read_from(0, text, sizeof text);
   read_member(text, "bundle", bundle, sizeof bundle);
-  read_file(path_of("%s/config.json", bundle), text, sizeof text); /* rdma-hook reads it, because the owner can be a pod */
+  read_file(path_of("%s/config.json", bundle), text,
+            sizeof text); /* rdma-hook reads it, because the owner can be a pod */
   lock_ledger(argv[1]);
   if (unlink("floor.record") != 0) return errno != ENOENT;
   return 0;

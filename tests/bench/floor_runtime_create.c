@@ -16,11 +16,7 @@ int main(int argc, char** argv) {
   if (count > 0) {
     write_new("config.json.new", text);
     must(rename("config.json.new", "config.json"), "config.json");
-    read_node(argv[3], count, hcas, &cm_major, &cm_minor);
-    const int lock = lock_ledger(argv[2]);
-    write_record(hcas, count);
-    make_view(hcas, count);
-    close(lock);
+    book(argv[2], argv[3], count, hcas, &cm_major, &cm_minor);
   }
   char* const arguments[] = {argv[1], NULL};
   execv(argv[1], arguments);

@@ -1,5 +1,6 @@
-// The floor of rdma-init: reads GID, type and netdev of every slot of every GID table, with one open, read and close each,
-// relative to open directories. The first GID that cannot be opened ends a table. Nothing is interpreted or printed.
+// The floor of rdma-init: reads GID, type and netdev of every slot of every GID table, with one open, read and close
+// each, relative to open directories. The first GID that cannot be opened ends a table. Nothing is interpreted or
+// printed.
 //
 // read_gid_slots [--count]   --count prints the number of slots
 #include <dirent.h>

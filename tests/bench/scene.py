@@ -204,8 +204,7 @@ class Connection(nri.Connection):
 
     def send(self, connection, stream, type, data):
         message = struct.pack(">IIBB", len(data), stream, type, 0) + data
-        pieces = b"".join(struct.pack(">II", connection, len(piece)) + piece
-                          for piece in (message[:4096], message[4096:]) if piece)
+        pieces = b"".join(struct.pack(">II", connection, len(piece)) + piece for piece in (message[:4096], message[4096:]) if piece)
         self.began = time.perf_counter()
         self.socket.sendall(pieces)
 

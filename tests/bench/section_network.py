@@ -52,8 +52,7 @@ class Network(Scene, Rails):
 
     def assert_given(self):
         """Checks the netdevs with MTU and address, and a rule for each."""
-        links = [link for link in ip_json("-d", "link", pod=POD)
-                 if link.get("linkinfo", {}).get("info_kind") == "macvlan"]
+        links = [link for link in ip_json("-d", "link", pod=POD) if link.get("linkinfo", {}).get("info_kind") == "macvlan"]
         addresses = [link for link in ip_json("-4", "addr", pod=POD) if link["ifname"].startswith("net")]
         rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit()]  # the kernel's tables have names
         self.assertEqual([len(found) for found in (links, rules, addresses)], [self.count] * 3)
@@ -110,12 +109,10 @@ class Network(Scene, Rails):
     def plugins(self, rail):
         ranges = {"subnet": f"10.{rail}.0.0/16", "rangeStart": f"10.{rail}.100.1", "rangeEnd": f"10.{rail}.200.250",
                   "gateway": f"10.{rail}.0.1"}
-        ipam = {"type": "host-local", "dataDir": self.work + "/leases", "ranges": [[ranges]],
-                "routes": [{"dst": "0.0.0.0/0"}]}
+        ipam = {"type": "host-local", "dataDir": self.work + "/leases", "ranges": [[ranges]], "routes": [{"dst": "0.0.0.0/0"}]}
         sysctls = {f"net.ipv4.conf.net{rail + 1}.{key}": value
                    for key, value in (("arp_ignore", "1"), ("arp_announce", "2"), ("rp_filter", "2"))}
-        return {"macvlan": {"master": f"rail{rail}", "mode": "bridge", "mtu": 1400, "ipam": ipam},
-                "tuning": {"sysctl": sysctls}, "sbr": {}}
+        return {"macvlan": {"master": f"rail{rail}", "mode": "bridge", "mtu": 1400, "ipam": ipam}, "tuning": {"sysctl": sysctls}, "sbr": {}}
 
 
 def network(_):

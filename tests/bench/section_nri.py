@@ -25,8 +25,7 @@ class Plugin:
         self.hcas, self.netns, self.number = hcas, netns, 0
         runtime = nri.Runtime(argv[-1])
         with open(scene.work + "/log", "ab") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-                                            env={"PATH": PATH})
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env={"PATH": PATH})
         scene.addCleanup(self.end)
         self.connection = Connection(runtime.listening.accept()[0])
         runtime.stop()
@@ -63,8 +62,7 @@ class Plugin:
         asks = first_hcas(self.hcas)
         pod, container = (f"{kind}-{self.process.pid}-{self.number}" for kind in ("pod", "container"))
         annotations = {**APPLIED, **({"rdma-init.io/devices": asks} if asks else {})}
-        return (nri.pod(pod, annotations, self.netns),
-                nri.container(container, pod, env=VARIABLES, devices=GPUS, network=False))
+        return (nri.pod(pod, annotations, self.netns), nri.container(container, pod, env=VARIABLES, devices=GPUS, network=False))
 
     # --- CPU time and memory, with the worker
 
@@ -86,8 +84,7 @@ class Plugin:
 
     def figures(self):
         cpu = (self.cpu_ms() - self.cpu_before) / (self.number - self.turns_before)
-        return {"CPU, ms": cpu, "MiB before": self.mib_before, "MiB after": self.mib("VmRSS"),
-                "MiB at most": self.mib("VmHWM")}
+        return {"CPU, ms": cpu, "MiB before": self.mib_before, "MiB after": self.mib("VmRSS"), "MiB at most": self.mib("VmHWM")}
 
 
 def rdma_nri(scene, hcas=0, netns=None):

@@ -70,13 +70,13 @@ start_container() {
 }
 
 # start_bundle NAME: the same with an unchanged bundle.
-start_bundle() {
-  local name=$1 bundle=$containers/$1
-  {
-    code=0
-    runtime run --bundle "$bundle" "$name" < /dev/null > "$bundle/output" 2>&1 || code=$?
-    echo "$code" > "$bundle/exit-code"
-  } &
+start_bundle() { record_end "$1" runtime run --bundle "$containers/$1" "$1" & }
+
+# record_end NAME COMMAND...: runs COMMAND, and records its output and its exit code as those of container NAME.
+record_end() {
+  local bundle=$containers/$1 code=0
+  "${@:2}" < /dev/null > "$bundle/output" 2>&1 || code=$?
+  echo "$code" > "$bundle/exit-code"
 }
 
 output_of() { echo "$containers/$1/output"; }

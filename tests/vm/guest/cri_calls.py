@@ -43,8 +43,7 @@ def pod_config(pod):
     metadata = text(1, pod["name"]) + text(2, "uid-" + pod["name"]) + text(3, pod["namespace"])
     linux = text(1, "/lab/pods") + text(2, text(1, namespaces(pod)))
     hostname = b"" if pod.get("host_network") else text(2, pod["name"])  # with the host's network it is the node's name
-    return (text(1, metadata) + hostname + text(3, f"/var/log/pods/{pod['name']}") +
-            texts(7, pod.get("annotations", {})) + text(8, linux))
+    return (text(1, metadata) + hostname + text(3, f"/var/log/pods/{pod['name']}") + texts(7, pod.get("annotations", {})) + text(8, linux))
 
 
 def container_config(container, pod):

@@ -73,14 +73,10 @@ end_docker_pod() {
 # start_docker_container NAME POD COMMAND...: in the background, like `start_container`. DOCKER_OPTIONS (an array) are options of
 # `docker run`. Without a POD (`-`) it has its own network namespace.
 start_docker_container() {
-  local name=$1 network=container:pause-$2 bundle=$containers/$1
+  local name=$1 network=container:pause-$2
   [ "$2" != - ] || network=none
   shift 2
-  mkdir -p "$bundle"
-  {
-    code=0
-    docker run --rm --name "$name" --network "$network" --volume /usr:/usr:ro --volume /run/lab/bin:/run/lab/bin:ro \
-      "${DOCKER_OPTIONS[@]}" "$docker_image" "$@" < /dev/null > "$bundle/output" 2>&1 || code=$?
-    echo "$code" > "$bundle/exit-code"
-  } &
+  mkdir -p "$containers/$name"
+  record_end "$name" docker run --rm --name "$name" --network "$network" --volume /usr:/usr:ro --volume /run/lab/bin:/run/lab/bin:ro \
+    "${DOCKER_OPTIONS[@]}" "$docker_image" "$@" &
 }

@@ -122,17 +122,12 @@ in_podman() {
 # wait_for_container, output_of and wait_for_listener support it. PODMAN_OPTIONS (an array) are options of `podman run`. Without a POD
 # (`-`) it has its own network namespace.
 start_podman() {
-  local name=$1 network=ns:/run/netns/$2 bundle=$containers/$1 root
+  local name=$1 network=ns:/run/netns/$2 root
   [ "$2" != - ] || network=none
   shift 2
-  mkdir -p "$bundle"
+  mkdir -p "$containers/$name"
   root=$(make_root "$name")
-  {
-    code=0
-    in_podman run --rm --name "$name" --network "$network" "${PODMAN_OPTIONS[@]}" --rootfs "$root" "$@" \
-      < /dev/null > "$bundle/output" 2>&1 || code=$?
-    echo "$code" > "$bundle/exit-code"
-  } &
+  record_end "$name" in_podman run --rm --name "$name" --network "$network" "${PODMAN_OPTIONS[@]}" --rootfs "$root" "$@" &
 }
 run_podman() {
   start_podman "$@"
