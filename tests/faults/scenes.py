@@ -107,6 +107,10 @@ class Scene(harness.NodeCase):
     def create(self, container):
         return self.hook("createRuntime", container.state())
 
+    def start_web(self):
+        self.web = self.container(self.bundle)
+        self.given(self.create(self.web))
+
     def give_back(self, container):
         """Ends a running container."""
         container.end()
@@ -342,8 +346,7 @@ class Poststop(Scene):
     always_succeeds = takes_back = True
 
     def enter(self):
-        self.web = self.container(self.bundle)
-        self.given(self.create(self.web))
+        self.start_web()
         self.web.end()
 
     def disturb(self, how):
@@ -415,10 +418,7 @@ class OtherRootPoststop(Poststop):
     """poststop of a container with the same ID and bundle below another root of the runtime, while the first container runs."""
     name = "poststop below another root"
     holds = (False,)
-
-    def enter(self):
-        self.web = self.container(self.bundle)
-        self.given(self.create(self.web))
+    enter = Scene.start_web
 
     def leave(self, outcome):
         self.assert_told(outcome)

@@ -46,10 +46,9 @@ bool is_ambiguous(const fabric::Inventory& inventory) {
       if (!own) continue;
       for (const fabric::GidEntry& entry : port.gids) {
         for (const fabric::Netdev& netdev : inventory.netdevs) {
-          if (fabric::is_stacked_on(inventory.netdevs, netdev, *own)) continue;
-          for (const fabric::InterfaceAddress& address : netdev.addresses) {
-            if (address.address == entry.gid) return true;
-          }
+          const bool has_it = std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
+                                          [&](const auto& address) { return address.address == entry.gid; });
+          if (has_it && !fabric::is_stacked_on(inventory.netdevs, netdev, *own)) return true;
         }
       }
     }

@@ -28,14 +28,19 @@ add_address_after_neighbour() {
   assert_greater "its index, after the neighbour's" "$index" "$(gid_index_of rxe0 10.5.0.9)"
 }
 
+# two_pods_on_a_rail: makes pods a and b, with rxe0 of a and rxe1 of b on one rail, whose netdevs have no address.
+two_pods_on_a_rail() {
+  make_pod a 1
+  make_pod b 2
+  make_rail a net1 rxe0 b net1 rxe1
+}
+
 # Makes pods a (10.1.0.1 on rxe0) and b (10.1.0.2 on rxe1) on one rail. In each GID table, GIDs of other containers precede the pod's own
 # GID: three other containers have children of a's rail netdev, one of b's. All interfaces are named net1, so that a name identifies
 # none. Sets index_a and index_b. Only for kernels whose soft RoCE carries traffic between the two.
 two_pods_behind_foreign_gids() {
   local other
-  make_pod a 1
-  make_pod b 2
-  make_rail a net1 rxe0 b net1 rxe1
+  two_pods_on_a_rail
   needs_traffic_between_pods a
   for other in 50 51 52; do
     ip netns add "o$other"

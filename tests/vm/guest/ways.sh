@@ -143,7 +143,7 @@ assert_nothing_without_asking() {
 }
 
 # assert_no_second_holder PLACE: one pod has an HCA of an exclusive pool, and another pod is refused. PLACE has the name of the owner:
-# `output`, which the engine shows to its user, or `syslog`.
+# `output`, which the engine shows to its user, or `syslog`. Then checks a session in the first container, and ends it.
 assert_no_second_holder() {
   local said
   step "$engine, $way: an exclusive HCA of pod a is not granted to pod b"
@@ -157,6 +157,8 @@ assert_no_second_holder() {
     output) assert_contains "the engine shows who holds it" "$(output_of "second-$way")" 'rxe0.* is held by ' ;;
     syslog) wait_until "the log names its owner" 30 holder_is_said "$said" ;;
   esac
+  assert_exec
+  end_first_holder
 }
 
 # holder_is_said LINES: tests for the name of the owner after so many lines of the log.
