@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Test only: makes a soft RoCE device behave like hardware's where network namespaces are concerned.
+ * Test only: makes a soft RoCE device behave like a hardware device with respect to network namespaces.
  *
  *     echo NETDEV > /sys/module/rxe_movable/parameters/movable
  *     echo NETDEV > /sys/module/rxe_movable/parameters/hardware
  *     echo NETDEV > /sys/module/rxe_movable/parameters/few_gids
  *
- * movable: the kernel moves an RDMA device (`rdma dev set DEV netns NS`) only when its driver can take back what
- * programs have open, which it says by having disassociate_ucontext. Drivers of hardware have it, rxe got it after
- * Linux 6.12. An empty one is all that the kernel's own path asks for.
+ * movable: the kernel moves an RDMA device (`rdma dev set DEV netns NS`) only if its driver has disassociate_ucontext,
+ * which revokes the contexts of programs. Hardware drivers have it, rxe since a version after Linux 6.12. An empty
+ * function suffices for the kernel's path.
  *
- * hardware: also, the device outlives its netdev's move to another namespace, which ends an rxe otherwise, and has in
- * sysfs the `device` link to its netdev's PCI function. It does so by not being known as an rxe any more, so from then
- * on no packet finds it: moving can be shown, traffic cannot.
+ * hardware: also, the device survives the move of its netdev to another namespace, which ends an rxe otherwise, and has
+ * in sysfs the `device` link to the PCI function of its netdev. The kernel no longer treats it as an rxe, so that it
+ * receives no packets: a test can move it, but it carries no traffic.
  *
- * few_gids: the port says from now on that it has 128 GIDs, as ports of hardware have 16 to 256, in place of an rxe's
- * 1024. Where network namespaces share RDMA devices, the kernel makes three files of each GID anew in every namespace,
- * and takes them down again one namespace after the other: of 1024, and eight devices, that is seconds of an emulated
- * CPU.
+ * few_gids: the port reports 128 GIDs, like hardware ports with 16 to 256, instead of 1024. If network namespaces share
+ * RDMA devices, the kernel makes three files for each GID in every namespace, and removes them one namespace after the
+ * other. For 1024 GIDs and eight devices that takes seconds in an emulated CPU.
  */
 #include <linux/module.h>
 #include <linux/netdevice.h>
@@ -46,7 +45,7 @@ static int make_hardware(struct ib_device* device, struct net_device* netdev) {
 
 enum { FEW_GIDS = 128 };
 
-/* rxe's own: the same function for all of them. */
+/* The function of rxe, which is the same for all its devices. */
 static typeof(((struct ib_device_ops*)NULL)->query_port) query_all;
 
 static int query_few(struct ib_device* device, u32 port, struct ib_port_attr* attributes) {
