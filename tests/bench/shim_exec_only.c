@@ -1,5 +1,4 @@
-/* The floor for a wrapper of a runtime: a static program that only executes $EXEC_ONLY_RUNTIME with its own arguments.
- */
+/* The floor for a wrapper of a runtime: a static program that executes $EXEC_ONLY_RUNTIME with its own arguments. */
 #include <stdlib.h>
 #include <unistd.h>
 

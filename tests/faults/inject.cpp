@@ -86,8 +86,7 @@ std::string string_at(pid_t pid, std::uint64_t address) {
   // Does not read beyond the page, because the next page may be unmapped.
   const std::size_t size = std::min<std::size_t>(text.size() - 1, 4096 - address % 4096);
   iovec local{text.data(), size};
-  iovec remote{reinterpret_cast<void*>(address),
-               size};  // NOLINT(performance-no-int-to-ptr): address in another process
+  iovec remote{reinterpret_cast<void*>(address), size};  // NOLINT(performance-no-int-to-ptr): another process's
   if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0) return "";
   return text.data();
 }

@@ -36,7 +36,7 @@ run_block() {
   sed -e "s/^/[$1] /" "$said"
 }
 
-# make_readers_hca: makes rxe0, with an address in the node's own network.
+# make_readers_hca: makes rxe0 with 10.1.0.1.
 make_readers_hca() {
   make_host_rail v0 rxe0
   ip addr add 10.1.0.1/24 dev v0
