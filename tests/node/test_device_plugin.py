@@ -356,7 +356,7 @@ class Failures(DevicePluginCase):
         self.configure("{")
         kubelet = self.kubelet()
         self.start_plugin()
-        self.until_said("no JSON that can be read")
+        self.until_said("invalid JSON")
         self.assertEqual(kubelet.registered, [])
         self.configure(EXCLUSIVE)
         kubelet.wait()

@@ -9,7 +9,7 @@ import harness
 from containers import FOREVER, SHARED, Bundle, Pod, RuntimeTests, exclusive, stopped
 from harness import HOOK, must, read, run, wait_for, write
 
-EVENT = re.compile(r'^rdma-hook: (?:container `[^`]*`: )?(?:(?:given|booked) [^:]*: )?'
+EVENT = re.compile(r'^rdma-hook: (?:container `[^`]*`: )?(?:(?:allocated|booked) [^:]*: )?'
                    r'(granted|kept|booked|returned|left)((?: [a-z_]+=(?:"(?:[^"\\]|\\.)*"|[^"\s]+))+)$', re.MULTILINE)
 FIELD = re.compile(r' ([a-z_]+)=("(?:[^"\\]|\\.)*"|[^"\s]+)')
 

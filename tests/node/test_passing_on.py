@@ -191,7 +191,7 @@ class PassingOn(harness.Case):
         for _ in range(2):  # the runtime itself refuses an existing id
             self.assertEqual(self.became(*create, root=root), ("runc", ""))
         self.settings["runtimes"] = [self.fake(name="crun")]
-        self.failed("bin/runc` made", "--root", root, *create)
+        self.failed("bin/runc` created", "--root", root, *create)
         os.rmdir(root + "/x")
         self.assertEqual(self.became(*create, root=root), ("crun", ""))
         self.assertEqual(self.became("state", "x", root=root), ("crun", ""))
