@@ -400,8 +400,8 @@ TEST_F(OwnHcas, NamesMovedNetdevsAsOnNode) {
 
 TEST_F(OwnHcas, UnreadableRecordIsAnError) {
   ASSERT_EQ(symlink("network", (ledger_ / "network").c_str()), 0);
-  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "cannot read `" + ledger_.path() + "/network/" + owner_.key +
-                                                          ".json`: Too many levels of symbolic links");
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)),
+            "cannot read `" + ledger_.path() + "/network/" + owner_.key + ".json`: Too many levels of symbolic links");
 }
 
 // An RDMA device that is not in the namespace either stays unknown.
