@@ -208,8 +208,8 @@ struct Given {
 };
 
 // Decides like `rdma-hook plan`.
-fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
-  if (!asking.request) return Given();
+fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
+  if (!requesting.request) return Given();
   hook::NodeSettings settings;
   settings.snapshot = "as read";
   const hook::Owner owner;
@@ -415,12 +415,12 @@ TEST_P(Require, OfContainerIsSatisfiedOrHasWarning) {
   std::vector<Setting> of_crio = settings();
   std::erase_if(of_crio, [](const Setting& setting) { return setting.engine != std::string_view("crio"); });
   each_node(of_crio, [](const fabric::Inventory& node, const Setting& setting) {
-    auto asking = asking_of(node, setting);
-    ASSERT_TRUE(asking) << asking.error().message;
+    auto requesting = asking_of(node, setting);
+    ASSERT_TRUE(requesting) << requesting.error().message;
     for (const char* own : {"1", "4", "100", "many", ""}) {
       SCOPED_TRACE(std::string("RDMA_INIT_REQUIRE=") + own);
-      asking->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
-      const auto given = plan_of(node, *asking);
+      requesting->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
+      const auto given = plan_of(node, *requesting);
       if (!given || given->plan.hcas.empty()) continue;
       const hook::Plan& plan = given->plan;
       EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
@@ -451,18 +451,18 @@ TEST_P(Require, IsSameFromFileTree) {
   const Setting host{.engine = "containerd", .mode = "hca", .host_network = true};
   const Setting rails{.engine = "containerd", .mode = "shared"};
   each_node({host, rails}, [](const fabric::Inventory& node, const Setting& setting) {
-    const auto asking = asking_of(node, setting);
-    ASSERT_TRUE(asking) << asking.error().message;
-    if (!asking->request) return;
+    const auto requesting = asking_of(node, setting);
+    ASSERT_TRUE(requesting) << requesting.error().message;
+    if (!requesting->request) return;
     const test_support::TempDir directory;
     test_support::lay_out(node, directory.path());
     hook::NodeSettings settings;
     settings.root = directory.path();
-    auto read = hook::read_node_for(*asking, settings, true);
+    auto read = hook::read_node_for(*requesting, settings, true);
     ASSERT_TRUE(read) << read.error().message;
     read->netns_mode = node.netns_mode;  // a tree does not have it
-    const auto live = plan_of(*read, *asking);
-    const auto foretold = plan_of(node, *asking);
+    const auto live = plan_of(*read, *requesting);
+    const auto foretold = plan_of(node, *requesting);
     if (!setting.host_network && !(live && foretold)) return;  // the hook refuses the rails
     ASSERT_TRUE(live) << live.error().message;
     ASSERT_TRUE(foretold) << foretold.error().message;
