@@ -36,6 +36,23 @@ bool is_multicast(const Address& address) {
   return address.is_ipv4() ? (address.bytes[12] & 0xf0U) == kIpv4 : address.bytes[0] == kIpv6;
 }
 
+// Returns the RFC that reserves the subnet for documentation; nullptr: none does.
+const char* documented_by(const Cidr& subnet) {
+  const auto& bytes = subnet.base.bytes;
+  const auto word_at = [&](std::size_t at) {
+    return std::uint32_t{bytes[at]} << 24U | std::uint32_t{bytes[at + 1]} << 16U | std::uint32_t{bytes[at + 2]} << 8U |
+           bytes[at + 3];
+  };
+  if (subnet.base.is_ipv4()) {
+    const std::uint32_t network = word_at(12) >> 8U;  // 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24
+    const bool is_known = network == 0xc00002 || network == 0xc63364 || network == 0xcb0071;
+    return is_known && subnet.prefix >= kIpv4Offset + 24 ? "RFC 5737" : nullptr;
+  }
+  if (word_at(0) == 0x20010db8 && subnet.prefix >= 32) return "RFC 3849";      // 2001:db8::/32
+  if (word_at(0) >> 12U == 0x3fff0 && subnet.prefix >= 20) return "RFC 9637";  // 3fff::/20
+  return nullptr;
+}
+
 // Returns the first and last address for hosts. Excluded are the first address (the network's; in IPv6 the routers'
 // anycast address, RFC 4291 section 2.6.1) and the IPv4 broadcast address, except in subnets of two addresses (RFC
 // 3021, RFC 6164) or one.
@@ -123,6 +140,11 @@ class RangeReader {
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
     if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
+    }
+    // Samples have such a range where an administrator must write a subnet. rdma-hook itself uses 192.0.2.0/24 for the
+    // placeholders of GID slots.
+    if (const char* rfc = documented_by(*subnet)) {
+      return refuse(value, fmt::format("`{}` is in a range for documentation ({})", shown(*text), rfc), kRemedy);
     }
     entry_.subnet = subnet;
   }

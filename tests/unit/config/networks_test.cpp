@@ -114,7 +114,12 @@ TEST(HookConfigNetworks, ComputesAddressesOfSubnet) {
            {R"("subnet":"10.1.2.4/32")", "10.1.2.4-10.1.2.4"},
            {R"("subnet":"fd00::/120")", "fd00::1-fd00::ff"},
            {R"("subnet":"fd00::ff00/120","gateway":"fd00::ffff")", "fd00::ff01-fd00::fffe"},
-           {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"}}) {
+           {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"},
+           // Neighbours of the ranges for documentation, and a subnet that includes one.
+           {R"("subnet":"192.0.3.0/24")", "192.0.3.1-192.0.3.254"},
+           {R"("subnet":"192.0.2.0/23")", "192.0.2.1-192.0.3.254"},
+           {R"("subnet":"2001:db9::/112")", "2001:db9::1-2001:db9::ffff"},
+           {R"("subnet":"3fff:1000::/112")", "3fff:1000::1-3fff:1000::ffff"}}) {
     SCOPED_TRACE(range);
     const Network read = network(std::string(R"("addresses":[{)") + range + "}]");
     ASSERT_EQ(read.ranges.size(), 1U);
@@ -230,6 +235,13 @@ TEST(HookConfigNetworks, RefusesWrongAddresses) {
        no_subnet("239.0.0.0/8", "has no addresses for containers"),
        no_subnet("fe80::/64", "has no addresses for containers"),
        no_subnet("ff05::/64", "has no addresses for containers"),
+       no_subnet("192.0.2.0/24", "is in a range for documentation (RFC 5737)"),
+       no_subnet("198.51.100.64/26", "is in a range for documentation (RFC 5737)"),
+       no_subnet("203.0.113.0/24", "is in a range for documentation (RFC 5737)"),
+       no_subnet("2001:db8::/32", "is in a range for documentation (RFC 3849)"),
+       no_subnet("2001:db8:9::/64", "is in a range for documentation (RFC 3849)"),
+       no_subnet("3fff::/20", "is in a range for documentation (RFC 9637)"),
+       no_subnet("3fff:fff::/32", "is in a range for documentation (RFC 9637)"),
        {range(R"("subnet":"10.1.0.1/16")"),
         "addresses[0].subnet`: `10.1.0.1/16` has host bits set; write \"10.1.0.0/16\""},
        {range(R"("subnet":"::ffff:0:0/90")"),
