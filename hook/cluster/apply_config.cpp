@@ -117,6 +117,51 @@ std::string summary_of(const ConfigFiles& present) {
                   : "a configuration with errors: containers that request HCAs do not start";
 }
 
+// The directories are checked too: if other users can write to them, checks of the files are void.
+ConfigFiles read_present(const ConfigPaths& paths) {
+  ConfigFiles present = read_config_files(paths);
+  if (const auto safe = check_config_directories(paths); !safe && present.problems.empty())
+    present.problems.push_back(
+        problem_of(paths.cluster, safe.error(), "make root its owner, and remove write access for other users"));
+  return present;
+}
+
+struct Checked {
+  AppliedConfig applied;  // kDue, kSame or kRefused; `has` describes the configuration before a write
+  std::string text;       // of the cluster
+  std::string would_have;
+};
+
+Checked check(const std::string& directory, const NodeSettings& node) {
+  const std::string source = directory + "/config.json";
+  Checked checked;
+  AppliedConfig& applied = checked.applied;
+  const ConfigFiles present = read_present(node.config);
+  applied.has = summary_of(present);
+  auto text = read_cluster_config(directory);
+  if (!text) {
+    applied.problems.push_back(problem_of(source, text.error(), "mount a ConfigMap that has the key config.json"));
+    return checked;
+  }
+  applied.digest = text_digest(*text);
+  // The cluster's text cannot be validated without all of the node's own files.
+  applied.problems = present.problems;
+  if (!present.problems.empty()) return checked;
+  const auto texts = below_own({source, *text, true}, present.texts);
+  ParsedConfig parsed = parse_config(texts);
+  applied.problems = std::move(parsed.problems);
+  if (has_error(applied.problems)) return checked;
+  for (ConfigProblem& problem : slice_problems(parsed.config, node, source))
+    applied.problems.push_back(std::move(problem));
+  if (has_error(applied.problems)) return checked;
+  const auto is_there = [&](const ConfigText& one) { return one.is_clusters && one.text == *text; };
+  const bool same = std::any_of(present.texts.begin(), present.texts.end(), is_there);
+  applied.outcome = same ? AppliedConfig::Outcome::kSame : AppliedConfig::Outcome::kDue;
+  checked.would_have = config_summary(texts, parsed.config);
+  checked.text = std::move(*text);
+  return checked;
+}
+
 }  // namespace
 
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file) {
@@ -133,46 +178,32 @@ std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettin
   return problems;
 }
 
+AppliedConfig check_cluster_config(const std::string& directory, const NodeSettings& node) {
+  return check(directory, node).applied;
+}
+
 // Order: the write is the last step, so that each error leaves the file unchanged. Until then applied.has describes the
-// old configuration. The directories are checked too: if other users can write to them, checks of the files are void.
+// old configuration.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
-  const std::string source = directory + "/config.json";
-  AppliedConfig applied;
-  const auto fail = [&](const std::string& about, const Error& error, const char* remedy) {
-    applied.problems.push_back(problem_of(about, error, remedy));
-    return applied;
-  };
   const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
-  ConfigFiles present = read_config_files(node.config);
-  if (const auto safe = check_config_directories(node.config); lock && !safe && present.problems.empty())
-    present.problems.push_back(
-        problem_of(file, safe.error(), "make root its owner, and remove write access for other users"));
-  applied.has = summary_of(present);
-  auto text = read_cluster_config(directory);
-  if (text) applied.digest = text_digest(*text);
-  if (!lock) return fail(file, lock.error(), "");
-  if (!text) return fail(source, text.error(), "mount a ConfigMap that has the key config.json");
-  // The cluster's text cannot be validated without all of the node's own files.
-  if (!present.problems.empty()) {
-    applied.problems = present.problems;
-    return applied;
+  auto [applied, text, would_have] = check(directory, node);
+  const auto fail = [&](const Error& error) {
+    applied.outcome = AppliedConfig::Outcome::kRefused;
+    applied.problems.push_back(problem_of(file, error, ""));
+  };
+  if (!lock) {
+    // A missing directory also causes problems of the files in it.
+    applied.problems.clear();
+    fail(lock.error());
+  } else if (applied.outcome == AppliedConfig::Outcome::kDue) {
+    if (auto written = write_node_file("", file, text); !written) {
+      fail(written.error());
+    } else {
+      applied.outcome = AppliedConfig::Outcome::kWritten;
+      applied.has = would_have;
+    }
   }
-  const auto texts = below_own({source, *text, true}, present.texts);
-  ParsedConfig parsed = parse_config(texts);
-  applied.problems = std::move(parsed.problems);
-  if (has_error(applied.problems)) return applied;
-  for (ConfigProblem& problem : slice_problems(parsed.config, node, source))
-    applied.problems.push_back(std::move(problem));
-  if (has_error(applied.problems)) return applied;
-  const auto is_there = [&](const ConfigText& one) { return one.is_clusters && one.text == *text; };
-  if (std::any_of(present.texts.begin(), present.texts.end(), is_there)) {
-    applied.outcome = AppliedConfig::Outcome::kSame;
-    return applied;
-  }
-  if (auto written = write_node_file("", file, *text); !written) return fail(file, written.error(), "");
-  applied.outcome = AppliedConfig::Outcome::kWritten;
-  applied.has = config_summary(texts, parsed.config);
   return applied;
 }
 

@@ -19,6 +19,7 @@ struct AppliedConfig {
   enum class Outcome {
     kWritten,
     kSame,     // the file already has this content
+    kDue,      // of check_cluster_config() only: the text is valid and the file differs
     kRefused,  // `problems` has the reasons; the file is unchanged
   };
   Outcome outcome = Outcome::kRefused;
@@ -26,6 +27,9 @@ struct AppliedConfig {
   std::string digest;                   // of the cluster's text; empty: no text
   std::string has;                      // description of the node's configuration after the call
 };
+
+// As apply_cluster_config(), without the lock and without a change of the file.
+AppliedConfig check_cluster_config(const std::string& directory, const NodeSettings& node);
 
 // Reads DIRECTORY/config.json and the node's files (node.config, with absolute paths). If the text differs, replaces
 // node.config.cluster by renaming a temporary file. Locks the directory of that file meanwhile. Errors are returned as

@@ -32,6 +32,14 @@ inline constexpr fabric::Option<Options> kLedgerOption = {"ledger", "DIR", "in p
                                                             options.node.ledger = value;
                                                             return Result<void>();
                                                           }};
+// --probe of long-running programs.
+template <typename Options>
+inline constexpr fabric::Option<Options> kProbeOption = {
+    "probe", "", "print whether the running program is ready, and why not; exit code 0 ready, 1 not",
+    [](Options& options, std::string_view) {
+      options.probe = true;
+      return Result<void>();
+    }};
 // --help and --version of programs without subcommands.
 template <typename Options>
 inline constexpr fabric::Option<Options> kHelpOption = {"help", "", "this text",

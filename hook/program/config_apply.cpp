@@ -11,6 +11,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/process/daemon_state.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/result.hpp"
@@ -31,6 +32,7 @@ constexpr int kPollMs = 10'000;
 
 const char* word_of(Outcome outcome) {
   if (outcome == Outcome::kRefused) return "refused";
+  if (outcome == Outcome::kDue) return "due";
   return outcome == Outcome::kSame ? "unchanged" : "written";
 }
 
@@ -77,6 +79,19 @@ int apply_once(const Options& options, const Log& log) {
   return ok ? 0 : 1;
 }
 
+// Compares the ConfigMap with the node's file. It needs no state of the process with --watch: if that process does not
+// work, the file is not written.
+ProbedState probe_config(const Options& options) {
+  const AppliedConfig found = check_cluster_config(options.source, options.node);
+  if (found.outcome == Outcome::kSame) return {true, found.has};
+  if (found.outcome == Outcome::kDue)
+    return {false, fmt::format("`{}` is not written yet; the node has: {}", options.node.config.cluster, found.has)};
+  const auto error = std::find_if(found.problems.begin(), found.problems.end(),
+                                  [](const ConfigProblem& problem) { return problem.is_error; });
+  return {false, fmt::format("refused: {}; the node keeps its configuration: {}",
+                             error == found.problems.end() ? "" : to_string(*error), found.has)};
+}
+
 // Waits for a change or kPollMs. Returns true on a signal.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
@@ -118,6 +133,7 @@ int apply_config(const Options& options, const Log& log) {
     // The ConfigMap is foreign text: it is read behind a filter of system calls. Signals are set up before, because
     // the filter forbids it.
     TRY_VOID(restrict_to_config());
+    if (options.probe) return print_probe("config apply", probe_config(options));
     if (!options.watch) return apply_once(options, log);
     TRY_VOID(apply_on_change(options, log, signals));
     return 0;

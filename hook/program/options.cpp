@@ -125,6 +125,8 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"listen", "WHERE", "metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100",
      set_text<&Options::listen>, "metrics"},
     {"watch", "", "config apply: apply each change of DIR until SIGTERM", set_flag<&Options::watch>, "config"},
+    {"probe", "", "config apply: print whether the node has the configuration of DIR, and why not; change nothing",
+     set_flag<&Options::probe>, "config"},
     {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the best one for the engine", set_way, kInstall},
     {"dry-run", "", "install: print the files that would be written; change nothing",
      set_install_flag<&InstallOptions::dry_run>, kInstall},
@@ -163,7 +165,8 @@ constexpr Usage kUsages[] = {
     {"metrics", "[--grants]", "prints Prometheus text: owners, grants, failures, durations, port counters"},
     {"metrics", "--listen WHERE", "serves it with --grants over HTTP until SIGTERM"},
     {"check-config", "[--json]", "prints errors of the configuration with line and remedy"},
-    {"config", "apply DIR [--watch]", "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
+    {"config", "apply DIR [--watch|--probe]",
+     "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
     {"doctor", "[--json|--quiet]", "checks the node from kernel to engine; prints problems with remedies"},
@@ -183,6 +186,8 @@ std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
 
 Result<void> check_apply(Options& options) {
   if (options.source.empty()) return usage_error("config apply requires the directory of config.json");
+  if (options.probe && (options.watch || options.json))
+    return usage_error("--probe cannot be combined with --watch or --json");
   if (options.watch && options.json) return usage_error("--json cannot be combined with --watch");
   if (options.node.config.file_must_exist)
     return usage_error(fmt::format("config apply writes `{}`: use --root in place of --config", kClusterConfigPath));
@@ -218,6 +223,9 @@ Result<void> complete(Options& options) {
   // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  // Another command would run, as if it were the probe.
+  if (options.probe && options.command != Command::kConfigApply)
+    return usage_error("--probe is an option of config apply");
   // The server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))

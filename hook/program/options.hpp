@@ -50,6 +50,7 @@ struct Options {
   bool grants = false;  // metrics: a series for each grant
   bool quiet = false;   // doctor: only warnings and errors
   bool watch = false;   // config apply: at each change of the directory
+  bool probe = false;   // config apply: only report whether the node has the configuration of the directory
   bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that grant HCAs
 };
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "fabric/text.hpp"
+#include "hook/base/process/daemon_state.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
@@ -19,6 +20,7 @@
 namespace {
 
 using fabric::Result;
+using shim::kProgram;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
@@ -38,6 +40,7 @@ constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
     hook::kConfigOption<shim::DevicePluginSettings>,
     hook::kRootOption<shim::DevicePluginSettings>,
     hook::kLedgerOption<shim::DevicePluginSettings>,
+    hook::kProbeOption<shim::DevicePluginSettings>,
     hook::kHelpOption<shim::DevicePluginSettings>,
     hook::kVersionOption<shim::DevicePluginSettings>};
 
@@ -47,9 +50,10 @@ std::string help_text() {
          "\n" +
          fabric::help_lines("  rdma-device-plugin [options]", "registers with the kubelet, and again after it restarts",
                             33) +
+         fabric::help_lines("  rdma-device-plugin --probe", "prints whether its resources are registered", 33) +
          "\nOptions (in brackets the default):\n" +
          fabric::option_help(std::span<const fabric::Option<shim::DevicePluginSettings>>(kOptions)) +
-         "\nExit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 usage.\n";
+         "\nExit codes: 0 ended by SIGTERM or SIGINT; 1 failed, or not ready; 2 usage.\n";
 }
 
 // Errors: an unknown option, a missing or invalid value.
@@ -60,7 +64,7 @@ Result<shim::DevicePluginSettings> parse_options(std::span<char* const> argument
 }
 
 hook::Log plugin_log() {
-  return hook::Log::to_stderr("rdma-device-plugin");
+  return hook::Log::to_stderr(kProgram);
 }
 
 int run(int argc, char** argv) {
@@ -74,6 +78,7 @@ int run(int argc, char** argv) {
     std::fputs(settings->help ? help_text().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
+  if (settings->probe) return hook::print_probe(kProgram, hook::probe_daemon(settings->node.ledger, kProgram));
   const hook::Log log = plugin_log();
   // Before gRPC's first call, which would write to stderr.
   shim::silence_grpc();

@@ -235,6 +235,20 @@ std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() co
   return first;
 }
 
+std::set<std::string> NodeReader::configured_resources() const {
+  std::set<std::string> names;
+  for (const hook::Pool& pool : config_->pools)
+    if (pool.resource) names.insert(*pool.resource);
+  return names;
+}
+
+std::string NodeReader::problem() const {
+  for (const char* about : {"config", "node"})
+    if (const auto said = last_message_.find(about); said != last_message_.end() && !said->second.empty())
+      return said->second;
+  return {};
+}
+
 bool NodeReader::read() {
   read_config();
   if (!config_) return false;

@@ -66,6 +66,10 @@ class NodeReader {
   // Returns the time of the next read that is due without any change: keep_settling() withholds problems until then.
   // nullopt: none.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
+  // Returns the names in config.json, each once; they include resources that could not be read yet.
+  std::set<std::string> configured_resources() const;
+  // Returns why the last read() failed for the configuration, else for the HCAs; empty: it did not.
+  std::string problem() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 
  private:

@@ -17,6 +17,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/process/daemon_state.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "shim/device_plugin/node_reader.hpp"
 #include "shim/device_plugin/watches.hpp"
@@ -88,6 +89,13 @@ class Endpoint {
     take_answer(now);
     const auto next = tend_registration(now, kubelet);
     return server_->retry() ? std::min(next, now + kRetry) : next;
+  }
+
+  // Returns why the resource is not registered with this kubelet; empty: it is registered.
+  std::string problem(const FileIdentity& kubelet) const {
+    if (kubelet.empty()) return fmt::format("the kubelet has no socket `{}/kubelet.sock`", settings_.directory);
+    if (server_ && registered_with_ == kubelet) return {};
+    return problem_.empty() ? "the kubelet has not answered yet" : problem_;
   }
 
  private:
@@ -169,6 +177,7 @@ class Endpoint {
       was_watched_ = false;
       pause_ = kFirstTry;
       last_message_.clear();
+      problem_.clear();
       log_.info(fmt::format("{} is registered with the kubelet", resource_));
     } else {
       fail(fmt::format("cannot register {}: {}", resource_, result->error().message));
@@ -196,6 +205,7 @@ class Endpoint {
 
   // Logs a failure once, even if the kubelet is down for an hour.
   void fail(const std::string& what) {
+    problem_ = what;
     const auto now = Clock::now();
     next_try_ = now + pause_;
     pause_ = std::min(pause_ * 2, kLongestTry);
@@ -221,6 +231,7 @@ class Endpoint {
   Clock::time_point next_try_;
   milliseconds pause_ = kFirstTry;
   std::optional<Clock::time_point> failing_since_;
+  std::string problem_;  // last failure since the last registration
   std::string last_message_;
 };
 
@@ -232,12 +243,14 @@ class DevicePlugin {
         wake_(std::move(wake)),
         signals_(std::move(signals)),
         kernel_(KernelEvents::open()),
-        reader_(settings.node, log) {}
+        reader_(settings.node, log),
+        state_(settings.node.ledger, kProgram, log) {}
 
   Result<void> run() {
     for (;;) {
       auto next = look();
       next = std::min(next, tend());
+      state_.set(state());
       if (TRY(wait_until(next))) return {};
     }
   }
@@ -277,6 +290,21 @@ class DevicePlugin {
     return next;
   }
 
+  hook::ProbedState state() const {
+    if (!has_config_) return {false, reader_.problem()};
+    const auto names = reader_.configured_resources();
+    if (names.empty()) return {true, "no pool of config.json has a \"resource\": nothing to register"};
+    if (!directory_) return {false, last_message_};
+    const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
+    for (const std::string& name : names) {
+      const auto endpoint = endpoints_.find(name);
+      const std::string problem = endpoint == endpoints_.end() ? reader_.problem() : endpoint->second->problem(kubelet);
+      if (endpoint == endpoints_.end() || !problem.empty())
+        return {false, fmt::format("{} is not registered with the kubelet: {}", name, problem)};
+    }
+    return {true, fmt::format("registered with the kubelet: {}", fmt::join(names, ", "))};
+  }
+
   bool open_directory() {
     auto opened = KubeletDirectory::open(settings_.directory);
     if (opened) {
@@ -313,6 +341,7 @@ class DevicePlugin {
   UniqueFd signals_;
   KernelEvents kernel_;
   NodeReader reader_;
+  hook::DaemonState state_;
   bool has_config_ = false;
   Clock::time_point looked_at_;
   Clock::time_point next_look_;

@@ -10,9 +10,12 @@
 
 namespace shim {
 
+inline constexpr const char* kProgram = "rdma-device-plugin";
+
 struct DevicePluginSettings {
   bool help = false;
   bool version = false;
+  bool probe = false;
   std::string directory = "/var/lib/kubelet/device-plugins";  // of the kubelet's socket and ours
   hook::NodeSettings node;
 };

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "hook/base/process/daemon_state.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/run.hpp"
@@ -27,6 +28,8 @@ int run(int argc, char** argv) {
     std::fputs(options->help ? shim::nri_help().c_str() : "rdma-nri " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
+  if (options->probe)
+    return hook::print_probe(shim::kNriProgram, hook::probe_daemon(options->node.ledger, shim::kNriProgram));
   const hook::Log log = shim::plugin_log(*options);
   auto done = hook::restrict_with_children();
   if (done) done = shim::run_plugin(*options, log);

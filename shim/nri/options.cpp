@@ -37,6 +37,7 @@ constexpr fabric::Option<NriPluginOptions> kOptions[] = {
     hook::kConfigOption<NriPluginOptions>,
     hook::kRootOption<NriPluginOptions>,
     hook::kLedgerOption<NriPluginOptions>,
+    hook::kProbeOption<NriPluginOptions>,
     hook::kHelpOption<NriPluginOptions>,
     hook::kVersionOption<NriPluginOptions>};
 
@@ -60,18 +61,20 @@ std::string nri_help() {
              "Interface.") +
          "\n" +
          fabric::help_lines("  rdma-nri [options]", "connects to the runtime, and again after it restarts", kText) +
+         fabric::help_lines("  rdma-nri --probe", "prints whether it is connected to the runtime", kText) +
          fabric::help_lines("  /opt/nri/plugins/10-rdma", "the same program, started by the runtime", kText) +
          "\nOptions (in brackets the default):\n" +
          fabric::option_help(std::span<const fabric::Option<NriPluginOptions>>(kOptions)) + "\n" +
          fabric::wrapped(
-             "Exit codes: 0 ended by SIGTERM or SIGINT, or by the runtime that started it; 1 failed; 2 usage.");
+             "Exit codes: 0 ended by SIGTERM or SIGINT, or by the runtime that started it; 1 failed, or not ready; 2 "
+             "usage.");
 }
 
 Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
                                            const std::function<const char*(const char*)>& variable) {
   NriPluginOptions options;
   TRY_VOID(hook::apply_options<NriPluginOptions>(kOptions, arguments, "rdma-nri", options));
-  if (options.help || options.version) return options;
+  if (options.help || options.version || options.probe) return options;
   take_environment(options, variable);
   if (auto identity = check_identity(options.identity); !identity)
     return Error{identity.error().message, EINVAL, "`rdma-nri --help` lists the options"};

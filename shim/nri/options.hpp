@@ -14,11 +14,13 @@
 
 namespace shim {
 
+inline constexpr const char* kNriProgram = "rdma-nri";
 inline constexpr const char* kNriSocket = "/var/run/nri/nri.sock";
 
 struct NriPluginOptions {
   bool help = false;
   bool version = false;
+  bool probe = false;
   std::string socket = kNriSocket;
   PluginIdentity identity{"rdma", "10"};
   std::optional<hook::Engine> engine;  // nullopt: derived from the runtime's name

@@ -164,9 +164,10 @@ Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
   }
   worker_.set_engine(*engine);
   if (runtime.request_timeout_ms > 0) request_timeout_ = std::chrono::milliseconds(runtime.request_timeout_ms);
-  log_.info(fmt::format("configured by {} {}{}{}; a request may take {} ms", fabric::printable(runtime.name),
-                        fabric::printable(runtime.version), runtime.nri_version.empty() ? "" : ", NRI ",
-                        fabric::printable(runtime.nri_version), request_timeout_.count()));
+  runtime_ = fabric::printable(fmt::format("{} {}", runtime.name, runtime.version));
+  log_.info(fmt::format("configured by {}{}{}; a request may take {} ms", runtime_,
+                        runtime.nri_version.empty() ? "" : ", NRI ", fabric::printable(runtime.nri_version),
+                        request_timeout_.count()));
   std::vector<Event> events{Event::kRunPodSandbox,   Event::kStopPodSandbox, Event::kRemovePodSandbox,
                             Event::kCreateContainer, Event::kStopContainer,  Event::kRemoveContainer};
   validates_ = can_validate(runtime.nri_version);
@@ -216,6 +217,7 @@ void RdmaPlugin::found(const NriContainer& container) {
 
 Result<void> RdmaPlugin::synchronize_end() {
   synchronized_late_ = Clock::now() - synchronize_began_ > request_timeout_;
+  synchronized_with_ = runtime_;
   returns_due_ = true;
   requesting_pods_.clear();
   // containerd 1.7 may synchronize during the creation of a container that it does not list yet.

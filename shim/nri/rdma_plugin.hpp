@@ -108,6 +108,8 @@ class RdmaPlugin : public NriHandler {
   // Returns true if Synchronize took longer than the runtime waits. NRI 0.6.1 then stops calling this plugin without
   // notice.
   bool synchronized_late() const { return synchronized_late_; }
+  // Returns name and version of the runtime: "containerd v2.1.9". nullopt: Synchronize has not ended yet.
+  const std::optional<std::string>& synchronized_with() const { return synchronized_with_; }
   // Returns the containers that were found without their grant since the last call. Each has a warning in the log.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
   // Lets the worker release grants that no container uses any more, if Synchronize or the end of a namespace requires
@@ -140,6 +142,8 @@ class RdmaPlugin : public NriHandler {
   std::optional<hook::Engine> engine_;
   std::function<void()> work_is_due_;
   std::chrono::milliseconds request_timeout_{2000};
+  std::string runtime_;
+  std::optional<std::string> synchronized_with_;
 
   bool validates_ = false;
   // Device nodes of the last CreateContainer. The runtime validates a container before it creates the next one.

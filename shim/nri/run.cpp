@@ -22,6 +22,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/base/process/daemon_state.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/nri/rdma_plugin.hpp"
@@ -92,6 +93,14 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   return hook::memlock_of(peer.pid);
 }
 
+hook::ProbedState not_connected(const Error& error) {
+  const bool is_missing = error.code == ENOENT || error.code == ECONNREFUSED;
+  const std::string remedy = fabric::remedy_of(
+      error, is_missing ? "start the runtime; restart it if `rdma-hook install` has changed its configuration" : "");
+  return {false, fmt::format("not connected to the runtime: {}{}{}", error.message,
+                             remedy.empty() ? "" : "; remedy: ", remedy)};
+}
+
 // A second query of the containers that the runtime knows, over a separate connection. The plugin's own connection
 // stays open: containers that are created without it get no devices.
 class Recount : private NriHandler {
@@ -148,7 +157,12 @@ class Recount : private NriHandler {
 class Loop {
  public:
   Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake, NamespaceEnds& ends)
-      : options_(options), log_(log), wake_(wake), ends_(ends), worker_(options, log) {}
+      : options_(options),
+        log_(log),
+        wake_(wake),
+        ends_(ends),
+        worker_(options, log),
+        state_(options.node.ledger, kNriProgram, log) {}
 
   Result<void> run_launched() {
     auto ended = serve(TRY(launched_socket(*options_.launched_socket)));
@@ -164,7 +178,9 @@ class Loop {
       const auto ended = socket ? serve(std::move(*socket)) : Result<Connection::Ended>(socket.error());
       if (ended && *ended == Connection::Ended::kStopped) return {};
       if (Clock::now() - began >= kGoodConnection) pause = kFirstPause;
-      log_once(ended ? "the runtime has closed the connection" : ended.error().message);
+      const Error why = ended ? Error{"the runtime has closed the connection"} : ended.error();
+      state_.set(not_connected(why));
+      log_once(why.message);
       if (wake_.wait_for_signal(pause)) return {};
       pause = std::min(pause * 2, kLongestPause);
     }
@@ -192,6 +208,7 @@ class Loop {
       if (recount) go_on(recount, handler);
       if (handler.synchronized_late())
         return Error{"Synchronize took longer than the runtime's request timeout: connecting again"};
+      if (const auto& runtime = handler.synchronized_with()) state_.set({true, "connected to " + *runtime});
       handler.return_what_is_left();
       evict(*plugin, handler.take_ungranted());
     }
@@ -252,6 +269,7 @@ class Loop {
   const Wake& wake_;
   NamespaceEnds& ends_;
   ConfiguredWorker worker_;
+  hook::DaemonState state_;
   std::string last_message_;
 };
 

@@ -289,6 +289,20 @@ class TreeCase(Case):
         text = must([HOOK, "devices", "--json", *self.places()], env={})
         return {hca["name"]: hca for hca in json.loads(text)["hcas"]}
 
+    def probe(self, program):
+        """Returns exit code and line of --probe. It reads the state, and starts nothing."""
+        done = run([program, "--probe", "--ledger", self.ledger_directory])
+        self.assertEqual((done.stdout.count("\n"), done.stderr), (1, ""), done)
+        return done.returncode, done.stdout.rstrip("\n")
+
+    def until_probe(self, program, code, words):
+        """Waits until --probe returns the code and a line with the words."""
+        def is_so():
+            self.probed = self.probe(program)
+            return self.probed[0] == code and words in self.probed[1]
+
+        wait_for(is_so, lambda: f"{code}, {words!r}; the last probe: {self.probed}")
+
     def holders(self):
         """HCA -> labels of who holds it; only those that are held."""
         return {name: sorted(holder["holder"] for holder in hca["holders"])
@@ -326,12 +340,12 @@ class NodeCase(TreeCase):
 
     def ledger(self):
         """Who holds what: all files but locks, counters, the ledger's namespaces, where the next search for an address
-        begins, and rdma-runtime's records and views, which belong to no grant."""
+        begins, rdma-runtime's records, states for --probe, and views, which belong to no grant."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             name = os.path.basename(path)
             is_other = (name in ("lock", "metrics", "place") or name.startswith("last@") or
-                        path.startswith(("runtime/", "views/")))
+                        path.startswith(("runtime/", "state/", "views/")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found

@@ -1,6 +1,7 @@
-"""`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good
-becomes the cluster's file of the node, whole; whatever else is there or happens, the last good one stays. In a machine of
-its own, whose /run has directories of root's alone above it."""
+"""`rdma-hook config apply` with a directory as the kubelet mounts a ConfigMap, and with hostile directories: a valid
+configuration becomes the node's cluster file as a whole; in all other cases the last valid configuration stays. Needs a machine
+where only root can write to /run and the directories above it."""
+import fcntl
 import json
 import os
 import shutil
@@ -241,6 +242,49 @@ class Once(Case):
             children = [self.start(self.command()) for _ in range(6)]
             self.assertEqual([child.wait(harness.DEADLINE) for child in children], [0] * 6)
             self.assertEqual(self.has()["rails"], ["a"])
+
+
+class Probe(Case):
+    def probe(self, code, words):
+        done = self.apply("--probe")
+        self.assertEqual((done.returncode, done.stdout.count("\n"), done.stderr), (code, 1, ""), done)
+        self.assertIn(words, done.stdout)
+
+    def test_follows_configuration(self):
+        self.probe(1, "config apply: not ready: refused: ")
+        child = self.watch()
+        self.probe(0, "config apply: ready: 1 file; pools: all HCAs")
+        # The last valid configuration stays.
+        self.map.put({"rails": "1"})
+        self.until_said("config_refused")
+        self.probe(1, f"not ready: refused: {self.map.path}/config.json:1: error: ")
+        self.probe(1, "; the node keeps its configuration: 1 file")
+        self.assertEqual(self.has(), {"rails": ["1"]})
+        self.map.put({"rails": ["2"]})
+        self.until(lambda: self.has() == {"rails": ["2"]})
+        self.probe(0, "ready")
+        self.ends(child)
+
+    def test_writes_nothing(self):
+        self.map.put({"rails": ["a"]})
+        self.probe(1, f"not ready: `{self.file}` is not written yet; the node has: no configuration")
+        self.assertEqual(os.listdir(self.directory), [])
+        # The directory may be locked by `config apply`.
+        lock = os.open(self.directory, os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        self.probe(1, "is not written yet")
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_refuses_subnets_for_documentation(self):
+        write(self.file, {"rails": ["good"]})
+        for name in ("vke", "spiderpool", "ib-sriov"):
+            self.map.put(read(f"{harness.SOURCE}/config/kubernetes/overlays/{name}/config.json"))
+            done = self.assert_applied(1, {"rails": ["good"]})
+            self.assertRegex(done.stdout, r"error: `networks\.[\w-]+\.addresses\[0\]\.subnet`: `192\.0\.2\.0/2[46]` is in a range for "
+                                          r"documentation \(RFC 5737\); remedy: write a subnet of your network")
+            self.probe(1, "is in a range for documentation")
 
 
 class CompromisedContainer(Case):

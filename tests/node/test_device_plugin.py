@@ -375,6 +375,54 @@ class Failures(DevicePluginCase):
             self.assertEqual((done.returncode, words in done.stdout + done.stderr), (code, True), done)
 
 
+class Probe(DevicePluginCase):
+    def test_follows_registration(self):
+        self.until_probe(PROGRAM, 1, "rdma-device-plugin: not ready: no running process has recorded a state")
+        process = self.start_plugin()
+        self.until_probe(PROGRAM, 1, f"not ready: {RAILS} is not registered with the kubelet: the kubelet has no socket "
+                                     f"`{self.directory}/kubelet.sock`")
+        kubelet = self.kubelet()
+        kubelet.wait()
+        self.until_probe(PROGRAM, 0, f"rdma-device-plugin: ready: registered with the kubelet: {RAILS}")
+        kubelet.stop()
+        self.until_probe(PROGRAM, 1, f"{RAILS} is not registered with the kubelet")
+        self.kubelet().wait()
+        self.until_probe(PROGRAM, 0, "registered")
+        process.kill()
+        process.wait(30)
+        self.until_probe(PROGRAM, 1, "no running process")
+
+    def test_reports_refused_registration(self):
+        self.kubelet(answer=lambda context: context.abort(grpc.StatusCode.UNAVAILABLE, "not now"))
+        self.start_plugin()
+        self.until_probe(PROGRAM, 1, f"{RAILS} is not registered with the kubelet: cannot register {RAILS}: ")
+        self.assertIn("not now", self.probe(PROGRAM)[1])
+
+    def test_reports_invalid_configuration(self):
+        self.configure("{")
+        self.start_plugin()
+        self.until_probe(PROGRAM, 1, "invalid JSON")
+        self.configure({"pools": [{"name": "rails", "modes": ["exclusive"]}]})
+        self.until_probe(PROGRAM, 0, 'ready: no pool of config.json has a "resource": nothing to register')
+
+    def test_reports_second_instance(self):
+        _, process, _, _ = self.begin()
+        self.until_probe(PROGRAM, 0, "registered")
+        self.start_plugin()
+        self.until_probe(PROGRAM, 1, "another rdma-device-plugin serves")
+        process.send_signal(signal.SIGTERM)
+        self.until_probe(PROGRAM, 0, "registered")
+
+    def test_writes_state_only_at_change(self):
+        self.begin()
+        self.until_probe(PROGRAM, 0, "registered")
+        (name,) = os.listdir(self.ledger_directory + "/state")
+        before = os.stat(f"{self.ledger_directory}/state/{name}")
+        time.sleep(2.5)  # the plugin checks its sockets each second
+        after = os.stat(f"{self.ledger_directory}/state/{name}")
+        self.assertEqual((after.st_ino, after.st_mtime_ns), (before.st_ino, before.st_mtime_ns))
+
+
 class Cost(DevicePluginCase):
     def test_many_calls_use_constant_memory(self):
         self.configure(SHARED)

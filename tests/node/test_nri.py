@@ -10,7 +10,7 @@ import time
 
 import harness
 import nri_runtime as nri
-from harness import HOOK, MAKE_TREE, NRI, SOURCE, read, status_of, wait_for, write
+from harness import HOOK, MAKE_TREE, NRI, SOURCE, read, run, status_of, wait_for, write
 
 sys.path.append(SOURCE + "/tests/support")
 import grant_record  # noqa: E402
@@ -303,6 +303,54 @@ class Life(NriCase):
         connection.wait(lambda: connection.registered)
         with self.assertRaisesRegex(nri.StatusError, "runtime `other` is not known"):
             connection.ask("Configure", nri.text(2, "other"))
+
+
+class Probe(NriCase):
+    def test_reports_missing_process(self):
+        self.assertEqual(self.probe(NRI), (1, "rdma-nri: not ready: no running process has recorded a state in "
+                                              f"`{self.ledger_directory}/state`: it does not run, or has just started"))
+
+    def test_reports_missing_runtime(self):
+        self.runtime.stop()
+        os.unlink(self.runtime.path)
+        self.start_plugin()
+        self.until_probe(NRI, 1, "rdma-nri: not ready: not connected to the runtime: cannot connect to "
+                                 f"`{self.runtime.path}`: No such file or directory; remedy: start the runtime; restart it if")
+        self.runtime.start()
+        connection = self.accept()
+        connection.wait(lambda: connection.registered)
+        self.assertEqual(self.probe(NRI)[0], 1, "the runtime has not reported its containers")
+        connection.introduce()
+        self.until_probe(NRI, 0, "rdma-nri: ready: connected to containerd v2.1.9")
+
+    def test_follows_connection(self):
+        connection = self.connect()
+        self.until_probe(NRI, 0, "connected to containerd")
+        elsewhere = run(["unshare", "--pid", "--fork", NRI, "--probe", "--ledger", self.ledger_directory])
+        self.assertEqual((elsewhere.returncode, elsewhere.stderr), (0, ""), "in another PID namespace")
+        connection.close()
+        self.runtime.stop()
+        self.until_probe(NRI, 1, "not connected to the runtime: cannot connect to")
+        self.runtime.start()
+        self.accept().introduce(name="cri-o")
+        self.until_probe(NRI, 0, "connected to cri-o")
+
+    def test_reports_end_of_process(self):
+        self.connect()
+        self.until_probe(NRI, 0, "connected")
+        self.plugin.kill()
+        self.plugin.wait(30)
+        self.assertRegex(self.probe(NRI)[1], "not ready: no running process has recorded a state")
+
+    def test_start_of_container_writes_no_state(self):
+        connection = self.connect()
+        self.until_probe(NRI, 0, "connected")
+        (name,) = os.listdir(self.ledger_directory + "/state")
+        before = os.stat(f"{self.ledger_directory}/state/{name}")
+        connection.create(self.asking("mlx5_0"), self.member())
+        connection.synchronize([self.asking("mlx5_0")], [self.member(state=3)])
+        after = os.stat(f"{self.ledger_directory}/state/{name}")
+        self.assertEqual((after.st_ino, after.st_mtime_ns), (before.st_ino, before.st_mtime_ns))
 
 
 class Missed(NriCase):

@@ -38,13 +38,16 @@ TEST(HookOptions, ConfigApplyRequiresDirectory) {
   EXPECT_EQ(node.command, Command::kConfigApply);
   EXPECT_EQ(node.source, "/config");
   EXPECT_TRUE(node.watch);
+  EXPECT_TRUE(must(parse("config apply /config --probe")).probe);
   EXPECT_EQ(node.node.config.cluster, "/etc/rdma-init/cluster/config.json");
   const auto below = must(parse("config apply --root /host cm"));
   EXPECT_EQ(below.node.config.cluster, "/host/etc/rdma-init/cluster/config.json");
   EXPECT_EQ(below.node.config.file, "/host/etc/rdma-init/config.json");
   EXPECT_EQ(below.node.config.drop_ins, "/host/etc/rdma-init/conf.d");
-  for (const char* wrong : {"config", "config see", "config apply", "config apply a b", "config apply a --watch --json",
-                            "config apply a --config /c.json", "config apply a --root relative"})
+  for (const char* wrong :
+       {"config", "config see", "config apply", "config apply a b", "config apply a --watch --json",
+        "config apply a --config /c.json", "config apply a --root relative", "config apply a --watch --probe",
+        "config apply a --json --probe", "metrics --listen unix: --probe"})
     EXPECT_EQ(parse(wrong).error().code, EINVAL) << wrong;
 }
 

@@ -137,7 +137,7 @@ node_state() {
   echo "GIDs" && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' /sys/class/infiniband/*/ports/1/gids | sort -V
   echo "namespaces" && ip -json netns list | jq --raw-output '.[]?.name' | sort
   echo "mounts of rdma-hook" && awk '/rdma-hook/ { print $5 }' /proc/self/mountinfo
-  echo "ledger" && { find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null | sort; }
+  echo "ledger" && { find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null | sort; }
 }
 
 # assert_node_as_before FILE: FILE has the earlier node_state. Namespaces end in the background, so that this waits for a while.

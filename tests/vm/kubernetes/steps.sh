@@ -154,22 +154,47 @@ step_deploy() {
   assert_equal "the cluster's configuration" "$(sha256sum < "$out/lab/config.json")" "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')"
   assert_equal "the metrics' port" "127.0.0.1:9839" "$(on_node "ss -H -l -t -n 'sport = 9839' | awk '{print \$4}'")"
   show_nodes
+  refuse_config
 }
 
-# The base without the component `restart`: no pod before the node has the label; then the installer reports that a restart is due, and the
-# administrator restarts the engine.
+# A ConfigMap that is refused: the last valid configuration stays, and the pod is not Ready until the ConfigMap is valid again.
+refuse_config() {
+  step "1. a ConfigMap with a subnet for documentation"
+  cp "$out/lab/config.json" "$state/config.json"
+  jq '.networks.rails.addresses = [{subnet: "192.0.2.0/24"}]' "$state/config.json" > "$out/lab/config.json"
+  kubectl apply -k "$out/lab" > /dev/null
+  wait_until "an event has the reason of config" 300 has_event "Unhealthy: Readiness probe failed: config apply: not ready: refused: "
+  wait_until "its pod is not Ready" 300 cluster_is_ready 0
+  assert_equal "the cluster's configuration" "$(sha256sum < "$state/config.json")" "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')"
+  cp "$state/config.json" "$out/lab/config.json"
+  roll apply -k "$out/lab" > /dev/null
+  wait_until "its pod is Ready" 300 cluster_is_ready 1
+}
+# cluster_is_ready COUNT
+cluster_is_ready() { [ "$(kubectl -n "$system" get daemonset "$cluster_daemonset" -o 'jsonpath={.status.numberReady}')" = "$1" ]; }
+
+# The base without the component `restart`: no pod before the node has the label; then the installer reports that a restart is due, the
+# pod is not Ready until the administrator restarts the engine, and its event has the reason.
 label_node() {
+  local reason='rdma-nri: not ready: not connected to the runtime: cannot connect to'
   step "1. the node gets the label; a restart is due"
   roll apply -k "$out/base" > /dev/null
   assert_equal "pods before the node has the label" 0 "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
   kubectl label node "$node" rdma-init.io/node=true > /dev/null
-  wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
+  wait_until "the installer has ended" 1200 is_installed
   kubectl -n "$system" logs "daemonset/$daemonset" -c install | grep '^now run: systemctl restart containerd$' || fail "the installer reports no restart that is due"
   on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep -E 'not (been )?restarted' || fail "--status reports no restart that is due"
+  wait_until "an event has the reason of rdma-nri" 300 has_event "Unhealthy: Readiness probe failed: $reason"
+  ! daemonset_is_ready || fail "the pod is Ready without a connection to containerd"
+  kubectl -n "$system" get events -o 'jsonpath={range .items[?(@.reason=="Unhealthy")]}{.message}{"\n"}{end}' | grep -m 1 "$reason"
   on_node 'systemctl restart containerd'
   wait_until "containerd answers" 600 containerd_answers
   wait_until "the node is Ready" 600 node_is_ready
+  wait_until "the DaemonSet is ready" 600 daemonset_is_ready
 }
+is_installed() { [ "$(kubectl -n "$system" get pods -l "$system_label" -o 'jsonpath={.items[0].status.conditions[?(@.type=="Initialized")].status}')" = True ]; }
+# has_event TEXT: an event of a pod of the DaemonSets begins with TEXT.
+has_event() { kubectl -n "$system" get events -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}' | grep -q -F -- "$1"; }
 
 # The overlays that apply to this node, one after the other. For vke and ack the netdev of an HCA has an address.
 # shellcheck disable=SC2016 # the node's shell
@@ -217,7 +242,7 @@ daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o '
 # Functions for the node.
 
 # ledger: prints the bookings of rdma-hook. Views, the lock and counters are no bookings.
-held() { on_node 'find /run/rdma-hook -path /run/rdma-hook/views -prune -o -type f ! -name lock ! -name "metrics*" -print 2> /dev/null | sort; true'; }
+held() { on_node 'find /run/rdma-hook \( -path /run/rdma-hook/views -o -path /run/rdma-hook/state \) -prune -o -type f ! -name lock ! -name "metrics*" -print 2> /dev/null | sort; true'; }
 nothing_is_held() { [ -z "$(held)" ]; }
 # node_state FILE: network, RDMA and /etc of the node, without the bridge and the veths of eth0, which the CNI plugin owns.
 node_state() {

@@ -1,0 +1,50 @@
+// The state that a long-running program records, for `--probe` of the same program. Each change is one small file, and
+// a process at rest writes nothing.
+//
+// Each process has its own file LEDGER/state/PROGRAM.PID, so that an old and a new instance do not replace each other's
+// state. The process holds a lock on it. The kernel releases the lock when the process ends, also for readers in
+// another PID namespace, to which a process ID and a start time would prove nothing.
+#pragma once
+
+#include <string>
+
+#include "fabric/unique_fd.hpp"
+#include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
+
+namespace hook {
+
+struct ProbedState {
+  bool is_ready = false;
+  std::string text = {};  // the reason, in one line: "connected to containerd v2.1.9"
+  friend bool operator==(const ProbedState&, const ProbedState&) = default;
+};
+
+class DaemonState {
+ public:
+  // ledger: directory, created with mode 0700 at the first set(). program: "rdma-nri". The log must outlive this
+  // object.
+  DaemonState(std::string ledger, std::string program, const Log& log)
+      : ledger_(std::move(ledger)), program_(std::move(program)), log_(log) {}
+
+  // Replaces the state by a rename if it differs from the recorded one. A failure is logged once, and the next call
+  // tries again.
+  void set(ProbedState state);
+
+ private:
+  std::string ledger_;
+  std::string program_;
+  const Log& log_;
+  ProbedState recorded_;
+  fabric::UniqueFd file_;  // with the lock; not open: nothing is recorded
+  std::string last_message_;
+};
+
+// Returns the state of the live processes of the program: the first one that is not ready, else a ready one. Not ready
+// with the reason: none has recorded a state; a state cannot be read. A file of the calling process counts as stale.
+ProbedState probe_daemon(const std::string& ledger, const std::string& program);
+
+// Prints "PROGRAM: ready: TEXT" or "PROGRAM: not ready: TEXT" to stdout. Returns the exit code: 0 ready, 1 not.
+int print_probe(const std::string& program, const ProbedState& state);
+
+}  // namespace hook
