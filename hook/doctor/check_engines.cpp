@@ -164,6 +164,12 @@ Check check_engine(const NodeEngines& engines) {
   return check;
 }
 
+// rdma-runtime prints the version of the runtime behind it after its own.
+std::string_view own_version(const OurProgram& program) {
+  const std::string_view version = program.version;
+  return version.substr(0, version.find('\n'));
+}
+
 // Checks each program that an engine's file names: it exists, only root can change it, and it has this version.
 Check check_programs(const NodeEngines& engines) {
   Check check{"programs", {}, {}};
@@ -180,12 +186,11 @@ Check check_programs(const NodeEngines& engines) {
           "install the programs again, or run `rdma-hook install` if they moved");
     } else if (program.unsafe) {
       check.add(Grade::kBroken, printable(program.path), program.unsafe->message, program.unsafe->hint);
-    } else if (!program.version.ends_with(" " RDMA_INIT_VERSION)) {
-      check.add(
-          Grade::kWarning, printable(program.path),
-          fmt::format("is {}, expected {}", program.version.empty() ? "of unknown version" : printable(program.version),
-                      RDMA_INIT_VERSION),
-          "install all programs from the same version");
+    } else if (const auto version = own_version(program); !version.ends_with(" " RDMA_INIT_VERSION)) {
+      check.add(Grade::kWarning, printable(program.path),
+                fmt::format("is {}, expected {}", version.empty() ? "of unknown version" : printable(version),
+                            RDMA_INIT_VERSION),
+                "install all programs from the same version");
     }
   }
   for (const Error& error : engines.unasked)

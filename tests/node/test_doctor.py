@@ -195,6 +195,14 @@ def functions(per_node, slices):
     return plant
 
 
+def by_runtime(node):
+    """A file of the engine names rdma-runtime, which prints the version of the runtime behind it too."""
+    version = subprocess.run([PROGRAMS[1], "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    node.write("opt/rdma/bin/rdma-runtime", f"#!/bin/sh\necho '{version}'\necho 'runc version 1.1.5'\necho 'spec: 1.0.2-dev'\n", 0o755)
+    path = node.write("etc/containerd/conf.d/runtime.toml", "# BinaryName\n[plugins.x]\nBinaryName = '/opt/rdma/bin/rdma-runtime'\n")
+    os.utime(path, (STARTED - 60, STARTED - 60))
+
+
 def bridge_above(node, rail, control):
     (node.root / "sys/bus/pci/devices" / node.inventory["devices"][rail]["pci_path"][-1] / "config").write_bytes(configuration_space(control))
 
@@ -274,6 +282,7 @@ FAULTS = [
 ]
 HEALTHY = [
     ("healthy", None, None),
+    ("runc's version after that of rdma-runtime", None, by_runtime),
     ("healthy, by a snapshot", by_snapshot(lambda inventory: None), None),
     ("an engine in a container", None, lambda node: put_process(node, 99, "containerd", BOOTED + 1, "65536", "NSpid:\t99\t1\n")),
     ("index in a file", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n")),

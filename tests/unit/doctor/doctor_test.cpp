@@ -201,6 +201,24 @@ TEST(Doctor, ReportsPrivilegedQkeys) {
   EXPECT_FALSE(check_of(std::nullopt).looked);
 }
 
+TEST(Doctor, ComparesFirstLineOfVersion) {
+  const auto findings_of = [](const std::string& version) {
+    NodeEngines engines;
+    engines.programs = {{"/usr/bin/rdma-runtime", "/etc/docker/daemon.json", 0, version}};
+    for (const Check& check : check_engines(engines))
+      if (check.name == "programs") return check.findings;
+    return std::vector<Finding>();
+  };
+  const std::string own = "rdma-runtime " RDMA_INIT_VERSION;
+  const std::string runc = "\nrunc version 1.1.5\nspec: 1.0.2-dev";
+  EXPECT_TRUE(findings_of(own).empty());
+  EXPECT_TRUE(findings_of(own + runc).empty());
+  const auto old = findings_of("rdma-runtime 0.0.1" + runc);
+  ASSERT_EQ(old.size(), 1U);
+  EXPECT_EQ(old[0].message, "is rdma-runtime 0.0.1, expected " RDMA_INIT_VERSION);
+  EXPECT_EQ(findings_of("runc version 1.1.5\n" + own).size(), 1U) << "another program's first line";
+}
+
 TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   LedgerFacts facts;
   facts.is_there = true;
