@@ -30,6 +30,7 @@
 #include "hook/metrics/metrics.hpp"
 #include "hook/metrics/serve.hpp"
 #include "hook/program/devices.hpp"
+#include "hook/program/empty_container.hpp"
 #include "hook/program/foreseen.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
@@ -95,18 +96,23 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
 
 // Runs `plan`. The search for a free HCA releases a stale grant that it finds, with its rails, as a start does.
 Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
-  const std::string text = TRY(read_bundle_config(*options.bundle));
   const NodeSettings& node = options.node;
+  const bool is_empty = !options.bundle;
+  const std::string text =
+      TRY(is_empty ? Result<std::string>(empty_container(options.annotations, options.pod_namespace, node.engine))
+                   : read_bundle_config(*options.bundle));
   std::error_code failed;  // then the bundle's path identifies no engine
-  const std::string bundle = std::filesystem::canonical(*options.bundle, failed).string();
+  const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const ContainerRequest requesting =
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
   done.plan.warnings = requesting.warnings;
   done.caller = requesting.caller;
+  if (is_empty && !node.engine_is_named)
+    done.caller.by = options.pod_namespace ? "the default with --namespace" : "the default without a bundle";
   if (!requesting.request) return {};
   const auto open = is_elsewhere(node) ? std::nullopt : TRY(OpenLedger::open_existing(call));
-  auto decided = decide_unbooked(requesting, *options.bundle, open ? &*open : nullptr, call, done);
+  auto decided = decide_unbooked(requesting, options.bundle.value_or(""), open ? &*open : nullptr, call, done);
   if (open) open->report(Releaser::kOther, call);
   return decided;
 }

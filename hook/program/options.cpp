@@ -84,6 +84,15 @@ Result<void> set_snapshot(Options& options, std::string_view value) {
   return {};
 }
 
+// Of two values with one key, the last one counts, as with `podman run --annotation`.
+Result<void> set_annotation(Options& options, std::string_view value) {
+  const std::size_t equals = value.find('=');
+  if (equals == 0 || equals == std::string_view::npos)
+    return make_error("--annotation `{}`: expected KEY=VALUE", printable(value));
+  options.annotations[std::string(value.substr(0, equals))] = value.substr(equals + 1);
+  return {};
+}
+
 Result<void> set_way(Options& options, std::string_view value) {
   options.install.way = from_word(kInstallWays, value);
   if (!options.install.way) return make_error("--way `{}`: expected nri, runtime, hook or cdi", printable(value));
@@ -114,6 +123,11 @@ constexpr fabric::Option<Options> kOptions[] = {
     kRootOption<Options>,
     kLedgerOption<Options>,
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
+    {"annotation", "KEY=VALUE", "plan: in place of a bundle, an empty container with this annotation; can be repeated",
+     set_annotation, "plan"},
+    {"namespace", "NS",
+     "plan: the Kubernetes namespace of that container's pod; the engine is then containerd unless --engine names crio",
+     set_text<&Options::pod_namespace>, "plan"},
     {"out", "FILE", "cdi: replace this file in place of printing", set_text<&Options::out>, "cdi"},
     {"kind", "KIND", "cdi: in place of rdma-init.io/hca", set_text<&Options::kind>, "cdi"},
     {"hook", "PATH", "cdi, base-spec: path of rdma-hook on the node, in place of this program's path",
@@ -160,6 +174,7 @@ constexpr Usage kStageUsages[] = {
     {"verify", "--engine NAME", "with rdma-nri, at createRuntime: fails if a request was not granted"}};
 constexpr Usage kUsages[] = {
     {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; changes nothing"},
+    {"plan", "--annotation KEY=VALUE", "prints them for an empty container with this annotation"},
     {"devices", "[--json]", "lists the node's HCAs and their owners"},
     {"recover", "[--json]", "releases the HCAs of containers that have ended"},
     {"metrics", "[--grants]", "prints Prometheus text: owners, grants, failures, durations, port counters"},
@@ -212,6 +227,21 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   return {};
 }
 
+// Without a bundle the engine is the one whose annotations request HCAs: runc, the default of `plan`. Only engines of
+// Kubernetes have namespaces, and with these "annotations_may_request" decides.
+Result<void> check_plan(Options& options) {
+  const bool has_annotations = !options.annotations.empty();
+  if (!options.bundle && !has_annotations) return usage_error("plan requires --bundle DIR or --annotation KEY=VALUE");
+  if (options.bundle && has_annotations) return usage_error("--annotation cannot be combined with --bundle");
+  if (!options.pod_namespace) return {};
+  if (!has_annotations) return usage_error("--namespace requires --annotation KEY=VALUE");
+  Engine& engine = options.node.engine;
+  if (!options.node.engine_is_named) engine = Engine::kContainerd;
+  if (engine != Engine::kContainerd && engine != Engine::kCrio)
+    return usage_error("--namespace requires --engine containerd or crio");
+  return {};
+}
+
 // Completes options that depend on other options, and refuses combinations.
 Result<void> complete(Options& options) {
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
@@ -230,7 +260,7 @@ Result<void> complete(Options& options) {
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
     return usage_error("--listen requires absolute paths for --ledger and --root");
-  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan requires --bundle DIR");
+  if (options.command == Command::kPlan) return check_plan(options);
   return {};
 }
 

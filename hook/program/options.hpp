@@ -1,6 +1,7 @@
 // The command line of rdma-hook: one command and its options.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,9 @@ struct Options {
   std::string topic;  // kHelp: the command to describe; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
+  // plan: an empty container in place of a bundle.
+  std::map<std::string, std::string> annotations;
+  std::optional<std::string> pod_namespace;
   // cdi generate; `hook` also base-spec. nullopt: standard output, the default kind, this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;

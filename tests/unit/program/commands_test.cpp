@@ -129,6 +129,7 @@ struct PlanCommand {
                     {"annotations", {{"rdma-init.io/devices", "1"}}},
                     {"linux", {{"namespaces", {{{"type", "network"}}}}}}};
   Json config = Json::object();
+  bool has_bundle = true;
   test_support::TempDir directory = {};
   std::string said = {};  // on the standard error output
 
@@ -137,8 +138,9 @@ struct PlanCommand {
     test_support::write_file(directory / "admin.json", config.dump());
     test_support::write_file(directory / "node.json", fabric::write_snapshot(node));
     arguments.insert(arguments.begin(), "plan");
-    arguments.insert(arguments.end(), {"--bundle", directory.path(), "--config", directory / "admin.json", "--snapshot",
-                                       directory / "node.json", "--ledger", directory / "ledger"});
+    if (has_bundle) arguments.insert(arguments.end(), {"--bundle", directory.path()});
+    arguments.insert(arguments.end(), {"--config", directory / "admin.json", "--snapshot", directory / "node.json",
+                                       "--ledger", directory / "ledger"});
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     EXPECT_EQ(run_command(parse_options(test_support::pointers_to(arguments)).value()), expected_code);
@@ -204,6 +206,41 @@ TEST(PlanCommand, PrintsFinalMemlock) {
             "RLIMIT_MEMLOCK is unlimited with crun, rdma-runtime or rdma-nri; otherwise: cannot set RLIMIT_MEMLOCK to "
             "unlimited at createRuntime: the runtime sets 65536 bytes from config.json after this hook; remove the "
             "limit from the engine's options, raise it (process.rlimits of config.json), or use rdma-runtime");
+}
+
+TEST(PlanCommand, PlansEmptyContainerWithAnnotations) {
+  PlanCommand command;
+  command.container["annotations"] = {{"rdma-init.io/devices", "mlx5_1"}, {"rdma-init.io/mode", "hca"}};
+  command.container["mounts"] = {{{"destination", "/sys"}, {"type", "sysfs"}, {"source", "sysfs"}}};
+  const Json by_bundle = command.json();
+  EXPECT_EQ(by_bundle["hcas"], Json::array({"mlx5_1"}));
+  EXPECT_FALSE(by_bundle["mounts"].empty());
+  command.has_bundle = false;
+  command.container = Json::object();
+  const std::vector<std::string> annotations = {"--json", "--annotation", "rdma-init.io/devices=mlx5_1",
+                                                "--annotation=rdma-init.io/mode=hca"};
+  Json plan = Json::parse(command.run(0, annotations));
+  EXPECT_EQ(plan["engine"], (Json{{"name", "runc"}, {"by", "the default without a bundle"}}));
+  plan["engine"] = by_bundle["engine"];
+  EXPECT_EQ(plan, by_bundle);
+}
+
+TEST(PlanCommand, AppliesNamespaceOfAnnotationsMayRequest) {
+  PlanCommand command;
+  command.has_bundle = false;
+  command.config["annotations_may_request"] = {"ml"};
+  const auto hcas = [&](const std::string& name_space, const std::string& engine) {
+    return Json::parse(command.run(0, {"--json", "--annotation=rdma-init.io/devices=all", "--namespace", name_space,
+                                       "--engine=" + engine}))["hcas"];
+  };
+  for (const char* engine : {"containerd", "crio"}) {
+    EXPECT_EQ(hcas("ml", engine).size(), 2U) << engine;
+    EXPECT_EQ(hcas("web", engine).size(), 0U) << engine;
+  }
+  const Json plan =
+      Json::parse(command.run(0, {"--json", "--annotation=rdma-init.io/devices=all", "--namespace", "ml"}));
+  EXPECT_EQ(plan["engine"], (Json{{"name", "containerd"}, {"by", "the default with --namespace"}}));
+  EXPECT_EQ(plan["hcas"].size(), 2U);
 }
 
 TEST(PlanCommand, KeepsRequireOfContainer) {

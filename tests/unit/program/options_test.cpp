@@ -69,6 +69,14 @@ TEST(HookOptions, ParsesValuesInBothForms) {
   EXPECT_EQ(base_spec.hook, "/usr/local/bin/rdma-hook");
 }
 
+TEST(HookOptions, CollectsAnnotationsOfPlan) {
+  const auto options = must(parse("plan --annotation a=1=2 --annotation=b= --annotation c=3 --annotation c=4"));
+  EXPECT_EQ(options.annotations, (std::map<std::string, std::string>{{"a", "1=2"}, {"b", ""}, {"c", "4"}}));
+  EXPECT_EQ(options.node.engine, hook::Engine::kRunc) << "its annotations may request HCAs";
+  EXPECT_EQ(parse("plan --annotation a=1 --namespace ml")->node.engine, hook::Engine::kContainerd);
+  EXPECT_EQ(parse("plan --annotation a=1 --namespace ml --engine crio")->node.engine, hook::Engine::kCrio);
+}
+
 TEST(HookOptions, HasDefaults) {
   const auto options = must(parse("createRuntime"));
   EXPECT_EQ(options.node.engine, hook::Engine::kPodman) << "annotations only narrow without --engine";
@@ -107,7 +115,13 @@ TEST(HookOptions, ErrorsNameTheArgument) {
   const std::tuple<const char*, int, const char*> rows[] = {
       {"", EINVAL, "no command"},
       {"create", EINVAL, "unknown command `create`"},
-      {"plan", EINVAL, "plan requires --bundle DIR"},
+      {"plan", EINVAL, "plan requires --bundle DIR or --annotation KEY=VALUE"},
+      {"plan --bundle b --annotation a=1", EINVAL, "--annotation cannot be combined with --bundle"},
+      {"plan --annotation a", EINVAL, "--annotation `a`: expected KEY=VALUE"},
+      {"plan --annotation =1", EINVAL, "--annotation `=1`: expected KEY=VALUE"},
+      {"plan --bundle b --namespace ml", EINVAL, "--namespace requires --annotation KEY=VALUE"},
+      {"plan --annotation a=1 --namespace ml --engine runc", EINVAL,
+       "--namespace requires --engine containerd or crio"},
       {"cdi", EINVAL, "`cdi` requires a second word: `cdi generate`"},
       {"cdi validate", EINVAL, "`cdi` requires a second word: `cdi generate`"},
       {"devices --bundle", EINVAL, "`--bundle` needs a value: DIR"},
