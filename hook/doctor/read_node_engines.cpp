@@ -125,14 +125,6 @@ std::optional<std::int64_t> boot_time(const std::string& root) {
   return std::nullopt;
 }
 
-// Returns field 22 of /proc/PID/stat, in ticks since the boot. The second field can contain blanks and parentheses, so
-// fields are counted from the last `)`.
-std::optional<std::int64_t> start_ticks(std::string_view stat) {
-  constexpr std::size_t kAfterName = 20;
-  const auto fields = fabric::split(fabric::trim(stat.substr(std::min(stat.size(), stat.rfind(')') + 1))), ' ');
-  return fields.size() < kAfterName ? std::nullopt : fabric::parse_number<std::int64_t>(fields[kAfterName - 1]);
-}
-
 // Returns the second number, the hard limit, of "Max locked memory       8388608              8388608
 // bytes".
 std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
@@ -149,13 +141,13 @@ std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
 
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
-  for (EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
+  for (const EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
     // An engine in a container, such as Docker in Docker, is not the node's. The plugin can run as a pod.
     if (found.in_container && found.name != "rdma-nri") continue;
-    RunningProcess process{std::move(found.name), found.pid, {}, {}};
+    RunningProcess process{found.name, found.pid, {}, {}};
     if (const auto limits = read_text(found.directory + "/limits")) process.memlock = hard_memlock(*limits);
-    if (const auto stat = read_text(found.directory + "/stat"); stat && boot)
-      if (const auto ticks = start_ticks(*stat)) process.started = *boot + *ticks / ::sysconf(_SC_CLK_TCK);
+    if (const auto ticks = start_ticks(found); ticks && boot)
+      process.started = *boot + static_cast<std::int64_t>(*ticks) / ::sysconf(_SC_CLK_TCK);
     engines.processes.push_back(std::move(process));
   }
 }

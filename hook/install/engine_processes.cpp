@@ -72,6 +72,16 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
   return found;
 }
 
+// The start is field 22 of /proc/PID/stat. The second field can contain blanks and parentheses, so fields are counted
+// from the last `)`.
+std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
+  constexpr std::size_t kAfterName = 20;
+  const std::string stat = text_of(process.directory + "/stat").value_or("");
+  const auto fields =
+      fabric::split(fabric::trim(std::string_view(stat).substr(std::min(stat.size(), stat.rfind(')') + 1))), ' ');
+  return fields.size() < kAfterName ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[kAfterName - 1]);
+}
+
 std::string read_unit(const std::string& root, const std::string& unit) {
   constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
                                           "/lib/systemd/system/"};

@@ -1,6 +1,7 @@
 // Finds the program of an engine that a node runs: from its processes, its systemd unit and the usual directories.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ struct EngineProcess {
 // Returns the processes of the node that have one of `names` as comm, in the order of /proc. root: prefix of the node's
 // /proc.
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names);
+
+// Returns the start of a process in clock ticks since the boot; nullopt: it has ended.
+std::optional<std::uint64_t> start_ticks(const EngineProcess& process);
 
 // Returns the text of a systemd unit followed by its drop-ins, in the order of systemd.unit(5); empty: no such unit.
 std::string read_unit(const std::string& root, const std::string& unit);

@@ -18,15 +18,13 @@
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
+#include "hook/install/restart.hpp"
 #include "hook/install/restore.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::UniqueFd;
-
-// More than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5), DefaultTimeoutStopSec).
-constexpr int kRestartPatienceMs = 120'000;
 
 // Returns the base specification: the output of `ctr oci spec` of the same containerd, with rdma-hook added. Returns an
 // empty text if `ctr` is missing and only `verify` would be added.
@@ -162,9 +160,9 @@ Error changed_since(const std::vector<std::string>& kept) {
 
 // Writes the files of a plan. All temporaries are written, and checked by the engine, before the first file is
 // replaced: a rename needs no space.
-// record: valid until all files are in place; done: the record from then on.
+// record: valid until all files are in place, without a write time; done: the record from then on.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
-                        const InstallRecord& record, const InstallRecord& done) {
+                        const InstallRecord& record, InstallRecord done) {
   const std::string& root = options.root;
   TRY_VOID(write_install_record(root, record));
   TRY_VOID(install_programs(root, options.put_from, record.put));
@@ -172,6 +170,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
   TRY_VOID(check_plan(root, facts, plan));
+  done.written = write_time_now();
   TRY_VOID(prepare_install_record(root, done));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(commit_node_file(root, edit.path));
@@ -278,31 +277,6 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   return std::move(*first);
 }
 
-// Restarts the engine with --restart and records it; otherwise returns the command to run.
-Result<std::string> report_restart(const InstallOptions& options, Engine engine, InstallWay way) {
-  const auto command = restart_command(engine, way);
-  if (command.empty()) return std::string();
-  const std::string line = fabric::join(command, " ");
-  if (!options.restart) return fmt::format("now run: {}\n", line);
-  auto found = command;
-  // Below another root PATH of this process does not count.
-  found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
-  // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
-  // docs/ENVIRONMENT.md).
-  const Answer answer = TRY(
-      query_program(options.root, found, options.root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
-  if (!answer.done)
-    return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
-                 fmt::format("correct the cause, then run `{}`; all files are written", line)};
-  if (auto record = TRY(read_install_record(options.root)); record && record->is_unread()) {
-    record->set_read();
-    if (const auto written = write_install_record(options.root, *record); !written)
-      return fmt::format("done: {}\n{}: the next call with --restart restarts the engine once more\n", line,
-                         written.error().message);
-  }
-  return fmt::format("done: {}\n", line);
-}
-
 std::string report_service(const EngineFacts& facts, bool is_put) {
   if (facts.way == InstallWay::kNri && !is_put)
     return fmt::format("start {}/rdma-nri: systemctl enable --now rdma-nri rdma-recover.timer\n", facts.programs);
@@ -372,18 +346,20 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
       said +=
           fmt::format("`{}{}` is missing: install it before the engine starts containers\n", facts.programs, program);
   if (options.dry_run) return said;
-  if (const auto now = TRY(read_install_record(root)); now && now->is_unread())
-    said += TRY(report_restart(options, facts.engine.engine, facts.way));
+  TRY_VOID(renew_write_time(root));
+  said += TRY(restart_if_due(root, options.restart));
   return said + report_service(facts, !options.put.empty());
 }
 
 // Restores the files of another version or of an incomplete call, then installs. If that fails, writes the earlier
 // files again.
-Result<std::string> install_again(const InstallOptions& options, const InstallRecord& record) {
+Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;
   for (const FileEdit& edit : record.edits)
     if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
+  // An engine that restarted since has read the files only if all of them were there.
+  if (written.size() == record.edits.size() && !is_restart_due(root, record)) record.set_read();
   std::vector<std::string> kept;
   std::string said;
   TRY_VOID(restore_files(root, record, true, kept, said));
@@ -417,17 +393,14 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
 
 // Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
 // restart is needed without --restart, or live grants need the programs.
-Result<std::string> take_away_programs(const InstallOptions& options, std::optional<Engine> engine,
-                                       std::optional<InstallWay> way) {
+Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
   std::string said;
-  if (record->is_unread() && engine && way && !restart_command(*engine, *way).empty()) {
-    if (!options.restart)
-      return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
-                   EBUSY, "run it with --restart, which restarts the engine and removes the programs"};
-    said = TRY(report_restart(options, *engine, *way));
-  }
+  if (!options.restart && is_restart_due(options.root, *record))
+    return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
+                 EBUSY, "run it with --restart, which restarts the engine and removes the programs"};
+  said = TRY(restart_if_due(options.root, options.restart));
   if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
     return still_held(held, record->programs);
   TRY_VOID(remove_what_was_put(options.root));
@@ -442,11 +415,15 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   std::vector<std::string> kept;
   TRY_VOID(restore_files(options.root, record, true, kept, said));
   if (!kept.empty()) return changed_since(kept);
-  const auto engine = parse_engine(record.engine);
-  const auto way = from_word(kInstallWays, record.way);
-  if (!record.put.empty()) return said + TRY(take_away_programs(options, engine, way));
-  if (said.empty() || !engine || !way) return said + "all files were restored before\n";
-  return said + TRY(report_restart(options, *engine, *way));
+  TRY_VOID(renew_write_time(options.root));
+  if (!record.put.empty()) return said + TRY(take_away_programs(options));
+  if (said.empty()) return said + "all files were restored before\n";
+  // The record is gone with the last file.
+  InstallRecord restored = record;
+  restored.state = InstallState::kRestored;
+  restored.written = write_time_now();
+  if (!is_restart_due(options.root, restored)) return said;
+  return said + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
 }
 
 std::string would_uninstall(const InstallRecord& record) {
@@ -481,9 +458,7 @@ Result<std::string> install(const InstallOptions& asked) {
     said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
     if (asked.dry_run) return said;
     TRY_VOID(remove_temporaries(root, *record));
-    if (asked.restart && record->is_unread() && options.engine && options.way)
-      said += TRY(report_restart(options, *options.engine, *options.way));
-    return said;
+    return said + TRY(restart_if_due(root, asked.restart));
   }
   if (asked.dry_run) return std::string("would complete an incomplete installation\n");
   return said + TRY(install_again(options, *record));
@@ -513,7 +488,8 @@ Result<std::string> install_status(const std::string& root, bool json) {
                                  record->version, record->programs);
   for (const std::string& program : record->put)
     text += fmt::format("{:<14} {}\n", node_has(root, program, X_OK) ? "copied" : "missing", program);
-  if (record->is_unread()) text += "install has not restarted the engine since\n";
+  const bool due = is_restart_due(root, *record);
+  if (due) text += restart_due_line(*record);
   for (const FileEdit& edit : record->edits) {
     const char* state = kStates.at(static_cast<std::size_t>(TRY(state_of_edit(root, edit))));
     files.push_back({{"path", edit.path}, {"state", state}});
@@ -527,6 +503,7 @@ Result<std::string> install_status(const std::string& root, bool json) {
               {"programs", record->programs},
               {"files", std::move(files)},
               {"put", record->put},
+              {"restart_due", due},
               {"state", to_word(kInstallStates, record->state)}}
              .dump(2, ' ', true) +
          "\n";

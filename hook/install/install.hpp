@@ -35,8 +35,8 @@ struct InstallOptions {
 // Each function returns the text to print. The record is written before the first file and removed after the last file,
 // so that a later install or uninstall completes a call that was killed. A second install changes nothing.
 //
-// install() writes the files of the plan. With `restart` it restarts the engine if the engine may not have read the
-// files: the pod of an image calls it at each start.
+// install() writes the files of the plan. While the engine may not have read the files, each call restarts the engine
+// with `restart`, and otherwise reports that a restart is due: the pod of an image calls it at each start.
 // Errors: choose_engine(), plan_install(); the engine refuses its present or its new configuration. Then nothing is
 // changed.
 // Locks: one install or uninstall at a time, flock(2) of ROOT/etc.

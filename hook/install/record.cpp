@@ -4,8 +4,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 
+#include "fabric/text.hpp"
 #include "hook/base/json/record.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/install/node_files.hpp"
@@ -63,6 +65,12 @@ void describe(Members& members, FileEdit& edit) {
 }
 
 template <typename Members>
+void describe(Members& members, WriteTime& time) {
+  members("boot", time.boot);
+  members("ticks", time.ticks);
+}
+
+template <typename Members>
 void describe(Members& members, InstallRecord& record) {
   members("engine", record.engine);
   members("way", record.way);
@@ -72,6 +80,18 @@ void describe(Members& members, InstallRecord& record) {
   members("directories", record.directories);
   members("put", record.put);
   members.word("state", record.state, kInstallStates);
+  members.optional("written", record.written);
+}
+
+std::optional<WriteTime> write_time_now() {
+  constexpr JsonLimits kBootId{.bytes = 64};
+  struct timespec now {};
+  const auto boot = read_text_file("/proc/sys/kernel/random/boot_id", kBootId);
+  if (!boot || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  const auto hertz = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  return WriteTime{
+      std::string(fabric::trim(*boot)),
+      static_cast<std::uint64_t>(now.tv_sec) * hertz + static_cast<std::uint64_t>(now.tv_nsec) * hertz / 1'000'000'000};
 }
 
 Result<InstallRecord> parse_install_record(const std::string& text) {

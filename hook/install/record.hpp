@@ -3,6 +3,7 @@
 // one.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,15 @@ inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState
                                                         {"restored", InstallState::kRestored},
                                                         {"restored_in_effect", InstallState::kRestoredInEffect}};
 
+// A point in time, in the clock of process start times. It does not jump if the node's time is set.
+struct WriteTime {
+  std::string boot;         // /proc/sys/kernel/random/boot_id
+  std::uint64_t ticks = 0;  // clock ticks since that boot, as in field 22 of /proc/PID/stat
+  friend bool operator==(const WriteTime&, const WriteTime&) = default;
+};
+// Returns the present time; nullopt: the identity of the boot cannot be read.
+std::optional<WriteTime> write_time_now();
+
 struct InstallRecord {
   std::string engine;
   std::string way;
@@ -42,6 +52,8 @@ struct InstallRecord {
   std::vector<std::string> directories;  // directories that install made, outermost first
   std::vector<std::string> put;          // programs that were copied to the node, by path
   InstallState state = InstallState::kWritten;
+  // When the files were written or restored; nullopt: unknown, for example in a record of an earlier version.
+  std::optional<WriteTime> written = {};
 
   // Returns whether the engine may not have read the present files.
   bool is_unread() const { return state == InstallState::kWritten || state == InstallState::kRestored; }

@@ -46,7 +46,10 @@ Result<void> restore_files(const std::string& root, InstallRecord record, bool k
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
   // The record notes before the first change that the engine has not read the restored files.
-  if (keeps_programs && !record.put.empty() && !record.is_restored()) record.state = InstallState::kWritten;
+  if (keeps_programs && !record.put.empty() && !record.is_restored()) {
+    record.state = InstallState::kWritten;
+    record.written = write_time_now();
+  }
   const bool is_noted = record.state != before.state;
   if (is_noted) TRY_VOID(write_install_record(root, record));
   const UndoPlan plan = TRY(plan_undo(root, record));

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 RECORD = "var/lib/rdma-init/install.json"
 VERSIONS = {"containerd": "containerd x/v2 2.1.9", "containerd-1": "containerd x 1.7.24", "containerd-0": "containerd x 1.6.20", "crio": "crio version 1.34.1",
@@ -684,6 +685,85 @@ def restarted_later():
         assert {entry["state"] for entry in json.loads(node.done("--status", "--json"))["files"]} == {"installed"}
 
 
+def runs(node, name, started):
+    """Lays out a process of an engine that started so many clock ticks after the boot."""
+    node.put("proc/17/comm", f"{name}\n")
+    node.put("proc/17/status", f"Name:\t{name}\nNSpid:\t17\n")
+    node.put("proc/17/stat", f"17 (a ) b) S 1 {'0 ' * 17}{started} 0\n")
+
+
+def ticks(later=0.0):
+    return int((time.clock_gettime(time.CLOCK_BOOTTIME) + later) * os.sysconf("SC_CLK_TCK"))
+
+
+DUE = "restart due: {} has not read `{}`; remedy: systemctl {}\n"
+
+
+def restart_is_due():
+    """Each call reports a restart that is due, until the engine was restarted, by install, by hand or with the node."""
+    due = DUE.format("containerd", "/etc/containerd/conf.d/rdma-init.toml", "restart containerd")
+    for directory in ("before", "after"):
+        with Image("containerd", text='imports = ["/etc/containerd/conf.d/*.toml"]\n') as node:
+            runs(node, "containerd", ticks(-100))
+            for _ in range(3):
+                said = node.done()
+                assert said.count("restart due") == 1 and due in said, said
+            assert due in node.done("--status") and json.loads(node.done("--status", "--json"))["restart_due"] is True
+            written = json.loads((node.root / RECORD).read_text())["written"]
+            assert 0 < written["ticks"] <= ticks() and written["boot"] == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            if directory == "before":  # a restart by hand
+                runs(node, "containerd", ticks(1))
+            else:  # the node was booted
+                record = (node.root / RECORD).read_text()
+                (node.root / RECORD).write_text(record.replace(written["boot"], "of-before"))
+            assert "restart due" not in node.done("--status")
+            assert json.loads(node.done("--status", "--json"))["restart_due"] is False
+            assert node.done("--restart") == "containerd, way nri: installed, nothing to change\n" and not node.restarts()
+            assert node.done() == "containerd, way nri: installed, nothing to change\n"
+            # The restored files are not read either.
+            runs(node, "containerd", written["ticks"])
+            assert node.run("--uninstall").returncode == 1
+            assert "restart due: containerd has not read its restored configuration" in node.done("--status")
+            runs(node, "containerd", ticks(1))
+            node.done("--uninstall")
+            assert not node.restarts() and not (node.root / "opt").exists()
+    # A killed call, or an earlier version, leaves no time: it is the time of the next call.
+    with Image("containerd", text=TWO) as node:
+        node.done()
+        record = json.loads((node.root / RECORD).read_text())
+        del record["written"]
+        (node.root / RECORD).write_text(json.dumps(record))
+        runs(node, "containerd", ticks(1))
+        assert "restart due" in node.done("--status") and "restart due" in node.done()
+        runs(node, "containerd", ticks(1))
+        assert "restart due" not in node.done()
+    # One engine of two, and one in a container.
+    with Image("crio", text=CRIO) as node:
+        node.done()
+        runs(node, "crio", ticks(1))
+        node.put("proc/18/comm", "crio\n")
+        node.put("proc/18/stat", f"18 (crio) S 1 {'0 ' * 17}5 0\n")
+        assert DUE.format("crio", "/etc/crio/crio.conf.d/90-rdma-init.conf", "restart crio") in node.done()
+        node.put("proc/18/status", "NSpid:\t18\t1\n")
+        assert "restart due" not in node.done()
+
+
+def docker_is_reloaded():
+    """A reload does not change the start time of dockerd: `docker info` names the runtimes that it has."""
+    due = DUE.format("docker", "/etc/docker/daemon.json", "reload docker")
+    with Image("docker", "dockerd") as node:
+        runs(node, "dockerd", ticks(-100))
+        node.put("usr/bin/docker", '#!/bin/sh\ncat /tmp/runtimes\n', 0o755)
+        node.put("tmp/runtimes", '{"runc":{}}\n')
+        assert due in node.done() and due in node.done()
+        node.put("tmp/runtimes", '{"rdma":{"path":"/opt/rdma-init/bin/rdma-runtime"},"runc":{}}\n')
+        assert "restart due" not in node.done("--status") and "restart due" not in node.done()
+        assert node.run("--uninstall").returncode == 1
+        node.put("tmp/runtimes", '{"runc":{}}\n')
+        node.done("--uninstall")
+        assert not node.restarts()
+
+
 def where_programs_are():
     # Of a package: they stay, and nothing is put.
     with Image("containerd", text=TWO) as node:
@@ -733,7 +813,7 @@ def main():
             node.unchanged(said, *node.chosen)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
     checks = [overridden, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, which_is_asked,
-              changed_by_others, without_bound, as_the_samples, restarted_later, where_programs_are]
+              changed_by_others, without_bound, as_the_samples, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
     else:

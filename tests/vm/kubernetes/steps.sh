@@ -182,13 +182,14 @@ label_node() {
   assert_equal "pods before the node has the label" 0 "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
   kubectl label node "$node" rdma-init.io/node=true > /dev/null
   wait_until "the installer has ended" 1200 is_installed
-  kubectl -n "$system" logs "daemonset/$daemonset" -c install | grep '^now run: systemctl restart containerd$' || fail "the installer reports no restart that is due"
-  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep -E 'not (been )?restarted' || fail "--status reports no restart that is due"
+  kubectl -n "$system" logs "daemonset/$daemonset" -c install | grep '^restart due: containerd has not read .*; remedy: systemctl restart containerd$' || fail "the installer reports no restart that is due"
+  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep '^restart due: ' || fail "--status reports no restart that is due"
   wait_until "an event has the reason of rdma-nri" 300 has_event "Unhealthy: Readiness probe failed: $reason"
   ! daemonset_is_ready || fail "the pod is Ready without a connection to containerd"
   kubectl -n "$system" get events -o 'jsonpath={range .items[?(@.reason=="Unhealthy")]}{.message}{"\n"}{end}' | grep -m 1 "$reason"
   on_node 'systemctl restart containerd'
   wait_until "containerd answers" 600 containerd_answers
+  on_node '/opt/rdma-init/bin/rdma-hook install --status' | grep '^restart due: ' && fail "--status does not detect the restart by hand"
   wait_until "the node is Ready" 600 node_is_ready
   wait_until "the DaemonSet is ready" 600 daemonset_is_ready
 }

@@ -1,0 +1,117 @@
+#include "hook/install/restart.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/install/choose_engine.hpp"
+#include "hook/install/engine_processes.hpp"
+#include "hook/install/query_program.hpp"
+
+namespace hook {
+namespace {
+
+// More than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5), DefaultTimeoutStopSec).
+constexpr int kRestartPatienceMs = 120'000;
+
+std::vector<std::string> command_of(const InstallRecord& record) {
+  const auto engine = parse_engine(record.engine);
+  const auto way = from_word(kInstallWays, record.way);
+  return engine && way ? restart_command(*engine, *way) : std::vector<std::string>();
+}
+
+std::string process_name(const InstallRecord& record) {
+  return record.engine == to_string(Engine::kDocker) ? "dockerd" : record.engine;
+}
+
+// Returns whether the engine runs, and all its processes started after the write. Engines in containers, such as Docker
+// in Docker, are not the node's.
+bool has_started_since(const std::string& root, const InstallRecord& record, std::uint64_t ticks) {
+  auto processes = find_processes(root, {process_name(record)});
+  std::erase_if(processes, [](const EngineProcess& process) { return process.in_container; });
+  return !processes.empty() && std::all_of(processes.begin(), processes.end(), [&](const EngineProcess& process) {
+    const auto started = start_ticks(process);
+    return started && *started > ticks;
+  });
+}
+
+// Returns whether dockerd has the runtimes of the present files: a reload does not change its start time.
+bool has_reloaded(const std::string& root, const InstallRecord& record) {
+  if (record.engine != to_string(Engine::kDocker) || record.way != to_word(kInstallWays, InstallWay::kRuntime))
+    return false;
+  const auto docker = find_program(root, "docker");
+  if (!docker || find_processes(root, {process_name(record)}).empty()) return false;
+  const auto answer = query_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
+  if (!answer || !answer->done) return false;
+  const bool has_runtime = answer->text.find(record.programs + "/rdma-runtime") != std::string::npos;
+  return has_runtime != record.is_restored();
+}
+
+bool has_read(const std::string& root, const InstallRecord& record) {
+  const auto now = write_time_now();
+  if (now && record.written &&
+      (record.written->boot != now->boot || has_started_since(root, record, record.written->ticks)))
+    return true;
+  return has_reloaded(root, record);
+}
+
+}  // namespace
+
+bool is_restart_due(const std::string& root, const InstallRecord& record) {
+  return record.is_unread() && !command_of(record).empty() && !has_read(root, record);
+}
+
+std::string restart_due_line(const InstallRecord& record) {
+  // The last file is the one that names the others; files of rdma-init are read by its own programs.
+  std::string file = "its restored configuration";
+  for (const FileEdit& edit : record.edits)
+    if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";
+  return fmt::format("restart due: {} has not read {}; remedy: {}\n", record.engine, file,
+                     fabric::join(command_of(record), " "));
+}
+
+Result<std::string> restart_engine(const std::string& root, const InstallRecord& record) {
+  auto command = command_of(record);
+  const std::string line = fabric::join(command, " ");
+  // Below another root PATH of this process does not count.
+  command[0] = find_program(root, command[0]).value_or("/usr/bin/systemctl");
+  // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
+  // docs/ENVIRONMENT.md).
+  const Answer answer =
+      TRY(query_program(root, command, root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
+  if (answer.done) return fmt::format("done: {}\n", line);
+  return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
+               fmt::format("correct the cause, then run `{}`; all files are written", line)};
+}
+
+Result<std::string> restart_if_due(const std::string& root, bool restart) {
+  auto record = TRY(read_install_record(root));
+  if (!record || !record->is_unread()) return std::string();
+  const bool due = is_restart_due(root, *record);
+  if (due && !restart) {
+    if (!record->written) {
+      // A call that was killed, or an earlier version, wrote the files at an unknown time before now.
+      record->written = write_time_now();
+      static_cast<void>(write_install_record(root, *record));
+    }
+    return restart_due_line(*record);
+  }
+  std::string said = due ? TRY(restart_engine(root, *record)) : std::string();
+  record->set_read();
+  const auto written = write_install_record(root, *record);
+  // Without a restart here, the engine's start time proves at the next call, too, that none is due.
+  if (!written && due)
+    said += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
+  return said;
+}
+
+Result<void> renew_write_time(const std::string& root) {
+  auto record = TRY(read_install_record(root));
+  if (!record || !record->is_unread() || !record->written || !has_started_since(root, *record, record->written->ticks))
+    return {};
+  record->written = write_time_now();
+  return write_install_record(root, *record);
+}
+
+}  // namespace hook
