@@ -16,6 +16,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
+#include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
 #include "hook/install/restart.hpp"
@@ -336,7 +337,7 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
       said += line + "\n";
   for (const FileEdit& edit : plan.edits)
     said += options.dry_run
-                ? fmt::format("would write `{}`:\n{}{}", edit.path, edit.after, edit.after.ends_with('\n') ? "" : "\n")
+                ? fmt::format("would write `{}`:\n{}", edit.path, unified_diff(edit.path, edit.before, edit.after))
                 : fmt::format("wrote `{}`\n", edit.path);
   if (plan.edits.empty()) said += "nothing to write\n";
   for (const std::string& program : options.put)

@@ -28,7 +28,7 @@ struct InstallOptions {
   std::string put_from;
   // Releases stale grants and returns the grants that remain. Empty: no grants are checked.
   std::function<Result<HeldGrants>()> needed_by;
-  bool dry_run = false;
+  bool dry_run = false;  // only diffs of the files are returned
   bool restart = false;
 };
 

@@ -142,7 +142,7 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"probe", "", "config apply: print whether the node has the configuration of DIR, and why not; change nothing",
      set_flag<&Options::probe>, "config"},
     {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the best one for the engine", set_way, kInstall},
-    {"dry-run", "", "install: print the files that would be written; change nothing",
+    {"dry-run", "", "install: print a diff of each file that would change; change nothing",
      set_install_flag<&InstallOptions::dry_run>, kInstall},
     {"restart", "",
      "install: restart or reload the engine if it may not have read the installed files; below --root with the "

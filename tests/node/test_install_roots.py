@@ -3,6 +3,7 @@ is as it was; the same when it is killed before any of its changes."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -263,10 +264,23 @@ class Node:
         return file
 
 
+def patched(node, diff):
+    """The texts of the files of the node after patch(1) with the diffs that were printed."""
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(node.root / "etc", pathlib.Path(copy, "etc"), symlinks=True)
+        shutil.copytree(node.root / "usr/share", pathlib.Path(copy, "usr/share"))
+        relative = re.sub(r"^(---|\+\+\+) /(?!dev/null)", r"\1 ", diff, flags=re.MULTILINE)
+        subprocess.run(["patch", "-s", "-p0", "--fuzz=0", "-E"], cwd=copy, input=relative, text=True, check=True)
+        return {str(path.relative_to(copy)): path.read_bytes() for path in pathlib.Path(copy).rglob("*") if path.is_file()}
+
+
 def whole_way(node, wanted):
-    assert "would write" in node.done(*node.chosen, "--dry-run") and node.now() == node.before
+    said = node.done(*node.chosen, "--dry-run")
+    assert "would write" in said and node.now() == node.before
+    foreseen = patched(node, said) if shutil.which("patch") else None
     assert "wrote" in node.done(*node.chosen)
     installed = node.now()
+    assert foreseen in (None, {path: content for path, (_, content) in installed.items() if path != RECORD}), said
     for path, text in wanted.items():
         assert text in installed[path][1].decode(), (path, installed[path][1].decode())
     assert not [path for path in installed if path.endswith(".rdma-init")]

@@ -1,0 +1,55 @@
+#include "hook/install/line_diff.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace hook {
+namespace {
+
+// Numbered lines from first to last.
+std::string numbered(int first, int last) {
+  std::string text;
+  for (int i = first; i <= last; ++i)
+    text += std::to_string(i) + "\n";
+  return text;
+}
+
+TEST(UnifiedDiff, IsEmptyForEqualTexts) {
+  EXPECT_EQ(unified_diff("/f", "a\n", "a\n"), "");
+  EXPECT_EQ(unified_diff("/f", std::nullopt, std::nullopt), "");
+}
+
+TEST(UnifiedDiff, ListsAllLinesOfNewAndOfRemovedFile) {
+  EXPECT_EQ(unified_diff("/f", std::nullopt, "a\nb\n"), "--- /dev/null\n+++ /f\n@@ -0,0 +1,2 @@\n+a\n+b\n");
+  EXPECT_EQ(unified_diff("/f", "a\n", std::nullopt), "--- /f\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n");
+  EXPECT_EQ(unified_diff("/f", std::nullopt, ""), "--- /dev/null\n+++ /f\n");
+}
+
+TEST(UnifiedDiff, HasThreeLinesOfContext) {
+  EXPECT_EQ(unified_diff("/f", numbered(1, 9), numbered(1, 4) + "x\n" + numbered(6, 9)),
+            "--- /f\n+++ /f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+x\n 6\n 7\n 8\n");
+  EXPECT_EQ(unified_diff("/f", numbered(1, 9), "x\n" + numbered(1, 9)),
+            "--- /f\n+++ /f\n@@ -1,3 +1,4 @@\n+x\n 1\n 2\n 3\n");
+}
+
+TEST(UnifiedDiff, JoinsChangesThatShareContext) {
+  const std::string near = "x\n" + numbered(2, 7) + "y\n" + numbered(9, 9);
+  EXPECT_EQ(unified_diff("/f", numbered(1, 9), near),
+            "--- /f\n+++ /f\n@@ -1,9 +1,9 @@\n-1\n+x\n 2\n 3\n 4\n 5\n 6\n 7\n-8\n+y\n 9\n");
+  const std::string far = "x\n" + numbered(2, 8) + "y\n";
+  EXPECT_EQ(unified_diff("/f", numbered(1, 9), far),
+            "--- /f\n+++ /f\n@@ -1,4 +1,4 @@\n-1\n+x\n 2\n 3\n 4\n@@ -6,4 +6,4 @@\n 6\n 7\n 8\n-9\n+y\n");
+}
+
+TEST(UnifiedDiff, MarksLastLineWithoutNewline) {
+  EXPECT_EQ(unified_diff("/f", "a", "a\n"), "--- /f\n+++ /f\n@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n");
+}
+
+TEST(UnifiedDiff, ReportsVeryLargeChangeAsOneHunk) {
+  const std::string diff = unified_diff("/f", numbered(1, 5000), numbered(5001, 10000));
+  EXPECT_NE(diff.find("@@ -1,5000 +1,5000 @@\n-1\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hook
