@@ -154,9 +154,8 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
   return {};
 }
 
-Error changed_since(const std::vector<std::string>& kept) {
-  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST,
-          fmt::format("remove the lines of rdma-init from them, then remove `{}`", kInstallRecord)};
+Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
+  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
 }
 
 // Writes the files of a plan. All temporaries are written, and checked by the engine, before the first file is
@@ -231,7 +230,7 @@ bool is_refusal(const Error& error) {
 bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
   std::vector<std::string> kept;
   std::string said;
-  if (const auto taken = restore_files(root, record, keeps_programs, kept, said); !taken) {
+  if (const auto taken = restore_files(root, record, {keeps_programs, false}, kept, said); !taken) {
     error.message += fmt::format("; then: {}", taken.error().message);
     error.hint = "correct the cause, then run `rdma-hook install --uninstall`";
     return false;
@@ -303,7 +302,8 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
     complete = complete && state == EditState::kInstalled;
     if (state == EditState::kChanged) kept.push_back("`" + edit.path + "`");
   }
-  if (!kept.empty()) return changed_since(kept);
+  if (!kept.empty())
+    return changed_since(kept, "run `rdma-hook install --uninstall`, which keeps other changes, then install again");
   return complete;
 }
 
@@ -363,7 +363,7 @@ Result<std::string> install_again(const InstallOptions& options, InstallRecord r
   if (written.size() == record.edits.size() && !is_restart_due(root, record)) record.set_read();
   std::vector<std::string> kept;
   std::string said;
-  TRY_VOID(restore_files(root, record, true, kept, said));
+  TRY_VOID(restore_files(root, record, {true, false}, kept, said));
   auto done = install_anew(options, record);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
@@ -414,8 +414,11 @@ Result<std::string> take_away_programs(const InstallOptions& options) {
 Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
   std::string said;
   std::vector<std::string> kept;
-  TRY_VOID(restore_files(options.root, record, true, kept, said));
-  if (!kept.empty()) return changed_since(kept);
+  TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, said));
+  if (!kept.empty())
+    return changed_since(kept,
+                         "remove the lines of rdma-init from them, or add --force, which drops the changes and prints "
+                         "them; then run this again");
   TRY_VOID(renew_write_time(options.root));
   if (!record.put.empty()) return said + TRY(take_away_programs(options));
   if (said.empty()) return said + "all files were restored before\n";
@@ -427,10 +430,8 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   return said + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
 }
 
-std::string would_uninstall(const InstallRecord& record) {
-  std::string said;
-  for (const FileEdit& edit : record.edits)
-    said += fmt::format("would {} `{}`\n", edit.before ? "restore" : "remove", edit.path);
+Result<std::string> would_uninstall(const InstallOptions& options, const InstallRecord& record) {
+  std::string said = TRY(foresee_restore(options.root, record, options.force));
   for (const std::string& program : record.put)
     said += fmt::format("would remove `{}`\n", program);
   return said;
@@ -468,7 +469,7 @@ Result<std::string> install(const InstallOptions& asked) {
 Result<std::string> uninstall(const InstallOptions& options) {
   const UniqueFd lock = TRY(lock_out_others(options.root));
   const auto record = TRY(read_install_record(options.root));
-  if (record && options.dry_run) return would_uninstall(*record);
+  if (record && options.dry_run) return would_uninstall(options, *record);
   std::string said = "nothing is installed\n";
   if (record) {
     said = TRY(uninstall_record(options, *record));

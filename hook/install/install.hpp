@@ -30,6 +30,7 @@ struct InstallOptions {
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;  // only diffs of the files are returned
   bool restart = false;
+  bool force = false;  // uninstall: drop changes that were made to the files since install
 };
 
 // Each function returns the text to print. The record is written before the first file and removed after the last file,
@@ -44,7 +45,8 @@ Result<std::string> install(const InstallOptions& options);
 // Restores the files that install wrote. Programs that were copied are removed last: an engine that has not read the
 // restored files starts no container without them, and live grants need them for their release. Until then the call
 // fails with EBUSY, and the next call completes it.
-// Errors: EEXIST names files that were changed since install; they are kept, and the other files are restored.
+// Errors: EEXIST names files that were changed since install and are kept; the other files are restored. See
+// restore_files() for changes that stay, and for `force`.
 Result<std::string> uninstall(const InstallOptions& options);
 // Returns the record of the installation and the state of each file, as text or JSON. Errors: read_install_record().
 Result<std::string> install_status(const std::string& root, bool json);

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <vector>
+
+#include "fabric/text.hpp"
 
 namespace hook {
 namespace {
@@ -159,6 +162,21 @@ std::optional<std::string> without_changes(std::string_view before, std::string_
   }
   add(lines, line, lines.size());
   return text;
+}
+
+bool has_added_line(std::string_view before, std::string_view after, std::string_view present) {
+  const auto bare_lines = [](std::string_view text) {
+    std::set<std::string_view> lines;
+    for (const std::string_view line : lines_of(text))
+      lines.insert(fabric::trim(line));
+    return lines;
+  };
+  const auto old_lines = bare_lines(before);
+  const auto present_lines = bare_lines(present);
+  const auto lines = bare_lines(after);
+  return std::any_of(lines.begin(), lines.end(), [&](std::string_view line) {
+    return !line.empty() && !old_lines.contains(line) && present_lines.contains(line);
+  });
 }
 
 }  // namespace hook

@@ -16,4 +16,7 @@ std::string unified_diff(const std::string& path, const std::optional<std::strin
 // were themselves changed: they cannot be found.
 std::optional<std::string> without_changes(std::string_view before, std::string_view after, std::string_view present);
 
+// Returns whether `present` has a line that `after` has and `before` does not. Blank lines do not count.
+bool has_added_line(std::string_view before, std::string_view after, std::string_view present);
+
 }  // namespace hook

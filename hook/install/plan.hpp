@@ -67,6 +67,9 @@ inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json"
 // The first line of a file or block that install writes.
 inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.\n";
 
+// The last line of a block in a file that existed. Uninstall removes all lines between these two.
+inline constexpr const char* kOursEnd = "# End of the lines of `rdma-hook install`.\n";
+
 // Returns the text of a file in facts.files; nullopt: no such file. Errors: it could not be read.
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
 // Adds a file that contains nothing else. Errors: EEXIST, a file with another text exists.

@@ -1,23 +1,84 @@
 #include "hook/install/restore.hpp"
 
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/plan.hpp"
 #include "hook/install/programs.hpp"
 
 namespace hook {
 namespace {
 
-// The edits to undo, and the edits of files that were changed since install.
+// A file to restore. edit.before: the text to write; nullopt: the file is removed. edit.after: the present text.
+struct Undo {
+  FileEdit edit;
+  std::string said;
+};
+
+// The files to restore, and the edits of files that are kept.
 struct UndoPlan {
-  std::vector<FileEdit> undone;  // in reverse order
+  std::vector<Undo> undone;  // in reverse order
   std::vector<FileEdit> left;
 };
 
-Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record) {
+// Returns the text with the block between the marks as install wrote it: lines that were added there are removed with
+// it.
+std::string with_written_block(const std::string& present, const std::string& after) {
+  const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
+    const std::size_t begin = text.find(kOurs);
+    const std::size_t end = begin == std::string::npos ? begin : text.find(kOursEnd, begin);
+    return end == std::string::npos ? std::pair<std::size_t, std::size_t>() : std::pair(begin, end - begin);
+  };
+  const auto [begin, size] = block_in(present);
+  const auto [written_begin, written_size] = block_in(after);
+  if (size == 0 || written_size == 0) return present;
+  return present.substr(0, begin) + after.substr(written_begin, written_size) + present.substr(begin + size);
+}
+
+// Returns the present text of a changed file without the changes of install; nullopt: they cannot be found.
+std::optional<std::string> without_install(const FileEdit& edit, const std::string& present) {
+  if (!edit.before) return std::nullopt;
+  auto text = without_changes(*edit.before, edit.after, present);
+  if (!text) text = without_changes(*edit.before, edit.after, with_written_block(present, edit.after));
+  // A member that was added behind the last one of install would leave a comma in front of nothing.
+  JsonFault fault;
+  if (text && edit.path.ends_with(".json") && !fabric::trim(*text).empty() && !try_parse_json(*text, {}, fault))
+    return std::nullopt;
+  return text;
+}
+
+Undo forced(const FileEdit& edit, const std::string& present) {
+  return {{edit.path, edit.before, present},
+          fmt::format("{} `{}` without the changes since install:\n{}", edit.before ? "restored" : "removed", edit.path,
+                      unified_diff(edit.path, edit.after, present))};
+}
+
+// Adds a file that was changed since install.
+void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
+  const auto present = read_node_file(root, edit.path);
+  const bool is_file = present && *present;
+  // Also after a call that was killed: the file has the text that without_install() returned.
+  if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
+  if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
+    plan.undone.push_back({{edit.path, text, **present},
+                           fmt::format("removed the changes of install from `{}`; later changes stay\n", edit.path)});
+  } else if (force && present && (*present || edit.before)) {
+    plan.undone.push_back(forced(edit, present->value_or("")));
+  } else {
+    plan.left.insert(plan.left.begin(), edit);
+  }
+}
+
+Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record, bool force) {
   UndoPlan plan;
   for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
     const EditState state = TRY(state_of_edit(root, *edit));
-    if (state == EditState::kInstalled) plan.undone.push_back(*edit);
-    if (state == EditState::kChanged) plan.left.insert(plan.left.begin(), *edit);
+    if (state == EditState::kInstalled)
+      plan.undone.push_back({*edit, fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path)});
+    if (state == EditState::kChanged) plan_changed(root, *edit, force, plan);
   }
   return plan;
 }
@@ -25,7 +86,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record)
 // Writes all temporaries before the first file is restored.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
-  for (const FileEdit& edit : plan.undone)
+  for (const auto& [edit, said] : plan.undone)
     if (prepared && edit.before) prepared = prepare_node_file(root, edit.path, *edit.before);
   return prepared;
 }
@@ -41,24 +102,24 @@ Result<void> remove_temporaries(const std::string& root, const InstallRecord& re
   return all;
 }
 
-Result<void> restore_files(const std::string& root, InstallRecord record, bool keeps_programs,
+Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
                            std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
   // The record notes before the first change that the engine has not read the restored files.
-  if (keeps_programs && !record.put.empty() && !record.is_restored()) {
+  if (options.keeps_programs && !record.put.empty() && !record.is_restored()) {
     record.state = InstallState::kWritten;
     record.written = write_time_now();
   }
   const bool is_noted = record.state != before.state;
   if (is_noted) TRY_VOID(write_install_record(root, record));
-  const UndoPlan plan = TRY(plan_undo(root, record));
+  const UndoPlan plan = TRY(plan_undo(root, record, options.force));
   for (const FileEdit& edit : plan.left)
     kept.push_back("`" + edit.path + "`");
   InstallRecord left = record;
   if (plan.left.empty()) left.set_restored();
   left.edits = plan.left;
-  if (!keeps_programs) left.put.clear();
+  if (!options.keeps_programs) left.put.clear();
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
@@ -66,14 +127,25 @@ Result<void> restore_files(const std::string& root, InstallRecord record, bool k
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }
-  for (const FileEdit& edit : plan.undone) {
+  for (const auto& [edit, line] : plan.undone) {
     TRY_VOID(edit.before ? commit_node_file(root, edit.path) : remove_node_file(root, edit.path));
-    said += fmt::format("{} `{}`\n", edit.before ? "restored" : "removed", edit.path);
+    said += line;
   }
-  if (!keeps_programs) TRY_VOID(remove_programs(root, record.put));
+  if (!options.keeps_programs) TRY_VOID(remove_programs(root, record.put));
   if (!keeps_record) return remove_install_record(root, left);
   remove_empty_directories(root, record.directories);
   return commit_install_record(root);
+}
+
+Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force) {
+  const UndoPlan plan = TRY(plan_undo(root, record, force));
+  std::string said;
+  for (const auto& [edit, line] : plan.undone)
+    said += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
+                        unified_diff(edit.path, edit.after, edit.before));
+  for (const FileEdit& edit : plan.left)
+    said += fmt::format("would keep `{}`, which was changed since install\n", edit.path);
+  return said;
 }
 
 }  // namespace hook

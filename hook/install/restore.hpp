@@ -12,13 +12,23 @@ namespace hook {
 // A temporary file of containerd that imports the temporaries of a plan, for the engine's check.
 inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
-// Restores each file of the record. A file that was changed since install is kept and stays in the record; its path is
-// added to `kept`.
-// keeps_programs: the copied programs and their record stay. said: gets one line for each file that was restored or
-// removed.
+struct RestoreOptions {
+  bool keeps_programs = false;  // the copied programs and their record stay
+  bool force = false;           // changes that were made since install are dropped
+};
+
+// Restores each file of the record. If a file that existed before install was changed since, only the changes of
+// install are removed from it: its lines, and all lines of its block. A file with other changes to these lines, and a
+// file of install itself that was changed, are kept; they stay in the record, and their paths are added to `kept`. With
+// `force` the former gets its text of before install, and the latter is removed. A link or directory in place of a file
+// is always kept.
+// said: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
 // Errors: all temporaries are written first, so that without space nothing is changed.
-Result<void> restore_files(const std::string& root, InstallRecord record, bool keeps_programs,
+Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
                            std::vector<std::string>& kept, std::string& said);
+
+// Returns the changes that restore_files() would make, as diffs, and the files that it would keep.
+Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force);
 
 // Removes the temporaries that a killed call left beside the files of a record.
 Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);

@@ -153,6 +153,8 @@ constexpr fabric::Option<Options> kOptions[] = {
      "them (/opt/rdma-init/bin)",
      set_text<&Options::programs>, kInstall},
     {"uninstall", "", "install: restore the files that it wrote", set_flag<&Options::uninstall>, kInstall},
+    {"force", "", "install --uninstall: drop changes that were made to these files since, and print them",
+     set_install_flag<&InstallOptions::force>, kInstall},
     {"status", "", "install: print the files that it wrote", set_flag<&Options::status>, kInstall},
     {"json", "", "print JSON", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
     {"verify", "", "base-spec: add only `rdma-hook verify`, for use with rdma-nri", set_flag<&Options::verify>,
@@ -250,6 +252,7 @@ Result<void> complete(Options& options) {
   options.install.root = options.node.root;
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
     return usage_error("--programs requires an absolute path on the node and excludes --hook");
+  if (options.install.force && !options.uninstall) return usage_error("--force requires --uninstall");
   // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));

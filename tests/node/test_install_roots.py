@@ -294,8 +294,12 @@ def whole_way(node, wanted):
     other = "hook" if node.chosen[1] in ("podman", "crio") and "hook" not in node.chosen else "cdi"
     if "cdi" not in node.chosen:
         node.refused("is installed", "--engine", node.chosen[1], "--way", other)
-    # What somebody changes is kept and named, by install too; the rest is restored.
-    changed = node.root / states["files"][0]["path"][1:]
+    # A changed file of install's own is kept and named, by install too; the rest is restored.
+    own = next((file["path"] for file in json.loads(installed[RECORD][1])["files"] if "before" not in file), None)
+    if own is None:
+        node.uninstalled()
+        return
+    changed = node.root / own[1:]
     kept = changed.read_bytes()
     changed.write_bytes(kept + b"\n")
     assert node.run(*node.chosen).returncode == 1
@@ -303,8 +307,9 @@ def whole_way(node, wanted):
     assert changed.read_bytes() == kept + b"\n"
     left = {path for path in node.now() if node.now()[path] != node.before.get(path)} - {RECORD}
     assert left == {str(changed.relative_to(node.root))}, left
+    assert f"would keep `{own}`" in node.done("--uninstall", "--dry-run")
     changed.write_bytes(kept)
-    assert "would" in node.done("--uninstall", "--dry-run") and changed.read_bytes() == kept
+    assert f"would remove `{own}`:\n--- {own}\n+++ /dev/null\n" in node.done("--uninstall", "--dry-run") and changed.read_bytes() == kept
     node.uninstalled()
     assert "nothing is installed" in node.done("--uninstall")
 
@@ -402,10 +407,83 @@ def what_takes_its_place():
             assert "changed since  /etc/docker/daemon.json" in node.done("--status")
             for arguments in (node.chosen, ["--uninstall"]):
                 node.refused("files changed since install were kept: `/etc/docker/daemon.json`", *arguments)
+            node.refused("files changed since install were kept: `/etc/docker/daemon.json`", "--uninstall", "--force")
             assert node.now() == {path: kept[path] for path in node.now()} | {RECORD: node.now()[RECORD]} and BEHIND not in node.now()
             file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
             there.rename(file)
             node.uninstalled()
+
+
+def changed_elsewhere():
+    """Uninstall removes its own changes from a file that has other changes since. With --force these go too."""
+    mark, end = "# Written by `rdma-hook install`", "# End of the lines of `rdma-hook install`.\n"
+    changes = {
+        "containerd-1": (ONE + DEFAULTS, [
+            lambda text: "# mine\n" + text + '[debug]\n  level = "debug"\n',
+            lambda text: re.sub("(    pod_annotations = .*\n)", r"\1    mine = 1\n", text),
+            lambda text: text.replace('runtime_type = "io.containerd.runc.v2"\n  pod', 'runtime_type = "other"\n  pod')]),
+        "containerd": ('imports = []\n' + TWO, [lambda text: text + "[debug]\n", lambda text: text.replace("version", "# mine\nversion")]),
+        "dockerd": ('{\n  "a": 1,\n  "b": 2\n}\n', [lambda text: text.replace('{\n  "a": 1', '{\n  "mine": 0,\n  "a": 1')])}
+    for stand_in, (text, edits) in changes.items():
+        engine = {"dockerd": "docker", "containerd-1": "containerd"}.get(stand_in, stand_in)
+        with Node(engine, stand_in, None, text) as node:
+            file = node.root / CONFIGS[engine][1:]
+            for edit in edits:
+                node.done(*node.chosen)
+                written = file.read_text()
+                file.write_text(edit(written))
+                assert edit(written) != written and edit(text) != text, (stand_in, edits.index(edit))
+                assert node.run(*node.chosen).returncode == 1
+                assert f"would restore `{CONFIGS[engine]}`" in node.done("--uninstall", "--dry-run")
+                record = (node.root / RECORD).read_text()
+                said = node.done("--uninstall")
+                assert f"removed the changes of install from `{CONFIGS[engine]}`; later changes stay" in said, said
+                assert file.read_text() == edit(text), (stand_in, edits.index(edit), file.read_text())
+                # A call that was killed before it removed its record.
+                node.put(RECORD, record)
+                node.done("--uninstall")
+                assert file.read_text() == edit(text) and not (node.root / RECORD).exists()
+                file.write_text(text)
+                for path in ("var/lib/rdma-init", "var/lib"):
+                    if (node.root / path).exists():
+                        (node.root / path).rmdir()
+                node.before = {path: what if path != CONFIGS[engine][1:] else node.now()[path] for path, what in node.before.items()}
+    # The block is install's, with all lines in it.
+    with Node("containerd", "containerd-1", None, ONE) as node:
+        file = node.root / "etc/containerd/config.toml"
+        node.done(*node.chosen)
+        written = file.read_text()
+        assert mark in written and written.endswith(end)
+        file.write_text("# mine\n" + written.replace("[plugins.\"io.containerd.nri", "  snapshotter = \"x\"\n[plugins.\"io.containerd.nri") + "[debug]\n")
+        node.done("--uninstall")
+        assert file.read_text() == "# mine\n" + ONE + "[debug]\n"
+    # A line of install itself was changed, and a file of its own.
+    with Node("containerd", "containerd-1", None, ONE + DEFAULTS) as node:
+        file, own = node.root / "etc/containerd/config.toml", node.root / "etc/containerd/rdma-verify.json"
+        node.done(*node.chosen)
+        file.write_text(file.read_text().replace("disable = false  # rdma-hook install", "disable = true"))
+        own.write_text(own.read_text() + "\n")
+        node.refused("files changed since install were kept: `/etc/containerd/rdma-verify.json`, `/etc/containerd/config.toml`; "
+                     "remedy: remove the lines of rdma-init from them, or add --force", "--uninstall")
+        assert "disable = true" in file.read_text() and own.exists()
+        assert node.run("--force").returncode == 2
+        assert "would remove `/etc/containerd/rdma-verify.json`" in node.done("--uninstall", "--force", "--dry-run") and own.exists()
+        said = node.done("--uninstall", "--force")
+        assert "-    disable = false  # rdma-hook install\n+    disable = true\n" in said, said
+        assert node.now() == node.before
+    # A member behind the last one of install: its comma would stay.
+    with Node("docker", "dockerd", None, '{\n  "a": 1\n}\n') as node:
+        file = node.root / "etc/docker/daemon.json"
+        node.done(*node.chosen)
+        file.write_text(file.read_text().replace("  }\n}\n", '  },\n  "mine": 0\n}\n'))
+        node.refused("were kept: `/etc/docker/daemon.json`", "--uninstall")
+    # Install's own lines were removed by hand, beside other changes.
+    with Node("containerd", "containerd-1", None, ONE) as node:
+        file = node.root / "etc/containerd/config.toml"
+        node.done(*node.chosen)
+        file.write_text("# mine\n" + ONE)
+        node.done("--uninstall")
+        assert file.read_text() == "# mine\n" + ONE and not (node.root / RECORD).exists()
 
 
 def by_another_version():
@@ -826,7 +904,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(said, *node.chosen)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, which_is_asked,
+    checks = [overridden, changed_elsewhere, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, which_is_asked,
               changed_by_others, without_bound, as_the_samples, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]

@@ -51,5 +51,35 @@ TEST(UnifiedDiff, ReportsVeryLargeChangeAsOneHunk) {
   EXPECT_NE(diff.find("@@ -1,5000 +1,5000 @@\n-1\n"), std::string::npos);
 }
 
+TEST(WithoutChanges, RestoresTextThatWasNotChanged) {
+  EXPECT_EQ(without_changes("a\nb\n", "a\nx\nb\n", "a\nx\nb\n"), "a\nb\n");
+  EXPECT_EQ(without_changes("", "x\n", "x\n"), "");
+  EXPECT_EQ(without_changes("a", "a\nx\n", "a\nx\n"), "a");
+}
+
+TEST(WithoutChanges, KeepsChangesOfOtherLines) {
+  const std::string before = "1\n2 = old\n3\n4\n5\n";
+  const std::string after = "1\n2 = new\n3\n4\nblock\n5\n";
+  EXPECT_EQ(without_changes(before, after, "first\n" + after + "last\n"), "first\n" + before + "last\n");
+  EXPECT_EQ(without_changes(before, after, "1\n2 = new\n4\nblock\n5\n"), "1\n2 = old\n4\n5\n");
+  // Directly before and behind a line of these changes.
+  EXPECT_EQ(without_changes(before, after, "1\n2 = new\n3\n4\nx\nblock\ny\n5\n"), "1\n2 = old\n3\n4\nx\ny\n5\n");
+}
+
+TEST(WithoutChanges, RefusesChangeOfSameLines) {
+  const std::string before = "1\n2\n3\n";
+  const std::string after = "1\nx\ny\n2\n3\n";
+  EXPECT_EQ(without_changes(before, after, "1\nx\n2\n3\n"), std::nullopt);
+  EXPECT_EQ(without_changes(before, after, "1\nx\nz\ny\n2\n3\n"), std::nullopt);
+  EXPECT_EQ(without_changes(before, after, "something else\n"), std::nullopt);
+  // A removed line leaves no trace: a change at its place cannot be told from it.
+  EXPECT_EQ(without_changes("1\n2\n3\n", "1\n3\n", "1\nx\n3\n"), std::nullopt);
+}
+
+TEST(HasAddedLine, IgnoresBlankLinesAndLinesOfBefore) {
+  EXPECT_TRUE(has_added_line("a\n", "a\n  x\n\n", "b\nx\n"));
+  EXPECT_FALSE(has_added_line("a\n", "a\nx\n\n", "a\n\nb\n"));
+}
+
 }  // namespace
 }  // namespace hook
