@@ -187,7 +187,8 @@ AppliedConfig check_cluster_config(const std::string& directory, const NodeSetti
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
   const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
-  auto [applied, text, would_have] = check(directory, node);
+  Checked checked = check(directory, node);
+  AppliedConfig& applied = checked.applied;
   const auto fail = [&](const Error& error) {
     applied.outcome = AppliedConfig::Outcome::kRefused;
     applied.problems.push_back(problem_of(file, error, ""));
@@ -197,14 +198,14 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {
-    if (auto written = write_node_file("", file, text); !written) {
+    if (auto written = write_node_file("", file, checked.text); !written) {
       fail(written.error());
     } else {
       applied.outcome = AppliedConfig::Outcome::kWritten;
-      applied.has = would_have;
+      applied.has = std::move(checked.would_have);
     }
   }
-  return applied;
+  return std::move(checked.applied);
 }
 
 }  // namespace hook
