@@ -1,5 +1,5 @@
 // Addresses, GIDs and CIDR prefixes. A RoCE v2 GID is the address of a netdev in IPv6 form (IPv4 as ::ffff:a.b.c.d).
-// One type serves both, and one comparison decides whether a GID belongs to this network namespace.
+// Address serves addresses and GIDs, so one comparison decides whether a GID belongs to this network namespace.
 // Source: InfiniBand specification 1.5, annex A17 (RoCE v2); kernel drivers/infiniband/core/roce_gid_mgmt.c, Linux
 // 6.12.
 #pragma once

@@ -24,7 +24,7 @@ Result<std::string_view> take_value(std::span<char* const> arguments, std::size_
 }
 
 Error unknown_option(std::string_view name) {
-  // printable(): the name may come from an image or a job file, and the message may end up in a log.
+  // The name may come from an image or a job file, and the message may end up in a log, so the name is escaped.
   return make_error("unknown option `--{}`", printable(name));
 }
 

@@ -10,7 +10,7 @@ std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_n
   auto gids = port.open_at("gids");
   if (!gids) return std::nullopt;
   GidSlots slots(std::move(*gids));
-  // Views and file trees may lack `gid_attrs`. The GIDs are useful without their types.
+  // Sysfs views and file trees may lack `gid_attrs`. The GIDs are useful without their types, so open() still succeeds.
   slots.types_ = port.open_at("gid_attrs/types");
   slots.types_error_ = slots.types_ ? 0 : errno;
   if (with_ndevs) slots.ndevs_ = port.open_at("gid_attrs/ndevs");

@@ -23,7 +23,7 @@ struct GidEntry {
   std::optional<Attr<std::string>> ndev;  // name in the netdev's own netns; nullopt: not read, or none
 
   bool is_v2() const;
-  bool is_v1() const;  // or iWARP: the type was read and is not RoCE v2
+  bool is_v1() const;  // the type was read and is not RoCE v2: RoCE v1 or iWARP
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
@@ -189,8 +189,8 @@ struct ClassDirectory {
   friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
 };
 
-// A failed read of a file that may exist. Errors that prove the file absent are not recorded (note_unread()).
-// read_node() records them.
+// A failed read of a file that may exist, recorded by read_node(). Errors that prove that the file does not exist are
+// not recorded (note_unread()).
 struct Unread {
   enum class Part : std::uint8_t {
     kHcas,    // the list of HCAs, and the uverbs node of each
@@ -239,7 +239,8 @@ struct LinkLayers {
   bool mixed = false;
   double infiniband = 0;  // total in Gb/s
   double ethernet = 0;
-  // Returns true for ports of the link layer with the higher total rate. InfiniBand wins a tie.
+  // Returns true if the port has the link layer with the higher total rate, and for every port unless `mixed`.
+  // InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
 // Sums the rates of the ports by link layer. ports: only ports without an obstacle.

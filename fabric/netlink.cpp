@@ -43,7 +43,7 @@ std::optional<Netdev> parse_link(const Message& message) {
   if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
   if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
   netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
-  // Same result as reading /sys/class/net/*/carrier while the netdev is administratively down.
+  // Reading /sys/class/net/*/carrier also returns EINVAL while the netdev is administratively down.
   if ((header->ifi_flags & IFF_UP) == 0) {
     netdev.carrier = Unreadable{EINVAL};
   } else {
@@ -65,7 +65,7 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
-  // The netdev may have been created after the dump of links.
+  // The netdev is unknown if it was created after the dump of links.
   if (!address || netdev == netdevs.end()) return;
   const unsigned prefix = header->ifa_prefixlen;
   netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
@@ -95,7 +95,7 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   const bool is_default = header->rtm_dst_len == 0;
   if (!all) {
     if (table != RT_TABLE_MAIN) return true;
-    // The order holds for IPv4 only. IPv6 dumps are read to the end.
+    // Only IPv4 tables are dumped in key order, so IPv6 dumps are read to the end.
     if (!is_default) return !(header->rtm_family == AF_INET && dst && dst->bytes[12] != 0);
   }
   // Local and blackhole routes lead to no other node, and cloned routes are cache entries.
@@ -184,7 +184,7 @@ Result<Socket> Socket::open(int protocol) {
 
 Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
                              const std::function<bool(const Message&)>& handler) {
-  // NLM_F_DUMP is two bits, of which one is also NLM_F_ROOT.
+  // NLM_F_DUMP has two bits. One of them alone is NLM_F_ROOT, so both are compared.
   const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
   nlmsghdr header{};
   header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
@@ -206,7 +206,7 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       if (answer->nlmsg_len < sizeof *answer || answer->nlmsg_len > rest.size()) break;
       const Bytes body = rest.subspan(NLMSG_HDRLEN, answer->nlmsg_len - NLMSG_HDRLEN);
       rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
-      // An answer to an earlier request on this socket.
+      // This message answers an earlier request on the socket.
       if (answer->nlmsg_seq != sequence_) continue;
       // The kernel sets NLM_F_DUMP_INTR on one part of the dump; the error is due at its end.
       interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
@@ -296,8 +296,8 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   for (const auto& [index, name] : devices) {
     answer.port_netdevs.hcas.insert(name);
     const DeviceIndex device{.index = index};
-    // One request per device: a dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12). A device that
-    // is removed meanwhile gets no netdev; the requests for the remaining devices continue.
+    // A dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12), so each device gets one request. If a
+    // device is removed meanwhile, its request fails and the requests for the remaining devices continue.
     query_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
                [&, &hca = name](const Attributes& attributes) {
                  const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);

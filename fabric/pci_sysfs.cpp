@@ -19,7 +19,8 @@ bool is_accelerator(std::string_view pci_class) {
   return pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
 }
 
-// NVIDIA, AMD and Intel. Intel's GPUs for servers are 0380, its graphics for screens 0300.
+// Returns true for GPUs of NVIDIA, AMD and Intel. Intel's GPUs for servers have class 0380; its graphics for screens
+// have class 0300 and are not counted.
 bool is_gpu(std::string_view accelerator, std::string_view vendor) {
   return vendor == "0x10de" || vendor == "0x1002" || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
 }
@@ -60,15 +61,15 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return gpus;
   for (const std::string& address : devices->list()) {
-    // Reads one attribute of every function and three of accelerators only: VFs are PCI functions too, and a node may
-    // have thousands.
+    // VFs are PCI functions too, and a node may have thousands. So only the class is read for every function, and two
+    // more attributes only for accelerators.
     const auto pci_class = devices->read_text((address + "/class").c_str());
     if (!pci_class || !is_accelerator(*pci_class)) continue;
     const auto vendor = devices->read_text((address + "/vendor").c_str());
     if (!vendor || !is_gpu(*pci_class, *vendor)) continue;
     gpus.push_back(Gpu{address, devices->read_int((address + "/numa_node").c_str()), path_of(*devices, address)});
   }
-  // Plain order, because addresses are hexadecimal: natural order would put 9d before 51.
+  // The list is sorted as plain text: natural order would compare the 9 of 9d with 51 and put 9d first.
   std::ranges::sort(gpus, {}, &Gpu::pci);
   return gpus;
 }

@@ -90,8 +90,8 @@ GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std
     if (port_netdev) {
       if (verdict == Carries::kYes) add(netdev, 0);
     } else if (verdict != Carries::kNo) {
-      // The port's own netdev is in another namespace, so the group of the port is not known yet. Netdevs without a
-      // kind form one group, so that no GID is missed.
+      // The port's own netdev is in another namespace, so it is not known yet which netdevs are over it. Netdevs over
+      // one lower netdev form a group. Netdevs without a kind form one group, so that no GID is missed.
       const auto key = netdev.kind ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
       add(netdev, groups.try_emplace(key, groups.size()).first->second);
     }
@@ -119,7 +119,8 @@ bool GidSearch::any() const {
 }
 
 bool GidSearch::complete() const {
-  // Without a found GID no group is excluded. The search can end only if there is no candidate.
+  // If no GID has identified the group of this port, no candidate is excluded. The search then ends only if there are
+  // no candidates.
   if (!group_) return candidates_.empty();
   return std::ranges::all_of(
       candidates_, [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });

@@ -13,7 +13,8 @@
 
 namespace fabric {
 
-// Which netdevs of this network namespace can own GIDs on a port, from the stacking that netlink reports.
+// The next functions use the stacking of netdevs that netlink reports: which netdevs of this network namespace can own
+// GIDs on a port?
 //
 // The kernel adds a GID to a port for every address of the port's netdev and of every netdev stacked on it: a VLAN, a
 // macvlan, an ipvlan, its bond or bridge, and the netdevs stacked on those.
@@ -23,13 +24,13 @@ namespace fabric {
 // `lower`, directly or through other netdevs or a bond.
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
 
-// Returns true for a netdev with a lower device in another network namespace, such as a macvlan in a pod. Only its GIDs
-// identify the port. Returns false for veth, bridges and tunnels: they carry GIDs only as the port's own netdev.
+// Returns true for a netdev with a lower device in another network namespace, such as a macvlan in a pod. The port of
+// such a netdev can be identified only by GIDs. Returns false for veth, bridges and tunnels: they carry GIDs only as
+// the port's own netdev.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
-// Returns whether a port can have GIDs for the addresses of a netdev of this network namespace. kMaybe: the stacking is
-// not known (a physical netdev, a file tree, a snapshot). port_netdev: the port's own netdev if it is in this
-// namespace.
+// Whether a port can have GIDs for the addresses of a netdev. kMaybe: the stacking is not known (a physical netdev, a
+// file tree, a snapshot).
 enum class Carries { kNo, kMaybe, kYes };
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev);
@@ -98,9 +99,9 @@ class OwnAddresses {
   std::multimap<Address, const Netdev*> owners_;
 };
 
-// Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs do
-// not exist yet. They will have the types that the table has now, in any network namespace. An unknown type is no
-// obstacle.
+// Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs of
+// that address do not exist yet. The prediction assumes the types of the GIDs that the table has now, in any network
+// namespace. An unknown type is no obstacle.
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
 
 }  // namespace fabric

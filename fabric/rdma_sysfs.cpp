@@ -66,13 +66,13 @@ struct NotedDirectory {
   }
 };
 
-// Returns the entries of the class `all` that are listed in `listed`. part: the part that depends on the completeness
-// of the list.
+// Returns the entries of the class `all` that are listed in `listed`, by HCA. part: the part of the inventory that is
+// incomplete if a read fails.
 ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& listed, Part part) {
   ClassEntries by_hca;
   int error = 0;
   for (const std::string& entry : listed.directory.list(&error)) {
-    // The class also has the file abi_version.
+    // The directory of the class also contains the file abi_version.
     if (all.path == kVerbsClass && !uverbs_number(entry)) continue;
     if (const auto of = all.text(part, entry + "/ibdev")) by_hca[*of].push_back(entry);
   }
@@ -165,15 +165,15 @@ std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned p
   int error = net ? 0 : errno;
   const auto names = net ? net->list(&error) : std::vector<std::string>();
   hca.note(Part::kPool, kNet, error);
-  // One netdev is the port's, whatever its dev_port: bnxt_en counts dev_port per card, though each port is a function
-  // with its own HCA.
+  // A single netdev belongs to port 1, whatever its dev_port: bnxt_en counts dev_port per card, though each port is a
+  // function with its own HCA.
   if (names.size() == 1 && port == 1) return names.front();
   std::optional<std::string> representor;
   for (const std::string& name : names) {
     const auto netdev = Directory::open(fmt::format("{}/class/net/{}", hca.scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
-    // A function with representors only still has its port. The first representor is the best guess.
+    // A function whose only netdevs are representors still has its port. The first representor is the best guess.
     if (!representor) representor = name;
   }
   return representor;
@@ -214,7 +214,7 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
 // to n-1. A file tree or a prepared view may lack some, so a missing slot ends the table only if the listing has no
 // higher one.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
-  // A slot with malformed text is one slot of the table.
+  // Malformed text concerns one slot only, so the table continues.
   if (code == EBADMSG) return false;
   if (code == ENOENT) {
     if (!listed) listed = slots.listed();
@@ -228,8 +228,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID, and its
-// ndev if a container reads complete tables.
+// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID. If a
+// container reads complete tables, also reads the ndev of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
@@ -359,7 +359,7 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   if (facts.vendor) hca.vendor = dir.text(Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = dir.text(Part::kPool, "device/device");
   if (!facts.driver) return;
-  // With hand_out, the node type only identifies the driver of a software device.
+  // With hand_out, only the driver of a software device depends on the node type. Hardware does not need this read.
   if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
   hca.driver = dir.directory.read_link_name("device/driver");
   // EINVAL: the entry is not a link, as in a file tree.
@@ -385,7 +385,7 @@ void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
   const std::string_view device = device_in_link(*hca.class_link);
   if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;
-  // The links of all software HCAs look alike, so the GUID decides.
+  // All software HCAs have the same device in their links, so the GUID decides.
   if (device != kNoDevice || hca.node_guid.empty()) return false;
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }

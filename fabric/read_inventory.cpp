@@ -27,7 +27,7 @@ Attr<int> read_carrier(const sysfs::Directory& netdev) {
   const auto text = netdev.read("carrier");
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   const auto value = parse_number<int>(std::get<std::string>(text));
-  // A file in a tree cannot return EINVAL as the kernel does for a down netdev. An empty file stands for it.
+  // The kernel returns EINVAL for a down netdev. A file in a tree cannot return it, so an empty file stands for EINVAL.
   if (!value) return Unreadable{EINVAL};
   return *value;
 }
@@ -82,7 +82,7 @@ void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
 void read_live_network(const ReadOptions& options, Inventory& inventory) {
   auto network = netlink::read_network(options.full);
   if (!network) {
-    // A start without netlink (gVisor, seccomp) must still report the HCAs.
+    // If netlink is not available (gVisor, seccomp), the HCAs must still be reported.
     inventory.net_error = network.error().message;
     return;
   }
@@ -145,7 +145,7 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
 
 // Adds the addresses of the known netdevs, and their masters with addresses.
 void read_addresses(const std::string& root, Inventory& inventory) {
-  // Netdevs that are appended below are masters themselves and are not searched for masters.
+  // Only the netdevs before `count` are searched for masters: the netdevs appended below are masters themselves.
   const std::size_t count = inventory.netdevs.size();
   for (Netdev& netdev : read_netdevs(root, inventory)) {
     bool is_master = false;
@@ -240,7 +240,7 @@ Inventory read_inventory(const ReadOptions& options) {
   const auto names = classes.names();
   if (classes.error != 0) inventory.rdma_error = classes.error;
   const bool live = options.root.empty();
-  // Without an HCA, the network does not affect the decision. A start without RDMA then costs one failed open().
+  // Without an HCA, the network does not affect the decision. So a start without RDMA costs one failed open() only.
   if (names.empty() && !options.full) return inventory;
 
   // The network is read before the HCAs: the scan of a GID table ends after the addresses of this namespace.
@@ -342,8 +342,8 @@ std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned numbe
 
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor) {
-  // Dynamic majors: CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START (include/linux/fs.h, Linux
-  // 6.12).
+  // The ranges of dynamic majors are CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START
+  // (include/linux/fs.h, Linux 6.12).
   const bool is_dynamic = (major >= 234 && major <= 254) || (major >= 384 && major <= 511);
   if (!is_dynamic) return std::optional<unsigned>();
   const std::string path = fmt::format("{}/sys/dev/char/{}:{}", root, major, minor);

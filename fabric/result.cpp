@@ -6,7 +6,7 @@ namespace fabric {
 
 std::string remedy_of(const Error& error, const char* otherwise) {
   // The kernel also returns ENFILE for the name of an RDMA device that exists already (assign_name(),
-  // drivers/infiniband/core/device.c). The message then has that cause and not the text of ENFILE.
+  // drivers/infiniband/core/device.c). The message of that error states this cause instead of the text of ENFILE.
   const bool is_limit = (error.code == EMFILE || error.code == ENFILE) &&
                         error.message.find(std::strerror(error.code)) != std::string::npos;
   if (!is_limit) return error.hint.empty() ? std::string(otherwise) : error.hint;

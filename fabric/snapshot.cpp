@@ -106,7 +106,7 @@ constexpr Text<std::uint64_t> kBytes{
     [](const std::uint64_t& bytes) { return bytes == Limits::kUnlimited ? Json("unlimited") : Json(bytes); }, true,
     Limits::kUnlimited};
 
-// The hexadecimal mask in /proc/PID/status.
+// Accepts the hexadecimal mask in /proc/PID/status.
 constexpr Text<std::uint64_t> kMask{
     "a number or a hexadecimal mask",
     [](std::string_view text) { return parse_number<std::uint64_t>(text.substr(text.starts_with("0x") ? 2 : 0), 16); },
@@ -454,7 +454,7 @@ Result<Inventory> read_snapshot(const std::string& path) {
     pollfd written{fd.get(), POLLIN, 0};
     if (::poll(&written, 1, kSnapshotTimeoutMs) == 0)
       return sys_error(ETIMEDOUT, "read snapshot `{}`", printable(path));
-    // Reads after the first byte may block until the writer closes the pipe.
+    // After the first byte, a read may block until the writer closes the pipe.
     ::fcntl(fd.get(), F_SETFL, 0);
   }
   const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);

@@ -13,7 +13,7 @@ namespace fabric::sysfs {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// O_NONBLOCK: a FIFO in place of an attribute must not block the start of a trainer.
+// O_NONBLOCK is set because a FIFO in place of an attribute must not block the start of a trainer.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
 }  // namespace
@@ -56,7 +56,7 @@ std::optional<int> Directory::read_int(const char* name) const {
   return text ? parse_number<int>(*text) : std::nullopt;
 }
 
-// A longer target would be cut; targets in sysfs are far below one page.
+// A target longer than the buffer would be cut, but targets in sysfs are far below one page.
 std::optional<std::string> Directory::read_link(const char* name) const {
   char buffer[kPage];
   const ssize_t length = ::readlinkat(fd_.get(), name, buffer, sizeof buffer);

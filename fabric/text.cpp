@@ -62,7 +62,7 @@ bool is_control(std::string_view sequence) {
 }  // namespace
 
 std::optional<double> parse_decimal(std::string_view text) {
-  // Parsed without from_chars() for double, which adds 40 kB of tables to a static program.
+  // from_chars() for double would add 40 kB of tables to a static program, so the digits are parsed here.
   const std::size_t point = text.find('.');
   const std::string_view fraction = point == std::string_view::npos ? std::string_view() : text.substr(point + 1);
   const auto whole = parse_number<std::uint32_t>(text.substr(0, point));
@@ -109,7 +109,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
-  // Backtracking to the last '*' is enough: an earlier one cannot match better. The cost stays a product.
+  // Backtracking to the last '*' is enough: an earlier one cannot match better. So the cost is at most the product of
+  // the lengths.
   std::size_t star = std::string_view::npos;  // last '*' in the pattern, and the text position tried after it
   std::size_t retry = 0;
   while (t < text.size()) {
@@ -194,7 +195,7 @@ std::string errno_name(int code) {
 }
 
 std::optional<int> errno_number(std::string_view name) {
-  // Aliases: strerrorname_np() returns the other name for these numbers (asm-generic/errno.h, bits/errno.h).
+  // strerrorname_np() returns the other name of these numbers (asm-generic/errno.h, bits/errno.h).
   if (name == "EWOULDBLOCK") return EWOULDBLOCK;
   if (name == "EDEADLOCK") return EDEADLOCK;
   if (name == "ENOTSUP") return ENOTSUP;
