@@ -164,15 +164,16 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
-// Returns the first cause that applies. A cause comes before the causes that it produces. Without the addresses of this
-// namespace, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table has. A v1 or
-// unreadable GID belongs to this namespace, so it is more specific than a table that was read in part. Foreign GIDs
-// come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so they occur together with every
-// other cause.
+// Returns the first cause that applies. A cause is checked before the causes that follow from it. If the addresses of
+// this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
+// has. A v1 or unreadable GID belongs to this namespace, so it is more specific than a table that was read in part.
+// Foreign GIDs come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so they occur together
+// with every other cause.
 Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
   if (auto found = blocked_by_netdev(inventory, port, use)) return std::move(*found);
   if (auto found = blocked_by_table(port, use)) return std::move(*found);
-  // Before foreign GIDs: the survey counts an iWARP GID as foreign, because it is not an IP address.
+  // This check precedes the one for foreign GIDs: the survey counts an iWARP GID as foreign, because it is not an IP
+  // address.
   if (hca.is_iwarp()) {
     return {Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
             "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)"};
@@ -241,10 +242,10 @@ bool is_this_netns(const Candidate& candidate) {
   return candidate.obstacle >= Obstacle::kNetdevDown && !candidate.hca->is_iwarp();
 }
 
-// Replaces a missing netdev by the GIDs of the node's addresses, if they are known.
+// If the port's netdev is missing, uses the GIDs of the node's addresses instead, if they are known.
 void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
-  if (candidate.port->netdev) return;  // the netdev is here and needs an address
+  if (candidate.port->netdev) return;  // the netdev is in this netns and needs an address
   const NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
   candidate.needs_table = node.needs_table;
   if (!node.reason.empty()) candidate.reason = node.reason;
@@ -264,7 +265,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
   };
   const auto count = std::ranges::count_if(inventory.netdevs, of_function);
   for (const Netdev& netdev : inventory.netdevs) {
-    // A function with one netdev and one port is not ambiguous. Drivers differ in how they count dev_port.
+    // A function with one netdev and one port is unambiguous without dev_port, which drivers count differently.
     const bool same_port = static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number;
     if (of_function(netdev) && (same_port || (count == 1 && hca.ports.size() == 1))) {
       names.insert(names.begin(), netdev.name);

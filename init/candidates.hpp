@@ -47,8 +47,8 @@ struct GidFilter {
   std::optional<fabric::Family> family;
   bool link_local = true;
   std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, in addition to cidrs
-  // Used if no port has a GID of this network namespace: whether GIDs of the node are accepted, and the addresses that
-  // the node reported.
+  // For the case that no port has a GID of this network namespace: whether GIDs of the node are accepted, and the
+  // addresses that the node reported.
   bool node_gids = true;
   std::optional<NodeAddresses> node_addresses = {};
 

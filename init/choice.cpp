@@ -36,11 +36,12 @@ class Chooser {
     choice_.drop_reasons.resize(candidates.size());
   }
 
-  // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier ones
+  // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier rules
   // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
-  // counted before a list narrows the ports, and set aside before link layers are compared, because they would add to a
-  // total rate. The default route only hints at a front-end NIC, and drops no port if all ports match. It precedes the
-  // count of address families; otherwise one front-end NIC with IPv4 would outweigh rails with link-local addresses.
+  // counted before a list narrows the ports. They are set aside before link layers are compared, because they would add
+  // to a total rate. The default route only hints at a front-end NIC, and drops no port if all ports match. This rule
+  // precedes the count of address families; otherwise one front-end NIC with IPv4 would outweigh rails with link-local
+  // addresses.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
@@ -110,7 +111,7 @@ class Chooser {
     keep([&](const Candidate& c) { return !test(c); }, reason);
   }
 
-  // Counts functions over all usable ports, before lists exclude some of them.
+  // Finds the slots of management functions among all usable ports, before lists exclude some of them.
   void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
     std::set<std::string_view> with_vf;
@@ -138,7 +139,7 @@ class Chooser {
     std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
 
-  // A port as fast as the chosen ones may be a rail, so the heuristic may be wrong.
+  // Warns about dropped management functions: one that is as fast as the chosen ports may be a rail.
   void warn_about_management() {
     if (choice_.ports.empty()) return;
     const Candidate& taken = at(choice_.ports.front());
@@ -191,7 +192,7 @@ class Chooser {
       ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
       for (const UsableGid& gid : at(i).gids) {
         if (gid.index != kept_index) continue;
-        // One vote above the number of ports: a kept index decides the family.
+        // The index that the user has fixed decides the family: its weight exceeds the number of ports.
         (gid.rank == GidRank::kIpv4 ? ipv4 : ipv6) += gid.rank == GidRank::kLinkLocal ? 0 : choice_.ports.size() + 1;
       }
     }

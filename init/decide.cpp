@@ -43,7 +43,7 @@ nccl::GidRules Deciding::effective_rules(bool with_kept) const {
     return setting ? std::string_view(setting->value) : std::string_view();
   };
   std::string_view family = value(kGidRuleNames[0]);
-  // export_nccl() will export AF_INET6; without it NCCL uses IPv4.
+  // If IPv6 GIDs are chosen, export_nccl() will export AF_INET6. NCCL uses IPv4 without that variable.
   if (family.empty() && choice.rank && *choice.rank != GidRank::kIpv4) family = "AF_INET6";
   nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
   rules.version = version();
@@ -106,8 +106,8 @@ namespace {
 
 constexpr unsigned kIpv4Bits = 96;  // prefix length of ::ffff:0:0/96, as in Cidr::prefix
 
-// Keeps the GID that NCCL chooses in spite of a range. NCCL stays at index 0 if no GID is in the range, or if index 0
-// has a GID of the family and type RoCE v2. That GID may be the port's own.
+// Keeps the port's own GID that NCCL chooses although it is outside the range. NCCL stays at index 0 if no GID is in
+// the range, or if the GID at index 0 has the family and type RoCE v2.
 void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<Candidate>& narrowed) {
   for (std::size_t i = 0; i < narrowed.size(); ++i) {
     if (!d.at(i).usable() || !d.at(i).port->is_ethernet()) continue;
@@ -123,8 +123,9 @@ void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<
   }
 }
 
-// Narrows the candidates to the filter. Returns false if no address would be left, and records that problem. rules: the
-// rules of a range.
+// Narrows the candidates to the filter. If no address would be left, records this as the problem of the variable `name`
+// and returns false. possible: false if the filter contradicts the options. rules: NCCL's rules, if the filter has a
+// range.
 bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool possible,
             const nccl::GidRules* rules = nullptr) {
   const auto with_address = [](const Candidate& c) { return c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6); };
@@ -141,8 +142,8 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
   return true;
 }
 
-// Applies a kept family and range as filters, unless no address would be left. The caller skips them if a fixed index
-// voids them.
+// Applies NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE that the user has set (kept values) as filters, unless no address
+// would be left. The caller skips this function if a fixed GID index makes NCCL ignore them.
 void filter_addresses(Deciding& d) {
   GidFilter filter = d.policy.gids;
   const Setting* family = d.kept.find(kGidRuleNames[0]);
@@ -155,7 +156,8 @@ void filter_addresses(Deciding& d) {
   }
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
-  // Without a kept family, the range determines it: if IPv6 is chosen, AF_INET6 is exported.
+  // If NCCL_IB_ADDR_FAMILY is not kept, the range is checked as if the family were that of the range: if IPv6 GIDs are
+  // chosen, AF_INET6 is exported.
   const bool ipv6 = range->value.find(':') < range->value.find('/');
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
@@ -168,7 +170,7 @@ void filter_addresses(Deciding& d) {
   narrow(d, kGidRuleNames[1], filter, true, &rules);
 }
 
-// Chooses the ports, and checks a kept NCCL_IB_HCA against the choice.
+// Chooses the ports. If the user has set NCCL_IB_HCA (a kept value), checks it against the choice.
 void choose(Deciding& d) {
   ChoiceRules rules;
   rules.kept_index = d.kept.fixed_index();
@@ -180,21 +182,22 @@ void choose(Deciding& d) {
   if (!rules.kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
     d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");
-  // NCCL uses every port of the kept list, including ports that do not fit the remaining ones.
+  // NCCL uses every port of the user's list, including ports that do not fit the other chosen ports.
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
         rules.kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
       d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
-      // With --override the list has no effect, so the choice is made again.
+      // With --override the user's list has no effect, so the choice is made again without it.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
       return;
     }
   }
 }
 
-// Checks the kept GID indices on the chosen ports.
+// Checks the GID indices that the user has set (kept values) on the chosen ports.
 void keep_gid_indices(Deciding& d) {
-  // NCCL's filters of addresses do not apply to other libraries, so their indices are checked without them.
+  // NCCL_IB_ADDR_* do not filter the GIDs of other libraries, so indices are checked on the candidates before that
+  // filter (d.all).
   std::vector<const Candidate*> chosen;
   for (const std::size_t i : d.choice.ports)
     chosen.push_back(d.all.empty() ? &d.at(i) : &d.all[i]);
@@ -226,7 +229,7 @@ bool keep_and_choose(Deciding& d) {
   if (d.choice.ports.empty()) return false;
   keep_gid_indices(d);
   if (d.kept.find(kIndexNames[0]) && !d.kept.in_effect(kIndexNames[0])) {
-    // The index has no effect, so the kept filters of addresses count again.
+    // The user's NCCL_IB_GID_INDEX has no effect, so NCCL_IB_ADDR_FAMILY and _RANGE filter the GIDs again.
     filter_addresses(d);
     choose(d);
   }
@@ -241,11 +244,11 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
     any |= d.kept.find(name) != nullptr;
   }
   if (!any || d.kept.fixed_index()) return;
-  // An index that serves every port will be exported, and NCCL then ignores all three.
+  // If one index serves every port, it will be exported, and NCCL then ignores the three variables.
   const nccl::GidRules rules = d.effective_rules(true);
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
   const auto wrong = wrong_ports(gids, rules);
-  // Ports that are wrong without these values, too, are not a problem of the values.
+  // A port that is wrong without these values too is not a problem of the values.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
   for (const std::string_view name : kGidRuleNames) {
     if (!d.kept.find(name) || d.kept.values().find(name)->second.problem) continue;
@@ -253,7 +256,8 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   }
 }
 
-// A connection over a wrong GID fails, and NCCL then fails as a whole. Fewer ports are better.
+// Drops the ports on which NCCL would use a wrong GID. One failed connection fails NCCL as a whole, so fewer ports are
+// better.
 void drop_wrong_ports(Deciding& d) {
   if (d.plan.wrong.empty()) return;
   const std::string why =
@@ -279,7 +283,7 @@ void drop_wrong_ports(Deciding& d) {
 
 // Drops the ports beyond NCCL's limit, so that all libraries use the same ports.
 void leave_what_nccl_ignores(Deciding& d) {
-  // The lower limit applies: 16 before NCCL 2.18.5.
+  // The trainer may use the image's version of NCCL, so the older version decides. Before 2.18.5, NCCL uses 16 ports.
   const nccl::Version oldest = std::min(d.version(), d.image_version().value_or(d.version()));
   const std::size_t limit = nccl::max_ports(oldest);
   if (!d.kept.writes_for("nccl") || d.choice.ports.size() <= limit) return;
@@ -301,7 +305,8 @@ void plan_index_of_all(Deciding& d) {
   if (d.plan.index || gids.empty()) return;
   const bool may_set_range = !d.kept.in_effect(kGidRuleNames[1]);
   if (d.kept.in_effect("NCCL_IB_GID_INDEX")) {
-    // A kept value of -1 leaves the choice to NCCL. The value is wrong if NCCL's choice is wrong with every range.
+    // If the user has set NCCL_IB_GID_INDEX to -1, NCCL chooses. The value is wrong if NCCL's choice is wrong with
+    // every range.
     d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
     if (!d.plan.wrong.empty()) {
       d.kept.keep("NCCL_IB_GID_INDEX",
@@ -329,8 +334,9 @@ void plan_gids(Deciding& d) {
 }  // namespace
 
 // The order of the calls is part of the decision:
-// - A kept NCCL_IB_HCA is checked before the choice, because it defines the ports unless --override drops it.
-// - Kept GID indices are checked on the chosen ports and before plan_gids(), which plans only the open ones.
+// - NCCL_IB_HCA of the user is checked before the choice, because it defines the ports unless --override drops it.
+// - GID indices of the user are checked on the chosen ports and before plan_gids(), which plans only indices that are
+// not set.
 // - NCCL's exports follow the plan, which may have dropped ports; the exports of other libraries name the remaining
 // ports.
 // - Defaults for wrong values follow all exports, which may have replaced them.

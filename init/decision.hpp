@@ -57,8 +57,8 @@ struct Decision {
   std::size_t usable_hcas = 0;        // the number that --require compares
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
-  // The caller must decide again on an inventory with complete GID tables. If it stays true then, part of a table
-  // cannot be read.
+  // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part
+  // of a table cannot be read.
   bool needs_full = false;
 
   // Returns true if a used port passes the test.

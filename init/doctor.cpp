@@ -99,7 +99,7 @@ const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Setti
     const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return reaches(*netdev, *root); });
     if (found != seen.end()) return *found;
   }
-  // NCCL's last resort: bridges and lo do not reach other nodes.
+  // NCCL's last resort are bridges and lo, which do not reach other nodes.
   for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
     if (const Netdev* netdev = first(rule)) return netdev;
   }

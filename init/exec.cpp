@@ -166,7 +166,7 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
 
 int report(const char* path, int error, char* const argv[], char* const envp[]) {
   write_message(fmt::format("rdma-init: error: exec `{}`: {}", shown(path), describe(path, error, argv, envp)));
-  // The codes of dash: 127 if the path leads to no file, 126 if the file cannot be executed.
+  // dash returns 127 if the path leads to no file, and 126 if the file cannot be executed.
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
 }
 
@@ -221,7 +221,7 @@ Environment::Environment(char* const environment[]) {
   std::size_t count = 0;
   while (environment[count] != nullptr)
     ++count;
-  // Room for the usual exports, so that set() rarely reallocates.
+  // The extra room holds the usual exports, so that set() rarely reallocates.
   entries_.reserve(count + 32);
   entries_.assign(environment, environment + count + 1);
 }

@@ -9,8 +9,8 @@ namespace {
 
 using Range = std::optional<fabric::Cidr>;
 
-// Returns true if the GID serves as well as the wanted one: it has the same rank and is in the requested range. It must
-// be the lowest GID of its address, because the scan may have ended before a second one.
+// Returns true if the GID serves as well as the wanted one: it has the same rank and is in the requested range. If
+// several GIDs have this address, only the lowest counts, because the scan may have ended before the next one.
 bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
   if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
   const auto& gids = one.candidate->gids;
@@ -62,9 +62,10 @@ Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rul
   return attempt;
 }
 
-// Adds ranges to try. First the narrowest range of all wanted addresses, which excludes the most foreign ones. Then the
-// common prefixes of the ports' own addresses: of each pair of neighbours in their order, which yields every possible
-// prefix, and of each address alone. A range without an address of a port leaves that port at index 0.
+// Adds ranges to try. The first is the narrowest range of all wanted addresses, which excludes the most foreign
+// addresses. Common prefixes of the ports' own addresses follow: of each pair of neighbours in their order, which
+// yields every possible prefix, and of each address alone. If a range has no address of a port, that port stays at
+// index 0.
 void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges) {
   std::vector<fabric::Address> all;
   std::set<fabric::Address> own;
@@ -92,8 +93,9 @@ bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
 }  // namespace
 
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
-  // NCCL ignores all slots after a global v2 GID, and the scan read up to the wanted one. But old versions fail at an
-  // unreadable type after it, and a link-local GID is never final.
+  // The scan has read each table up to the wanted GID. NCCL ignores the slots after a global v2 GID, but versions
+  // before 2.26 fail if the type of one of them is unreadable. After a link-local GID, every version continues the
+  // search.
   return std::ranges::any_of(wanted, [&](const WantedGid& one) {
     return !one.candidate->port->gids_complete &&
            (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
@@ -109,7 +111,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
   const bool is_right = best.wrong.empty();
   std::vector<Range> ranges = {rules.range};
   if (!is_right && may_set_range) add_ranges(wanted, ranges);
-  // The wanted GIDs have precedence; other GIDs of the ports are the second pass.
+  // The first pass accepts only the wanted GIDs; the second pass accepts any GID of the ports.
   for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
     for (const Range& range : ranges) {
       if (best.wrong.empty()) break;

@@ -36,8 +36,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages
      {"suse", "zypper install libibverbs1 libibverbs"},
      {"alpine", "apk add rdma-core"}}};
 
-// Returns the remedy for missing or mixed libraries. NVIDIA's images bring their own libibverbs, so a package manager
-// alone may mix sources.
+// Returns the remedy for missing or mixed libraries. NVIDIA's images have a libibverbs of their own, so adding only the
+// missing package could mix two sources.
 std::string how_to_install(const Image& image) {
   if (image.ngc) {
     return "the image is made from NVIDIA's: install both packages from one source (apt-get install --reinstall "
@@ -81,7 +81,7 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
     return Check{"provider", need.used ? Verdict::kBad : Verdict::kNote,
                  fmt::format("{}: libibverbs will not find {}", message, hcas), std::move(remedy)};
   };
-  // Another ABI only matters if no provider with the right one exists.
+  // A provider with another ABI matters only if no provider with the right ABI exists.
   const Provider* other = nullptr;
   for (const Provider& provider : image.providers) {
     if (provider.driver != need.provider) continue;

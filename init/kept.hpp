@@ -31,7 +31,7 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
 // network namespace, or does not exist. unknown: set to true if a table was not read far enough to decide. family: the
-// wanted family; a link-local GID is no problem if the port has no address of it.
+// wanted family; a link-local GID is no problem if the port has no address of that family.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
                                            std::optional<fabric::Family> family = {});
 
@@ -47,8 +47,8 @@ std::string neutral_value(std::string_view name, bool ipv6);
 // The values found so far, and whether each one will be in effect.
 class Kept {
  public:
-  // The arguments must outlive it. override_wrong: exports replace values with a problem, as far as they cover the
-  // library.
+  // The arguments must outlive the object. override_wrong: exports replace values with a problem, but only variables of
+  // the libraries in `exports`.
   Kept(const Settings& settings, bool override_wrong, const std::vector<std::string>& exports)
       : settings_(settings), override_wrong_(override_wrong), exports_(exports) {}
 

@@ -28,7 +28,7 @@ void write_message(std::string_view line) {
     // Removes the SIGPIPE of this write, before the mask allows its delivery.
     sigtimedwait(&broken_pipe, nullptr, &now);
   }
-  // SIG_UNBLOCK in place of SIG_SETMASK: glibc would remove its two internal signals from an inherited mask.
+  // SIG_UNBLOCK is used because glibc, with SIG_SETMASK, would remove its two internal signals from an inherited mask.
   if (sigismember(&before, SIGPIPE) == 0) sigprocmask(SIG_UNBLOCK, &broken_pipe, nullptr);
 }
 

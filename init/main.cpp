@@ -55,7 +55,7 @@ int print(const Log& log, std::string_view text) {
 
 void log_decision(const Log& log, const Decision& decision) {
   if (decision.status == Status::kNone) {
-    // A refusal by --require has the same text.
+    // A refusal by --require has the same text and is written later, so the summary is not repeated.
     if (!decision.refusal || !decision.refusal->starts_with("--require"))
       log.warning(decision.summary, decision.remedy);
   } else {
@@ -157,7 +157,7 @@ int run_command(const Options& options, char* const* environment) {
 }  // namespace init
 
 int main(int argc, char** argv) {
-  // First: every later call may open descriptors.
+  // This is the first call, because every later call may open descriptors.
   init::guard_standard_descriptors();
   const init::Log log(init::LogLevel::kInfo);
   // A privileged program must not read variables that its unprivileged caller controls.

@@ -38,7 +38,7 @@ HcaList::Entry parse_entry(std::string_view text, const Version& version) {
 // A slot of the GID table. A slot that is not listed is empty, and reading its type returns EINVAL.
 struct Slot {
   Address gid;
-  std::optional<int> type;  // 1, 2; nullopt: unreadable
+  std::optional<int> type;  // RoCE version 1 or 2; nullopt: unreadable
 
   // NCCL's validGid(): not zero and not in fe80::/64. The rest of fe80::/10 is valid to NCCL.
   bool is_valid() const {
@@ -121,8 +121,8 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
   // that family.
   const bool ipv4 = text.find(':') >= slash;
   if (base && ipv4 == (rules.family == Family::kIpv4)) {
-    // strtol(): text after the number is ignored, and no number is 0. A negative length is a valid mask that matches no
-    // GID.
+    // strtol() ignores text after the number, and returns 0 if there is no number. A negative length is a valid mask
+    // that matches no GID.
     const int length = static_cast<int>(std::strtol(text.c_str() + slash + 1, nullptr, 10));
     const int offset = ipv4 ? 96 : 0;
     rules.nothing_in_range = length < 0;

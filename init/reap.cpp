@@ -30,9 +30,9 @@ constexpr SignalSet bit(int signal) {
   return SignalSet{1} << (signal - 1);
 }
 
-// Includes faults. Blocking them is safe on Linux: the kernel unblocks a fault's own signal and kills the process
-// (signal.c, force_sig_info_to_task). If they were not blocked, a SIGABRT or SIGSEGV from another process would end
-// this process and orphan the child.
+// The set includes the signals of faults. Blocking them is safe on Linux: the kernel unblocks a fault's own signal and
+// kills the process (signal.c, force_sig_info_to_task). If they were not blocked, a SIGABRT or SIGSEGV from another
+// process would end this process and orphan the child.
 constexpr SignalSet kAll = ~SignalSet{0};
 
 SignalSet set_mask(SignalSet mask) {
@@ -54,12 +54,12 @@ bool is_pending(int signal) {
   return (pending & bit(signal)) != 0;
 }
 
-// The controlling terminal, if there is one. SIGTTOU is blocked here with all other signals; otherwise tcsetpgrp() from
-// the background would stop this process.
+// The controlling terminal, if there is one. SIGTTOU is blocked here with all other signals: tcsetpgrp() from a
+// background group would otherwise stop this process.
 class Terminal {
  public:
-  // /dev/tty is first: ENXIO proves that there is no terminal. An image may lack /dev/tty, or may not be allowed to
-  // open it. A standard descriptor may then be the terminal.
+  // /dev/tty is tried first: ENXIO proves that there is no terminal. An image may lack /dev/tty, or may not be allowed
+  // to open it. A standard descriptor may then be the terminal.
   Terminal() {
     fabric::UniqueFd named(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
     if (!named.ok() && errno == ENXIO) return;
@@ -108,8 +108,8 @@ Inherited take_signals() {
 void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());
-  // A launcher that sets a parent-death signal means the command, and fork() clears the signal. The parent may have
-  // ended before prctl(), so getppid() is checked after it.
+  // A launcher sets a parent-death signal for the command, but fork() clears it, so it is set again. The parent may
+  // have ended before prctl(), so getppid() is checked after it.
   if (const int signal = inherited.parent_death_signal; signal != 0) {
     ::prctl(PR_SET_PDEATHSIG, signal);
     if (::getppid() != parent) ::kill(::getpid(), signal);
@@ -184,8 +184,8 @@ class Reaper {
     forward(signal);
   }
 
-  // Forwards a signal to the child's group. The group may no longer exist while the child lives in another one. No
-  // other failure can be handled; EPERM from a set-user-ID child is the main one.
+  // Forwards a signal to the child's group. If the child has moved to another group, its first group may no longer
+  // exist. No other failure can be handled; the main one is EPERM from a set-user-ID child.
   void forward(int signal) const {
     if (::kill(-child_, signal) == -1 && errno == ESRCH) ::kill(child_, signal);
   }
@@ -213,7 +213,7 @@ class Reaper {
     stop_own_group();
     if (is_pending(SIGCONT)) return;  // the shell continued this group: the loop forwards SIGCONT
 
-    // The kernel dropped the stop, because no process above could continue this one; then no process could continue the
+    // The kernel dropped the stop, because no process above could continue this one. So no process could continue the
     // child either. A child that stopped for terminal access (SIGTTIN, SIGTTOU) would stop again unless it has the
     // terminal now.
     terminal_.pass(::getpgrp(), child_);

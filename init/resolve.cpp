@@ -37,7 +37,7 @@ bool is_open_ethernet(const Candidate& candidate) {
   return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
 }
 
-// Returns true for a netdev of this network namespace with addresses that the port will get GIDs for.
+// Returns true if the port will get GIDs for the addresses of this netdev, which is in this network namespace.
 bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
   return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }

@@ -14,7 +14,7 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMostEntries = 1 << 16;
-// O_NONBLOCK: the open of a FIFO without a writer would block.
+// O_NONBLOCK is set because the open of a FIFO without a writer would block.
 constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 }  // namespace

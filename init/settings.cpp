@@ -23,8 +23,8 @@ using fabric::printable;
 constexpr std::size_t kMaxConfSize = 64 << 20;
 constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
                                                                "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
-// Mooncake's variables by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached to bug
-// reports.
+// Mooncake's variables are listed by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached
+// to bug reports.
 constexpr std::array<std::string_view, 9> kVariableNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
                                                             "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
                                                             "MC_PKEY_INDEX", "MC_MTU",        "FI_PROVIDER"};

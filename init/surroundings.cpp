@@ -210,7 +210,7 @@ Surroundings read_surroundings(const std::string& root) {
     around.open_files = open.rlim_cur;
     around.open_files_hard = open.rlim_max;
   }
-  // Without a filter (mode 2), no child is started.
+  // A child is started only if a seccomp filter is active (mode 2).
   const bool is_filtered = read_text(files, "/proc/self/status").find("\nSeccomp:\t2") != std::string::npos;
   if (is_filtered) around.refused = refused_calls();
   return around;
