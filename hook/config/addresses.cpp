@@ -29,7 +29,7 @@ Address edge_of(const Cidr& subnet, bool last) {
   return address;
 }
 
-// A multicast subnet cannot be an interface's address.
+// Returns true for a multicast address, which no interface can have.
 bool is_multicast(const Address& address) {
   constexpr std::uint8_t kIpv4 = 0xe0;  // 224.0.0.0/4
   constexpr std::uint8_t kIpv6 = 0xff;  // ff00::/8
@@ -125,7 +125,7 @@ class RangeReader {
 
   void read_subnet(const ConfigValue& value) {
     constexpr const char* kRemedy = "write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
-    // A single address without prefix is refused: it is mostly a forgotten prefix.
+    // A single address without prefix is refused: usually the prefix was forgotten.
     const auto text = reader_->text(value);
     entry_.wrong |= !text;
     if (!text) return;
@@ -153,7 +153,7 @@ class RangeReader {
     constexpr std::uint64_t kLongest = 128;
     reader_->number_into(entry_.per_node, 1, kLongest)(value);
     entry_.wrong |= !entry_.per_node;
-    // Every node would allocate the same addresses between `from` and `to`.
+    // `from` and `to` are refused here: every node would allocate the same addresses between them.
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
     if (of_place)
       refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");
@@ -215,7 +215,7 @@ class RangeReader {
   void check_order(const AddressRange& range) {
     const bool only_gateway = range.from == range.to && range.gateway == range.from;
     if (range.from <= range.to && !only_gateway) return;
-    // Reported at `to` or `from` if one is written.
+    // The problem is reported at `to` or `from` if the file has one of them.
     const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
     refuse(place, fmt::format("no address for containers from {} to {}", to_string(range.from), to_string(range.to)),
            "write the lower address as \"from\", and include more than the gateway");
@@ -235,7 +235,7 @@ void check_together(ConfigReader& reader, const ConfigValue& place, const Addres
                    "write ranges that do not overlap");
       return;
     }
-    // Only a warning: two addresses of one family on a rail are unusual, but valid.
+    // This is only a warning: two addresses of one family on a rail are unusual, but valid.
     const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
     if (one_rail && range.subnet.family() == other.subnet.family()) {
       reader.warning(place, "a rail gets one address from each of its ranges: two addresses of this family",

@@ -52,7 +52,7 @@ bool limits_rdma(const Config& config) {
   return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }
 
-// A limit of 1 makes a shared mode exclusive in practice.
+// A shared mode with a limit of 1 does not count: only one owner at a time can use the HCA.
 bool is_shared(const Pool& pool) {
   return std::ranges::any_of(pool.modes, [&](Mode mode) {
     const auto limit = pool.limits.find(mode);
@@ -60,7 +60,7 @@ bool is_shared(const Pool& pool) {
   });
 }
 
-// Values from ranges are filled with 0, so that the caller knows which attributes will be set.
+// Attributes with a range get 0 here, so that the caller knows which attributes will be set.
 VfAttributes set_attributes(const Network& network) {
   VfAttributes attributes = network.vf;
   if (network.vf_macs) attributes.mac = MacAddress{};
@@ -79,7 +79,7 @@ std::string to_string(const ConfigProblem& problem) {
 }
 
 ConfigPaths config_paths_below(const std::string& root) {
-  // No --config: missing files are no error.
+  // --config is not given here, so missing files are no error.
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
 }
 

@@ -242,15 +242,15 @@ struct Config {
   DevicePluginOptions device_plugin;
   // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt ("memlock": null): unchanged.
   std::optional<std::uint64_t> memlock = UINT64_MAX;
-  bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way can
+  bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way of installation can
   bool sysfs_view = true;  // /sys/class/infiniband* shows only the granted HCAs
   std::string netdev_names = "net%d";
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;
-  // Prefixes of the annotations that are read.
+  // Only annotations with these prefixes are read.
   std::vector<std::string> trusted_annotations = {kOwnAnnotations, kVolcengineAnnotations, kSpiderpoolAnnotations};
   std::optional<std::string> default_devices;  // request of a container without one: "all", a count or selectors
-  // Namespaces for the cni.spidernet.io annotations, with the keys of Spiderpool's podResourceInject.
+  // Namespaces in which the cni.spidernet.io annotations count, with the keys of Spiderpool's podResourceInject.
   std::vector<std::string> namespaces_include;
   std::vector<std::string> namespaces_exclude;
   friend bool operator==(const Config&, const Config&) = default;

@@ -81,7 +81,7 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 }
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
-  // O_NONBLOCK: opening a FIFO must not block the start of a container.
+  // O_NONBLOCK is set because opening a FIFO must not block the start of a container.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ELOOP) {
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
@@ -127,7 +127,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
-    // The remedy if the error has none of its own.
+    // This remedy is used if the error has none of its own.
     const char* otherwise = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
     files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
   };

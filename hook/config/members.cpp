@@ -61,7 +61,7 @@ void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
 }
 
 void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
-  // A node's number has at most 32 bits, so that number times slice size fits into 64.
+  // A node's number is limited to 32 bits, so that number times slice size fits into 64.
   constexpr std::uint64_t kMost = UINT32_MAX;
   if (value.json().is_number()) {
     if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
@@ -116,7 +116,7 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   const auto text = reader.text(value);
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
-  // Parsed now, so that a wrong default is reported here and not at each start.
+  // The request is parsed now, so that a wrong default is reported here and not at each start.
   const auto selection = parse_selection(*text, "request of containers without one");
   if (selection) {
     devices = *text;

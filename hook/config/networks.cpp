@@ -11,7 +11,7 @@ namespace {
 // RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
-// More rails are rare: a warning begins below this number of tables.
+// Containers rarely have more rails, so only a smaller number of free tables causes a warning.
 constexpr unsigned kUsualRails = 16;
 constexpr unsigned kLastPriority = 32765;  // 32766 is the priority of the main table (net/ipv4/fib_rules.c)
 

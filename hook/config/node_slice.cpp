@@ -153,7 +153,7 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
       note(fmt::format("`{}` has no index: expected a name and a number from 0", name));
       continue;
     }
-    // Two nodes with one index is the error that this check exists for.
+    // This check exists mainly for this error: two nodes with one index.
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
       note(fmt::format("`{}` and `{}` both have index {}: they would allocate the same addresses", other->second, name,
                        *index));

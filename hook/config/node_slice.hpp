@@ -33,7 +33,7 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric:
 // per_node is cleared. Errors (ERANGE): the subnet has no such slice.
 Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
-// As above for a range of MAC addresses or GUIDs. An incomplete last slice does not count.
+// The same functions for a range of MAC addresses or GUIDs. An incomplete last slice does not count.
 std::uint64_t slice_count(const VfRange& range);
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 

@@ -66,7 +66,7 @@ void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
   const auto limit = [&](Mode mode) {
     return [&reader, &pool, mode](const ConfigValue& v) { read_limit(reader, v, mode, pool); };
   };
-  // Read only for this message: a limit of exclusive is a frequent mistake.
+  // The limit of mode exclusive is read only for this message, because it is a frequent mistake.
   const auto refused = [&](const ConfigValue& v) {
     reader.error(v, "an exclusive HCA always has one owner", "remove it");
   };

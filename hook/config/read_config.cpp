@@ -91,7 +91,7 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
       problems.push_back(
           problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
     } else if (default_mode(pool, &network->second) == Mode::kHca) {
-      // Only a warning: a container can request another mode. But a pool with a network is mostly meant for
+      // This is only a warning: a container can request another mode. But a pool with a network is mostly meant for
       // netdevs.
       problems.push_back(
           problem_at(readers, pointer,
@@ -112,7 +112,7 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
     if (pool == config.pools.end()) {
       problems.push_back(problem_at(readers, pointer, place + fmt::format("pool `{}` does not exist", *network.pool),
                                     "add it to \"pools\" or correct the name"));
-    } else if (pool->network != name) {  // otherwise reported at the pool
+    } else if (pool->network != name) {  // the error is otherwise reported at the pool
       if (auto why = misfit(*pool, network)) {
         problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
       }
@@ -223,7 +223,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
     const bool is_refused = text.is_clusters && refuse_node_keys(reader);
     read_config_members(reader, is_refused ? refused : parsed.config);
   }
-  // After an error, a missing name would only repeat it.
+  // After an error, names can be missing because of it, so the references are not checked.
   if (readers.empty() || !parsed.ok()) return parsed;
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);

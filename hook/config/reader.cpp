@@ -10,7 +10,7 @@
 namespace hook {
 namespace {
 
-// A longer or deeper text is another file by mistake.
+// A longer or deeper text is not a configuration but a wrong file.
 constexpr JsonLimits kLimits = {.bytes = std::size_t{1} << 20, .depth = 16};
 
 char lower(char c) {

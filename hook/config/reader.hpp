@@ -46,7 +46,7 @@ class ConfigReader {
   };
   using Readers = std::vector<Member>;
 
-  // Both must outlive the reader.
+  // `text` and `problems` must outlive the reader.
   ConfigReader(const ConfigText& text, std::vector<ConfigProblem>& problems) : text_(&text), problems_(&problems) {}
 
   // Parses the text. Returns false and notes a problem if it is not a JSON object.

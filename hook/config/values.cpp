@@ -113,7 +113,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
 
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   constexpr std::string_view kNumber = "%d";
-  // Numbers up to 999 must fit.
+  // The name must fit for numbers up to 999.
   constexpr std::size_t kDigits = 3;
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";

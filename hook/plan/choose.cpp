@@ -11,7 +11,7 @@
 namespace hook {
 namespace {
 
-// Larger than any request.
+// Units of an HCA without a limit: more than any request.
 constexpr unsigned kNoBound = kMaxCount;
 
 // Keeps the tighter bound and its reason.
@@ -95,7 +95,7 @@ Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& 
   error.hint = held.empty() ? fmt::format("request at most {} of {}", hcas.size(), some_of(names_of(hcas)))
                             : fmt::format("request fewer; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
-  // Not busy if the node has too few HCAs: waiting would not help.
+  // If the node has too few HCAs, the reason is not kBusy: waiting would not help.
   if (count <= hcas.size() && std::ranges::any_of(hcas, is_held)) error.reason = FailureReason::kBusy;
   return error;
 }
@@ -136,7 +136,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
   for (const MatchedGroup& group : matched.groups) {
-    // Of HCAs that are equally near to a GPU, one with room is enough.
+    // The HCAs of this group are equally near to a GPU, so one with room is enough.
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
     if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
@@ -174,7 +174,7 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   return offers;
 }
 
-// In shared-multi a count can exceed the number of HCAs.
+// Returns true if an HCA is offered in shared-multi, where a count can exceed the number of HCAs.
 bool has_multi(const Offers& offers) {
   return std::ranges::any_of(offers, [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
 }
@@ -237,7 +237,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
   if (const std::string held = held_with_pf(node, input); !held.empty()) bound(room, 0, held, true);
   if (terms.mode == Mode::kExclusive) {
-    // The owner of a physical function controls its VFs, so other owners of VFs exclude it.
+    // An exclusive owner of a physical function controls its VFs. So a physical function is not granted while another
+    // owner has one of its VFs.
     for (const std::string& vf : vfs_of(node, input.among.inventory)) {
       const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
       if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
@@ -257,7 +258,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   return room;
 }
 
-// VFs can have been made, bound or renamed since their physical function was booked together with its VFs.
+// VFs can be made, bound or renamed after their physical function was booked with its VFs. So the owner of the physical
+// function is checked for each VF.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
   bool own = false;
   for (const std::string& pf : pfs_of(node, input.among.inventory)) {
@@ -284,7 +286,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
-    // A list is all or nothing; narrowing by a count then picks from it.
+    // A list is granted completely or not at all. If a count narrows it, the count picks from the list.
     units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }

@@ -61,7 +61,7 @@ std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const 
   return gpus;
 }
 
-// Returns the GPUs of both lists; all of `gpus` if there is none.
+// Returns the GPUs that are in both lists; all of `gpus` if none is in both.
 std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std::vector<const Gpu*>& named) {
   std::vector<const Gpu*> left;
   std::ranges::copy_if(gpus, std::back_inserter(left),
@@ -140,7 +140,7 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // One sorted list per GPU: with 2,048 VFs, a comparison for each HCA that is taken would be too slow.
+  // There is one sorted list per GPU: with 2,048 VFs, a comparison for each HCA that is taken would be too slow.
   std::vector<std::vector<std::size_t>> selections;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

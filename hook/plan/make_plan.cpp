@@ -44,7 +44,8 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   }
 }
 
-// GPUDirect uses one netdev of an HCA. More children share its bandwidth and GID table without benefit.
+// Warns about shared-multi with GPUs: GPUDirect uses one netdev of an HCA. More children share its bandwidth and GID
+// table without benefit.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
   const bool has_gpus =
@@ -73,13 +74,13 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
   }
 }
 
-// Books HCAs that the container can open by given device nodes without a grant. Errors: another owner has one
-// exclusively.
+// Books HCAs that the container can open without a grant, because linux.devices has their device nodes. Errors: another
+// owner has one exclusively.
 Result<void> hold_granted(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
-    // HCAs outside of all pools are not rdma-hook's to book.
+    // rdma-hook does not book HCAs that are in no pool.
     if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_owner;
@@ -125,7 +126,8 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
-  // Before the return: a container without a grant can still have device nodes from elsewhere.
+  // These checks precede the return: a container without a grant can also have device nodes, from a device plugin or
+  // --device. They are checked and booked.
   TRY_VOID(hold_granted(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;

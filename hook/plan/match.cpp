@@ -351,7 +351,7 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
-  std::vector<std::string> names;  // the requesting container may have it
+  std::vector<std::string> names;  // names of the PF's HCAs, which the requesting container may have
   for (const fabric::Hca& other : inventory.hcas) {
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
   }
@@ -382,7 +382,8 @@ std::vector<std::string> Candidates::names() const {
         add(pf);
     }
   }
-  // VFs are booked only with an exclusive physical function. Fewer locks let more containers start at once.
+  // VFs are booked only with an exclusive physical function, so they are locked only then. Fewer locks let more
+  // containers start at once.
   if (!may_be(Mode::kExclusive, request, config)) return names;
   for (const NodeHca* hca : hcas) {
     for (const std::string& vf : vfs_of(*hca, inventory))

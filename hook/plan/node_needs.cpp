@@ -93,7 +93,7 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   fabric::NodeReadOptions read;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
-  read.facts.pfs = true;  // another owner may have them
+  read.facts.pfs = true;  // another owner may have the HCA of a PF
   read.facts.use = container.variables;
   // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
   // namespace it needs a GID with an address on a netdev there.

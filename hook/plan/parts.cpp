@@ -54,13 +54,15 @@ bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
   return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
 }
 
-// A snapshot may lack the fact: a node with an accessible HCA normally has rdma_cm.
+// Returns whether the node has rdma_cm. A snapshot may lack this fact; a node with an accessible HCA normally has
+// rdma_cm.
 bool has_rdma_cm(const fabric::Inventory& inventory) {
   if (inventory.rdma_cm) return *inventory.rdma_cm;
   return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) { return hca.is_accessible(); });
 }
 
-// Errors: the child netdev does not fit the HCA's link layer, or the netdev cannot move.
+// Checks that the network's netdev can be made or moved. Errors: the child netdev does not fit the HCA's link layer, or
+// the netdev cannot move.
 Result<void> check_child(const NodeHca& node, const Terms& terms) {
   const std::string name = fabric::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
@@ -106,7 +108,7 @@ bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
-// A live node always has class directories, so this is a snapshot without netdevs.
+// Returns true for a snapshot without netdevs: only a live node has class directories.
 bool is_without_netdevs(const fabric::Inventory& inventory) {
   return inventory.netdevs.empty() && inventory.class_directories.empty();
 }
@@ -205,7 +207,7 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
-    // HCAs that are only booked are not open in the container by its grant.
+    // The grant does not open HCAs that are only booked, so it does not limit them.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
     if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
   }

@@ -12,8 +12,8 @@
 
 namespace hook {
 
-// Checks that a part of the node was read, and for a part of HCAs that of `hca`; nullopt: of all HCAs. Errors name the
-// unread path.
+// Checks that a part of the node was read. hca: the HCA, for a part that is read per HCA; nullopt: all HCAs. Errors
+// name the unread path.
 Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part part,
                       std::optional<std::string_view> hca = std::nullopt);
 
@@ -33,8 +33,8 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
 // Returns whether the rail of a unit will have an address other than link-local: from the network or, in mode
 // exclusive, from the netdev. A snapshot without netdevs counts as having one.
 bool has_address(const PlanInput& input, const ChosenHca& unit);
-// Returns whether the HCA's netdev has such an address on the node, which moves with it. A snapshot without netdevs
-// counts as having one.
+// Returns whether the HCA's netdev has an address other than link-local on the node, which moves with the netdev. A
+// snapshot without netdevs counts as having one.
 bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node);
 
 // Sets RDMA_INIT_REQUIRE to the number of HCAs that the container can use: rdma-init waits for them and fails if fewer
@@ -49,8 +49,8 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
 // the container gets all HCAs. Errors: an entry of the view could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Renumbers the plan's device nodes, all at once, because devices can swap numbers. There is no view to change where
-// RDMA devices move. inventory: the one of the plan.
+// Renumbers the plan's device nodes, all at once, because devices can swap numbers. The plan has no view then: RDMA
+// devices move only in an exclusive RDMA subsystem. inventory: the one of the plan.
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
 }  // namespace hook

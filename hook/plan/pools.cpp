@@ -85,17 +85,18 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
   }
 }
 
-// Ordered so that std::min is the logical "and".
+// The order of the values makes std::min the logical "and".
 enum class Takes { kNo, kUnknown, kYes };
 
-// An empty list matches all. A missing value matches no entry. An unreadable value could match any (kUnknown).
+// Returns whether the list matches a value. An empty list matches all. A missing value matches no entry. An unreadable
+// value could match any (kUnknown).
 template <typename Matches>
 Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
   if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;
   return unless;
 }
 
-// unread: a value of this HCA that pools select by could not be read.
+// Returns whether the selectors match the HCA. unread: a value of this HCA that pools select by could not be read.
 Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
   const Hca& hca = *node.hca;
   const auto unless = [&](bool known) { return known || !unread ? Takes::kNo : Takes::kUnknown; };
@@ -166,7 +167,7 @@ bool NodeHca::is_infiniband() const {
 }
 
 bool pci_less(const std::string& left, const std::string& right) {
-  // Domains above 0xffff have five digits or more.
+  // A longer address has a higher domain: domains above 0xffff have five digits or more.
   if (left.size() != right.size()) return left.size() < right.size();
   return left < right;
 }
@@ -203,7 +204,7 @@ std::vector<std::string> NodeMap::names() const {
 }
 
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
-  // A rate of 0: no port is ACTIVE, or the rate is unknown.
+  // A rate of 0 means that no port is ACTIVE, or that the rate is unknown.
   using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether it is InfiniBand
   const auto kind_of = [](const NodeHca& hca) {
     Kind kind;

@@ -13,7 +13,8 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::PortObstacle;
 
-// The lack of a port, in the order of preparation: the highest value of all ports is reported.
+// The obstacle that makes a port unusable. The values ascend with the progress of the preparation, and the highest
+// value of all ports is reported.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
@@ -80,7 +81,7 @@ class Use {
         count.hindrance = std::max(count.hindrance, least);
       }
     }
-    // rdma-init uses one link layer: the same function decides here, so that both count the same HCAs.
+    // rdma-init uses one link layer. The same function decides here, so that both programs count the same HCAs.
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::ranges::find(usable, &port) != usable.end();

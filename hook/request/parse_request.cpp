@@ -118,8 +118,8 @@ HcaSelection all_hcas(std::string source) {
   return {.kind = HcaSelection::Kind::kAll, .source = std::move(source)};
 }
 
-// The kernel keeps the lowest bits of a larger number (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes
-// 231:192, which no check of the number would find.
+// Checks the device numbers. The kernel keeps only the lowest bits of a larger number (new_decode_dev(), Linux 6.12).
+// So mknod(2) of 4327:192 makes 231:192, which later checks of the number would not find.
 Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   constexpr std::int64_t kMajors = std::int64_t{1} << 12;
   constexpr std::int64_t kMinors = std::int64_t{1} << 20;
@@ -133,8 +133,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   return {};
 }
 
-// Makes the note about a privileged container. It is for all users if a device plugin added some of the nodes: the
-// ledger does not know the pod that Kubernetes reserved them for.
+// Makes the note about a privileged container. If a device plugin added some of the nodes, the note is not only for
+// debugging: the ledger does not know the pod that Kubernetes reserved these HCAs for.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
@@ -149,8 +149,8 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
 
 enum class RequestedBy { kContainer, kDefault, kVariable };
 
-// Sets the selection of the first source, in the order of the header, that is present and may request. Returns false if
-// there is none. has_all: the container is privileged and has the nodes without a request, like kube-proxy and CNI
+// Sets the selection of the first source, in the order of request.hpp, that is present and may request. Returns false
+// if there is none. has_all: the container is privileged and has the nodes without a request, like kube-proxy and CNI
 // agents.
 Result<bool> settle_selection(const RequestParts& said, bool trusted, bool has_all, const ContainerSpec& spec,
                               const Config& config, Request& request, RequestedBy& by) {
@@ -217,7 +217,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   const bool trusted = may_request(config, engine, pod);
   RequestParts said = TRY(first_request(spec, config, pod, trusted));
   asked.warnings = std::move(said.warnings);
-  // Without networks in this configuration, the component that added the nodes also adds the netdevs.
+  // If this configuration has no networks, the component that added the nodes also adds the netdevs.
   if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
@@ -237,7 +237,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
     request.selection.kind = HcaSelection::Kind::kNone;
   }
-  // A container that requests none still has its given nodes, and no other container may get these HCAs.
+  // A container that requests no HCA still has its given nodes, and no other container may get their HCAs exclusively.
   if (is_none(request.selection) && request.given.empty()) return asked;
   // A source that selects all HCAs narrows nothing, and named_hcas() stays possible without it.
   std::erase_if(request.narrowed_by,

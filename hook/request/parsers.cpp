@@ -42,7 +42,7 @@ bool is_own_key(std::string_view key) {
          (key.starts_with(kOwnDevices) && key.substr(kOwnDevices.size()).starts_with('.'));
 }
 
-// Returns one warning only, because an image may have written any number of them.
+// Returns a warning about unknown keys. It returns only one, because an image may have any number of such keys.
 std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
   for (auto it = spec.annotations.lower_bound(std::string(kOwnPrefix));
        it != spec.annotations.end() && it->first.starts_with(kOwnPrefix); ++it) {
@@ -210,7 +210,8 @@ std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec) {
     numbers.emplace(device.major, device.minor);
     given.push_back(device);
   }
-  // After the loop, because a node with a usual path comes first even if it is listed later.
+  // Nodes under another path follow after the loop, because a node with a usual path comes first even if it is listed
+  // later.
   for (const SpecDevice* device : elsewhere) {
     if (numbers.emplace(device->major, device->minor).second) given.push_back(*device);
   }
@@ -246,7 +247,7 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos || !entry.starts_with("PCIDEVICE_")) continue;
     const std::string_view name = std::string_view(entry).substr(0, equals);
-    // sriov-network-device-plugin sets both.
+    // sriov-network-device-plugin sets each variable also with the suffix _INFO.
     if (name.ends_with("_INFO")) continue;
     const std::string source = "variable " + fabric::printable(name.substr(0, 128));
     const std::string_view value = std::string_view(entry).substr(equals + 1);
@@ -263,8 +264,8 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
 
 namespace {
 
-// The format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set MELLANOX_VISIBLE_DEVICES=all,
-// so by default an image's value must not request.
+// Parses the format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set
+// MELLANOX_VISIBLE_DEVICES=all, so by default an image's value must not request.
 Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
   selection.selectors.text = text;

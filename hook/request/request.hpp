@@ -48,7 +48,7 @@ struct Request {
 // Returns the names of the HCAs if the request can match only these (exact names, no globs): the inventory then needs
 // no other HCA. nullopt: it can match any.
 std::optional<std::vector<std::string>> named_hcas(const Request& request);
-// Same for the selection without the sources that narrow it.
+// Returns the same for a selection without the sources that narrow it.
 std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection);
 
 struct ParsedRequest {
