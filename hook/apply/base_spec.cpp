@@ -83,7 +83,7 @@ Result<void> edit_limits(bool verify, Json& process) {
 
 Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   if (!spec.is_object()) return no_spec("it is not a JSON object");
-  // A copy, so that an error leaves `spec` unchanged.
+  // The edit works on a copy, so that an error leaves `spec` unchanged.
   Json edited = spec;
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("object `process` is missing");

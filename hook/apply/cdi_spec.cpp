@@ -30,7 +30,7 @@ bool is_name(std::string_view text, std::string_view others) {
          std::ranges::all_of(text, [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
 }
 
-// CDI restricts names of devices; the kernel allows more in the name of an RDMA device.
+// Returns whether CDI allows the name of a device. The kernel allows more characters in the name of an RDMA device.
 bool is_device_name(std::string_view text) {
   return is_name(text, "_-.:");
 }

@@ -101,14 +101,16 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
     if (!node.major || !node.minor) return make_error("the device number of `{}` is unknown", node.path);
     TRY_VOID(add_device(node, devices));
     if (rules_allow(rules, node)) continue;
-    // Without m: a runtime that makes the node inside the cgroup has its own rule for that (runc, crun: `c *:* m`).
+    // The rule has no m: a runtime that makes the node inside the cgroup has its own rule for that (runc, crun: `c *:*
+    // m`).
     rules.push_back(
         Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rw"}});
   }
   return {};
 }
 
-// The lower limit counts: the engine's or the user's can be stricter than the administrator's.
+// Lowers the limits of one device. A lower limit stays: the engine's or the user's can be stricter than the
+// administrator's.
 void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
     const std::int64_t value = number_or(device, name, -1);
@@ -129,8 +131,8 @@ Result<void> add_rdma_limits(const Plan& plan, Json& config) {
   return {};
 }
 
-// For a user other than root only ambient capabilities survive execve(2), and ambient ones must be inheritable
-// (capabilities(7)).
+// Adds the plan's capabilities. For a user other than root, only ambient capabilities survive execve(2), and ambient
+// ones must be inheritable (capabilities(7)).
 Result<void> add_capabilities(const Plan& plan, Json& process) {
   if (plan.capabilities.empty()) return {};
   std::vector<const char*> sets = {"bounding", "effective", "permitted"};
@@ -174,7 +176,7 @@ Result<void> add_environment(const Plan& plan, Json& process) {
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
-    // A variable of the container wins.
+    // The container's own variable has precedence.
     const bool set = std::ranges::any_of(env, [&](const Json& entry) {
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
@@ -214,7 +216,7 @@ Result<void> edit(const Plan& plan, const std::string& token, const std::optiona
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited) {
   if (plan.hcas.empty()) return {};
-  // A copy, so that an error leaves config.json unchanged.
+  // The edit works on a copy, so that an error leaves config.json unchanged.
   Json edited = config;
   TRY_VOID(edit(plan, token, inherited, edited));
   config = std::move(edited);

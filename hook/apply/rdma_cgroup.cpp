@@ -137,7 +137,7 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
   const std::string path = cgroup.directory() + "/rdma.max";
   const UniqueFd file(::openat(directory.get(), "rdma.max", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.ok() && errno == ENOENT) return not_limited(no_file(cgroup));
-  // Without root, limits are the node's matter: a warning, not a refusal.
+  // Without root the file cannot be opened. The limits protect the node, so this is a warning and not a refusal.
   if (!file.ok() && (errno == EACCES || errno == EPERM)) {
     return not_limited(sys_error(errno, "cannot open `{}`", path).message);
   }

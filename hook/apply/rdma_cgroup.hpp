@@ -21,14 +21,15 @@ namespace hook {
 // its limit (rdmacg_css_offline(), kernel/cgroup/rdma.c). The kernel writes into the freed memory when the device is
 // unregistered, at the latest when its driver is unloaded. Tested: 6.12.117 panics, 7.3.4 does not.
 enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
-// Returns the hierarchy. root: prefix of the node's /sys and /proc. A kernel with an unreadable release is kUnsafe.
-// Errors: /sys/fs/cgroup cannot be read.
+// Returns the hierarchy with the controller. Returns kUnsafe also if the kernel's release cannot be parsed. root:
+// prefix of the node's /sys and /proc. Errors: /sys/fs/cgroup cannot be read.
 Result<RdmaController> rdma_controller(const std::string& root);
-// Returns why the controller cannot set limits, and the remedy; nullopt: it can. Pure.
+// The reason why limits cannot be set, and its remedy.
 struct NoLimits {
   std::string why;
   std::string remedy;
 };
+// Returns why the controller cannot set limits, and the remedy; nullopt: it can. Pure.
 std::optional<NoLimits> no_limits(RdmaController controller);
 
 // Returns the lower value of each limit. A missing value is no limit.

@@ -41,7 +41,8 @@ std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_2, BPF_REG_1, kAccessTypeOffset, 0),
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_3, BPF_REG_1, kMajorOffset, 0),
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_4, BPF_REG_1, kMinorOffset, 0),
-      // Has no effect. The constant "RDMA" and the rest of the head are a mark that no other program has.
+      // This instruction has no effect. The constant "RDMA" and the rest of the head are a mark that no other program
+      // has.
       instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_5, 0, 0, 0x52444d41),
       instruction(BPF_JMP | BPF_JSET | BPF_K, BPF_REG_2, 0, rest + 2, BPF_DEVCG_ACC_MKNOD << kAccessShift),
       instruction(BPF_ALU | BPF_AND | BPF_K, BPF_REG_2, 0, 0, 0xffff),

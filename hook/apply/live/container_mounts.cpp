@@ -43,7 +43,7 @@ std::string normal(const std::string& path) {
   return "/" + text;
 }
 
-// Compares whole components: "/devices" is not below "/dev".
+// Returns whether the path is the directory or below it. Compares whole components: "/devices" is not below "/dev".
 bool is_at_or_below(const std::string& path, const std::string& directory) {
   return directory == "/" || path == directory || path.starts_with(directory + "/");
 }
@@ -65,7 +65,7 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
   for (const std::string_view text : fabric::split(mountinfo, '\n')) {
     const auto line = parse_line(text);
     if (!line) continue;
-    // Without an id (before Linux 5.8) any shared mount counts.
+    // If the kernel reports no id (before Linux 5.8), any shared mount counts.
     if (id != 0 && line->id == id) return line->shared;
     any = any || line->shared;
   }

@@ -167,11 +167,11 @@ UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver res
   if (!names) return fail(EINVAL);
   if (resolver == Resolver::kOpenat2) {
     open_how how{};
-    // Without O_NOFOLLOW: with it O_PATH would open a symlink at the end, and O_DIRECTORY would return ENOTDIR.
+    // O_NOFOLLOW is removed: with it, O_PATH would open a symlink at the end, and O_DIRECTORY would return ENOTDIR.
     how.flags = static_cast<__u64>((flags & ~O_NOFOLLOW) | O_CLOEXEC);
     how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
     UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
-    // EPERM: an outer seccomp profile does not know openat2(2).
+    // EPERM can mean that an outer seccomp profile does not know openat2(2).
     if (fd.ok() || (errno != ENOSYS && errno != EPERM)) return fd;
   }
   return walk(root, *names, flags);
@@ -209,8 +209,8 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
       return error;
     }
     const auto here = mounted(root.get());
-    // Runtimes first bind the root file system onto itself, so it must be the root of a mount. A kernel before 5.8
-    // does not report that.
+    // Runtimes bind the root file system onto itself, so the directory must be the root of a mount. Linux before 5.8
+    // does not report this, so it is not checked there.
     if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
       return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
     }
@@ -226,8 +226,8 @@ bool is_same_mount(const Mounted& left, const Mounted& right) {
 }
 
 // Returns where device nodes may be made: the container's root file system if nothing is mounted at /dev, otherwise the
-// tmpfs that the runtime mounted there. A link of the image could lead to a volume, which can be a tmpfs too. A volume
-// is mounted on the runtime's tmpfs or below it, never directly on the root.
+// tmpfs that the runtime mounted there. A link of the image could lead to a volume, which can be a tmpfs too. But a
+// volume is mounted on the runtime's tmpfs or below it, never directly on the root.
 Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() const {
   if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
@@ -274,7 +274,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const UniqueFd parent = TRY(make_directories(directory));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   TRY_VOID(check_writable(parent.get(), directory));
-  // EEXIST: another process was faster. find_node() below checks the file of any maker.
+  // EEXIST means that another process was faster. find_node() below checks the file, whichever process made it.
   if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
       errno != EEXIST) {
     return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
@@ -283,7 +283,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   if (!made.ok()) {
     return sys_error(ENOENT, "cannot find the device node `{}` that was just made in the container", node.path);
   }
-  // mknod(2) made it as root.
+  // mknod(2) made the node as root, so root owns it already.
   if (node.uid == 0 && node.gid == 0) return {};
   if (fchownat(made.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot change the owner of `{}` in the container to {}:{}", node.path, node.uid, node.gid);
@@ -296,7 +296,8 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   const std::string name = name_of(node.path);
   UniqueFd file;
   {
-    // Only while the file is made: mounting requires the hook's own capabilities.
+    // The process acts as the container's root only while it makes the file: mounting requires the hook's own
+    // capabilities.
     const ActAs container(owner);
     const UniqueFd parent = TRY(make_directories(directory));
     file = find_placeholder(parent.get(), name, owner);
@@ -312,7 +313,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM) {
     return sys_error(errno, "cannot make the bind mount of `{}` private", node.source);
   }
-  // Only by descriptors: a path could lead to another file by now.
+  // This call uses only descriptors: a path could lead to another file by now.
   if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
   }
@@ -323,8 +324,8 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
 
 Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
-  // A killed call can leave a view with a directory that the ledger has removed since. It is unmounted, because
-  // nothing can be mounted onto a removed directory.
+  // A killed call can leave a mounted view with a directory that the ledger has removed since. Nothing can be mounted
+  // over such a directory, so the view is unmounted.
   struct stat earlier {};
   if (destination.ok() && fstat(destination.get(), &earlier) == 0 && earlier.st_nlink == 0 &&
       fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
@@ -341,7 +342,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
   }
   if (sealed) return {};
-  // By the working directory: mount(2) cannot remount by descriptor, and mount_setattr(2) is in Linux 5.12.
+  // The mount is remounted through the working directory: mount(2) takes no descriptor, and mount_setattr(2) needs
+  // Linux 5.12.
   if (fchdir(tree) != 0 || mount(nullptr, ".", nullptr, MS_PRIVATE, nullptr) != 0 ||
       mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return sys_error(errno, "cannot make `{}` in the container read-only", bind.destination);

@@ -33,7 +33,7 @@ struct Mounted {
   bool is_root = false;  // the file is the root of its mount
   std::uint64_t dev = 0;
 };
-// nullopt with errno set.
+// Returns the mount of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<Mounted> mounted(int fd);
 
 // Returns whether a mount on the mount `id` can propagate to other mount namespaces. An unknown id, such as 0, counts
@@ -47,7 +47,7 @@ bool has_own_dev(const std::vector<SpecMount>& mounts);
 // path counts, on a tie the last. Destinations are taken literally, below "/".
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
-// Errors: a mount on fd, which is `path` in the container, would propagate to the node.
+// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: it would.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
 // Makes a detached mount private, so that mounts on its source do not propagate to it, and sets MOUNT_ATTR_*
@@ -61,7 +61,7 @@ struct FileId {
   std::uint64_t ino = 0;
   friend bool operator==(const FileId&, const FileId&) = default;
 };
-// nullopt with errno set.
+// Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<FileId> file_id(int fd);
 
 enum class Resolver { kOpenat2, kWalk };  // kOpenat2 falls back to kWalk
@@ -95,11 +95,12 @@ class ContainerRoot {
   ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
-  // Make a device node. A node with the right number stays, whatever its mode; any other file is an error. Missing
-  // directories are made with mode 0755. Errors of make_node(): EPERM, mknod(2) is forbidden in this user namespace.
+  // Makes a device node. A node with the right number stays, whatever its mode; any other file is an error. Missing
+  // directories are made with mode 0755. Errors: EPERM, mknod(2) is forbidden in this user namespace.
   Result<void> make_node(const MakeNode& node) const;
-  // tree: detached mount of the node's own device node, from open_tree(2). The file below the mount belongs to the
-  // mapped root. Errors of this and the next function: the mount would propagate to the node.
+  // Mounts the node's device node at the path. tree: detached mount of the node's own device node, from open_tree(2).
+  // The file below the mount belongs to the mapped root. Errors of this and the next function: the mount would
+  // propagate to the node.
   Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
   // Mounts a directory read-only, nosuid, nodev, noexec. tree: detached mount of the source, or an overlay. A missing
   // destination is no error.

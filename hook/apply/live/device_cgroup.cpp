@@ -101,14 +101,15 @@ Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
   return error;
 }
 
-// systemd or a runtime can replace a program between the query and the replacement.
+// systemd or a runtime can replace a program between the query and the replacement, so the change is tried again.
 constexpr int kSwapAttempts = 10;
 
-// Returns the first device that the program denies, otherwise the first one with an unknown verdict.
+// A device that a program does not surely allow.
 struct Objection {
   DeviceNumber device;
   Verdict verdict = Verdict::kDeny;
 };
+// Returns the first device that the program denies, otherwise the first one with an unknown verdict.
 std::optional<Objection> find_objection(const BpfProgram& program, std::span<const DeviceNumber> devices) {
   std::optional<Objection> unknown;
   for (const DeviceNumber& device : devices) {
@@ -137,8 +138,8 @@ Error not_ours(const Cgroup& cgroup, const DeviceNumber& device) {
                            cgroup.path.substr(slash + 1), device.major, device.minor)};
 }
 
-// Before Linux 5.11 programs are charged to this limit, and crun runs hooks under the container's limit. A failure is
-// ignored: loading the program reports it.
+// Raises RLIMIT_MEMLOCK of this process. Before Linux 5.11, programs are charged to this limit, and crun runs hooks
+// under the container's limit. A failure is ignored: loading the program reports it.
 void raise_own_memlock() {
   const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
   setrlimit(RLIMIT_MEMLOCK, &unlimited);
@@ -303,7 +304,8 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
   for (const DeviceNumber& device : devices) {
     const V1Grant grant = find_v1_grant(list, device);
     if (grant == V1Grant::kYes || (grant == V1Grant::kAll && cgroup.path == "/")) continue;
-    // kAll below the root: the kernel does not list the exceptions, and allowing an allowed device does no harm.
+    // Below the root cgroup, kAll is not enough: the kernel does not list the exceptions. Allowing an allowed device
+    // does no harm.
     if (!allow.ok()) allow.reset(openat(directory.get(), "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!allow.ok()) return sys_error(errno, "cannot open `{}/devices.allow`", cgroup.directory());
     // The kernel reads one rule per write.
@@ -319,7 +321,7 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices) {
   DeviceChange all;
   const std::vector<Cgroup> groups = with_ancestors(cgroup);
-  // Top-down: if a slice denies, nothing has been changed yet.
+  // The order is top-down: if a slice denies, nothing has been changed yet.
   for (std::size_t above = groups.size(); above-- > 0;) {
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
     DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());

@@ -142,7 +142,8 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // They were found by PID, which another process could have by now. If the container still lives, they are its own.
+  // The cgroups were found by PID, which another process could have by now. If the container still lives, they are its
+  // own.
   TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
@@ -267,7 +268,7 @@ Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnin
   TRY_VOID(check_alive(container));
   auto more = TRY(limit_rdma(container.init.pid, step.limits));
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
-  // The cgroup was found by PID.
+  // The cgroup was found by PID. If the container still lives, it is the container's own.
   return check_alive(container);
 }
 
@@ -291,7 +292,8 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
-  // Identified before the pidfd is opened and again at the end: the same start time proves that it was one process.
+  // The process is identified before the pidfd is opened and again at the end. The same start time proves that it was
+  // one process.
   const auto init = identify(state.pid);
   if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
   container.state = state;
@@ -336,7 +338,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
       TRY_VOID(set_memlock(container, *memlock, engine, warnings));
     } else if (is_file_step(step) && !files_done) {
-      // All files in one child: a fork costs more than the work in it.
+      // One child makes all files: a fork costs more than the work in it.
       files_done = true;
       TRY_VOID(change_files(container, steps, warnings));
     }

@@ -40,7 +40,7 @@ struct LiveContainer {
 // namespace, and the root file system exists. /proc must be a proc file system. Errors name the pid.
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec);
 
-// Errors: ESRCH, the pinned process has ended; other codes: the lookup failed.
+// Checks that the pinned process still runs. Errors: ESRCH, the process has ended; other codes: the lookup failed.
 Result<void> check_alive(const LiveContainer& container);
 
 // Returns the container's root as ids of the reader's user namespace, from the texts of /proc/PID/uid_map and gid_map

@@ -29,8 +29,8 @@ std::string layers_of(const PlannedMount& mount) {
   return found == mount.options.end() ? std::string() : found->substr(kOption.size());
 }
 
-// runc sets the limits of config.json after the hooks, crun before them. Neither changes a limit that config.json does
-// not list.
+// Returns whether the runtime sets the limit after the hook. runc sets the limits of config.json after the hooks, crun
+// before them. Neither changes a limit that config.json does not list.
 bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state) {
   return spec.memlock.has_value() && !state.from_crun;
 }
@@ -38,7 +38,7 @@ bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state
 void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                  LivePlan& live) {
   if (!runtime_overwrites_memlock(spec, state)) {
-    // Enough already: without a step there is nothing to warn about.
+    // The limit is high enough already: without a step there is nothing to warn about.
     if (node.memlock && usable(*node.memlock) >= wanted) return;
     live.steps.emplace_back(SetMemlock{wanted});
     live.warnings.push_back(
@@ -105,7 +105,8 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
   for (const PlannedMount& mount : plan.mounts)
     live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
-  // After the files, which are made only in the right container: another process must get neither rights nor limits.
+  // These steps follow the files, which are made only in the right container. Another process must get neither rights
+  // nor limits.
   if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);

@@ -39,7 +39,7 @@ struct BindDirectory {
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
 };
 
-// Allows rw, not m, for all devices together: one program is replaced, not one per device.
+// Allows read and write, not mknod. One step serves all devices, because each step replaces the cgroup's program.
 struct AllowDevices {
   std::vector<DeviceNumber> devices;
   friend bool operator==(const AllowDevices&, const AllowDevices&) = default;
