@@ -270,10 +270,10 @@ void drop_wrong_ports(Deciding& d) {
     d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", ports, why));
   }
   d.decision.warnings.push_back(
-      fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all", ports, why));
+      fmt::format("not used: {}: {}; remedy: set \"align_gids\": true for the network of the rails", ports, why));
   if (d.policy.strict) {
     d.refuse(fmt::format("--strict: would drop {}: {}", ports, why),
-             "align the GID indices of the rails (rdma-hook), or leave the port out with --hca");
+             "set \"align_gids\": true for the network of the rails, or leave the port out with --hca");
   }
   for (const std::size_t i : d.plan.wrong) {
     d.choice.drop_reasons[i] = why;

@@ -141,7 +141,7 @@ std::string describe_format(const char* path) {
   if (may_be_script(path)) return "it has no #! line and /bin/sh cannot be started for it; add an interpreter line";
   utsname machine{};
   ::uname(&machine);
-  return fmt::format("{}; it is no program for this machine ({}), check the image's architecture",
+  return fmt::format("{}; it is not a program for this machine ({}), check the image's architecture",
                      std::strerror(ENOEXEC), machine.machine);
 }
 

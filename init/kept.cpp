@@ -126,7 +126,7 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
   }
   if (rules.nothing_in_range) return "has a negative length: NCCL finds no GID in it";
   if (!rules.range) {
-    return fmt::format("is no network of {}, so NCCL ignores it",
+    return fmt::format("is not a network of {}, so NCCL ignores it",
                        rules.family == fabric::Family::kIpv4 ? "AF_INET" : "AF_INET6");
   }
   if (rules.family == fabric::Family::kIpv6 && rules.range->base.is_ipv4()) {

@@ -36,11 +36,11 @@ std::string problem_of(int file) {
   struct stat info {};
   if (::pread(file, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
       std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
-    return "is no ELF file";
+    return "is not an ELF file";
   }
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || (kMachine != EM_NONE && header.e_machine != kMachine))
     return "is of another architecture";
-  if (header.e_type != ET_DYN) return "is no shared library";
+  if (header.e_type != ET_DYN) return "is not a shared library";
   // The section table is usually at the end of a library, so a truncated file lacks it.
   const std::uint64_t sections = std::uint64_t{header.e_shnum} * header.e_shentsize;
   if (::fstat(file, &info) == 0 && (header.e_shoff > static_cast<std::uint64_t>(info.st_size) ||
@@ -150,7 +150,7 @@ class ImageReader {
     auto file = files_.open(path);
     if (const int code = error_of(file); code != 0) {
       if (is_gone(code)) return {};
-      if (code == EINVAL || code == ELOOP) return {path, "is no regular file"};
+      if (code == EINVAL || code == ELOOP) return {path, "is not a regular file"};
       return {{}, fmt::format("{}: {}", path, std::strerror(code))};
     }
     return {path, problem_of(std::get<fabric::UniqueFd>(file).get())};

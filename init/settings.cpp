@@ -71,7 +71,7 @@ void read_policy_file(const Rooted& files, const std::string& path, int flags, b
   };
   const auto file = files.open(path, flags);
   if (const int code = error_of(file); code != 0) {
-    return refuse(code == EINVAL ? "is no regular file" : code == ELOOP ? kLink : std::strerror(code));
+    return refuse(code == EINVAL ? "is not a regular file" : code == ELOOP ? kLink : std::strerror(code));
   }
   const int fd = std::get<fabric::UniqueFd>(file).get();
   if (only_trusted && !is_trusted(fd)) return refuse(kUntrusted);
@@ -173,7 +173,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     if (!whole || !is_policy_variable(name)) {
       policy.problems.push_back(fmt::format(
           "{}:{}: {}; not set", printable(path), number,
-          whole && may_show(name, value) ? fmt::format("{} is no variable of a library that a policy may set", name)
+          whole && may_show(name, value) ? fmt::format("{} is not a variable of a library that a policy may set", name)
                                          : "no NAME=value line of a library's variable"));
       continue;
     }

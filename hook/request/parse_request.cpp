@@ -75,7 +75,7 @@ Result<void> set_mode_and_network(const RequestParts& said, const Config& config
   if (said.mode) {
     request.mode = parse_mode(fabric::trim(said.mode->text));
     if (!request.mode) {
-      Error error = make_error("{}: `{}` is no mode", said.mode->source,
+      Error error = make_error("{}: `{}` is not a mode", said.mode->source,
                                fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
       error.hint = "use exclusive, shared, shared-multi or hca";
       return error;
@@ -127,7 +127,7 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
     if (device.type == 'p' ||
         (device.major >= 0 && device.major < kMajors && device.minor >= 0 && device.minor < kMinors))
       continue;
-    return make_error("linux.devices: `{}` has {}:{}, which is no device number", fabric::printable(device.path),
+    return make_error("linux.devices: `{}` has {}:{}, which is not a device number", fabric::printable(device.path),
                       device.major, device.minor);
   }
   return {};

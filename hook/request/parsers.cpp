@@ -116,7 +116,7 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
   const auto found = TRY(find_annotation(spec, kVolcengineKey));
   if (!found) return said;
   auto parsed = parse_json(found->text, found->source, {kMaxValueBytes, kVolcengineDepth});
-  if (!parsed) return malformed(found->source, "no JSON that can be read: " + parsed.error().message);
+  if (!parsed) return malformed(found->source, "invalid JSON: " + parsed.error().message);
   if (!parsed->is_array()) return malformed(found->source, "expected a list");
   if (parsed->size() > kMaxListEntries) {
     return make_error("{}: a list of {} entries, at most {} are read", found->source, parsed->size(), kMaxListEntries);
@@ -278,7 +278,7 @@ Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
     const std::string_view entry = fabric::trim(raw);
     const auto index = fabric::parse_number<unsigned>(entry);
     if (!index) {
-      Error error = make_error("{}: `{}` is no index", selection.source, fabric::printable(entry.substr(0, 128)));
+      Error error = make_error("{}: `{}` is not an index", selection.source, fabric::printable(entry.substr(0, 128)));
       error.hint = "use all, none, void, or indices from 0 of the node's HCAs: 0,1";
       return error;
     }

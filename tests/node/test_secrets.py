@@ -21,7 +21,7 @@ class Secrets(rdma_init.Case):
         for command in (["env"], ["env", "--format", "json"], ["doctor"], ["--", "true"]):
             said = self.run_program(*command, RDMA_INIT_ENV_FILE=path)
             if command != ["doctor"]:
-                self.assertIn(f"{path}:1: HF_TOKEN is no variable of a library", said)
+                self.assertIn(f"{path}:1: HF_TOKEN is not a variable of a library", said)
                 for number in range(2, 6):
                     self.assertIn(f"{path}:{number}: no NAME=value line", said)
         self.assertIn("NCCL_IB_TC='106'", self.run_program("env", RDMA_INIT_ENV_FILE=path))

@@ -149,7 +149,7 @@ TEST(SitePolicy, SetsLibraryVariablesOnly) {
       "/f", policy);
   EXPECT_EQ(values(policy.settings), "FI_PROVIDER=efa;NCCL_IB_HCA==mlx5_0;NCCL_IB_TC=106;UCX_TLS=rc,self;");
   ASSERT_EQ(policy.problems.size(), 6U);
-  EXPECT_EQ(policy.problems[0], "/f:7: PATH is no variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[0], "/f:7: PATH is not a variable of a library that a policy may set; not set");
   EXPECT_EQ(policy.problems[3], "/f:10: no NAME=value line of a library's variable; not set");
   SitePolicy with_null;
   init::add_policy(std::string_view("NCCL_X=a\0b", 10), "/f", with_null);
@@ -165,7 +165,7 @@ TEST(SitePolicy, ProblemsQuoteNoValueAndNoRawLine) {
       "/f", policy);
   EXPECT_TRUE(policy.settings.empty());
   ASSERT_EQ(policy.problems.size(), 11U);
-  EXPECT_EQ(policy.problems[0], "/f:1: HF_TOKEN is no variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[0], "/f:1: HF_TOKEN is not a variable of a library that a policy may set; not set");
   for (std::size_t i = 1; i < policy.problems.size(); ++i)
     EXPECT_EQ(policy.problems[i],
               "/f:" + std::to_string(i + 1) + ": no NAME=value line of a library's variable; not set");
@@ -197,8 +197,8 @@ TEST(SitePolicy, ReadsTrustedFilesInOrder) {
   policy = init::read_site_policy(files, "", false);
   EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
   ASSERT_EQ(policy.problems.size(), 3U);
-  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is no regular file: ignored");
-  EXPECT_NE(policy.problems[1].find("40.conf is no regular file"), std::string::npos);
+  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is not a regular file: ignored");
+  EXPECT_NE(policy.problems[1].find("40.conf is not a regular file"), std::string::npos);
   EXPECT_NE(policy.problems[2].find("has more than 64 KiB"), std::string::npos);
 
   ASSERT_EQ(::chmod((root / "etc/rdma-init/env.d/10-a.conf").c_str(), 0666), 0);

@@ -192,7 +192,7 @@ TEST_F(ImageFiles, AreBadWithoutLibibverbs) {
   write_file(root_ / "opt/nvidia/entrypoint.d/10-banner.sh", "");
   expect(Verdict::kBad, "no libibverbs.so.1", "NVIDIA's");
   write_file(root_ / "usr/lib/libibverbs.so.1", "text");
-  expect(Verdict::kBad, "/usr/lib/libibverbs.so.1 is no ELF file");
+  expect(Verdict::kBad, "/usr/lib/libibverbs.so.1 is not an ELF file");
   write_file(root_ / "usr/lib/libibverbs.so.1", library("", kOther));
   expect(Verdict::kBad, "is of another architecture");
   node_.hcas.clear();
@@ -226,17 +226,17 @@ TEST_F(ImageFiles, AreRefusedIfHostile) {
   const std::string path = root_ / provider(34);
   std::filesystem::remove(path);
   ASSERT_EQ(::mkfifo(path.c_str(), 0644), 0);
-  expect(Verdict::kBad, "is no regular file");
+  expect(Verdict::kBad, "is not a regular file");
   std::filesystem::remove(path);
   std::filesystem::create_symlink("libmlx5-rdmav34.so", path);
-  expect(Verdict::kBad, "is no regular file");
+  expect(Verdict::kBad, "is not a regular file");
   std::filesystem::remove(path);
   std::string cut = library();
   reinterpret_cast<Elf64_Ehdr*>(cut.data())->e_shoff = 1 << 20;
   write_file(path, cut);
   expect(Verdict::kBad, "is truncated");
   write_file(path, cut.substr(0, 20));
-  expect(Verdict::kBad, "is no ELF file");
+  expect(Verdict::kBad, "is not an ELF file");
   // The ABI of a library above the read limit is not known.
   ASSERT_EQ(::truncate((root_ / "usr/lib64/libibverbs.so.1.14").c_str(), 1LL << 40), 0);
   expect(Verdict::kNote, "does not contain the private ABI");

@@ -187,9 +187,14 @@ TEST(Request, VariablesNarrowAndRequestIfAllowed) {
       {"none", Engine::kRunc, two, "nothing", 0, {"RDMA_VISIBLE_DEVICES=none"}},
       {"void", Engine::kPodman, {}, "given & none", 2, {"RDMA_VISIBLE_DEVICES=void"}},
       {"narrows the given nodes", Engine::kPodman, {}, "given & 0,1", 2, {"RDMA_VISIBLE_DEVICES=0,1"}},
-      {"a name", Engine::kRunc, two, "variable MELLANOX_VISIBLE_DEVICES: `mlx5_0` is no index", 0, bad},
-      {"a hole", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `` is no index", 0, {"RDMA_VISIBLE_DEVICES=0,,1"}},
-      {"negative", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `-1` is no index", 0,
+      {"a name", Engine::kRunc, two, "variable MELLANOX_VISIBLE_DEVICES: `mlx5_0` is not an index", 0, bad},
+      {"a hole",
+       Engine::kRunc,
+       two,
+       "variable RDMA_VISIBLE_DEVICES: `` is not an index",
+       0,
+       {"RDMA_VISIBLE_DEVICES=0,,1"}},
+      {"negative", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `-1` is not an index", 0,
        Strings{"RDMA_VISIBLE_DEVICES=-1"}},
   });
   Config config;
@@ -217,7 +222,7 @@ TEST(Request, ReadsVolcengineAnnotation) {
   ContainerSpec broken;
   broken.annotations[kVolcengine] = R"([{"cniConf")";
   const std::string message = parse_request(broken, {}, Engine::kRunc).error().message;
-  EXPECT_TRUE(message.starts_with("annotation k8s.volcengine.com/pod-networks: no JSON that can be read")) << message;
+  EXPECT_TRUE(message.starts_with("annotation k8s.volcengine.com/pod-networks: invalid JSON")) << message;
   const Annotations::value_type one = {kOwnDevices, "1"};
   Config config;
   config.networks = {{"fabric", {"fabric", Mode::kShared, "macvlan", {}}}, {"storage", {"storage", {}, "macvlan", {}}}};
@@ -285,7 +290,7 @@ TEST(Request, RefusesMalformedValues) {
   std::string long_list = "a";
   for (std::size_t i = 0; i < kMaxListEntries; ++i)
     long_list += ",a";
-  check({{"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is no mode"},
+  check({{"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is not a mode"},
          {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: the value is empty"},
          {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
          {"too many", Engine::kRunc, devices("1025"),
@@ -408,7 +413,7 @@ TEST(Request, RefusesDeviceNumbersThatKernelTruncates) {
     ContainerSpec spec;
     spec.devices = {{"/dev/x", 'c', major, minor}};
     EXPECT_EQ(parse_request(spec, {}, Engine::kRunc).error().message,
-              fmt::format("linux.devices: `/dev/x` has {}:{}, which is no device number", major, minor));
+              fmt::format("linux.devices: `/dev/x` has {}:{}, which is not a device number", major, minor));
     spec.devices[0].type = 'p';
     EXPECT_TRUE(parse_request(spec, {}, Engine::kRunc)) << "a FIFO has none";
   }
