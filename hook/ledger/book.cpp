@@ -22,12 +22,12 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Returns the text for the owner in a grant that could not be checked. If its record cannot be read, the text names
-// that file for repair; else the release failed.
+// Returns the text that a refusal shows as owner if a grant cannot be checked. If its record cannot be read, the text
+// names that file for repair. Otherwise the release of the grant failed, and the text has that error.
 std::string doubtful_owner(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
-  // All errors of the record begin with this text.
+  // Each error of reading a record begins with this text.
   if (!error.message.starts_with(unread)) {
     return fmt::format("a grant that cannot be released: {}{}", error.message,
                        error.hint.empty() ? "" : fmt::format(" ({})", error.hint));
@@ -45,8 +45,8 @@ Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files,
   looked_at = *holder;
   auto grant = TRY(check_exclusive(files, hca, *holder));
   if (grant) return grant;
-  // The link names no living grant: a killed process left it, or it is damaged. The entries then show the grant that
-  // holds the HCA.
+  // The exclusive link names no living grant: a killed process left it, or it is damaged. The entries then show the
+  // grant that holds the HCA.
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     if (entry.key == key) continue;
     looked_at = entry.key;
@@ -58,8 +58,8 @@ Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files,
   return grant;
 }
 
-// Returns the units that other keys hold. A grant that cannot be checked holds the units of its entry; `doubt` gets the
-// first of these.
+// Returns the units of the HCA that other keys hold. If a grant cannot be checked, the units of its index entry count.
+// doubt: receives the text for the first such grant.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
                               std::string& doubt) {
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
@@ -97,8 +97,8 @@ Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, c
   return before ? remove_ids(files, *before, grant) : Result<void>();
 }
 
-// Restores the record and the index of before. If this fails too, the marker stays, and the next call repairs the grant
-// once this process is gone.
+// Writes the grant and its index back as they were before the booking. If this fails, the marker in pending/ stays, and
+// the next call repairs the grant after this process has ended.
 Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                           const StepWorker& worker) {
   if (before) {
@@ -121,8 +121,8 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
   if (!is_file_name(requesting.key, kLongestKey)) return make_error("cannot use grant key `{}`", requesting.key);
   std::vector<PlannedHca> own;
   {
-    // refresh() first: the kernel reuses the inode number of a namespace at once, so the grant of this key may be of a
-    // pod that is gone.
+    // refresh() comes first and releases a stale grant. The kernel reuses the inode number of a namespace at once, so
+    // the grant of this key may belong to a pod that is gone.
     const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
     if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }
@@ -165,12 +165,13 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
 Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
   if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
   if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
-  // Before this owner's lock: check_free() locks the keys of other grants, one at a time.
+  // check_free() locks the keys of other grants, one at a time, so it comes before the lock of this owner's key.
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
-  // The recorded path may be gone while the namespace lives on. The path of this call leads to it.
+  // The recorded path may be gone while the namespace lives on. The path of this call leads to that namespace, so the
+  // grant gets the new path.
   const bool moved = is_namespace_gone(grant.owner);
   if (moved) grant.owner = owner;
   // A pod's grant outlives its containers, so drop the users that ended without a poststop.
@@ -178,7 +179,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
                        std::erase_if(grant.users, [](const StoredUser& one) { return is_user_gone(one); }) > 0;
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
-    if (!moved && !dropped) return {};  // bind() has already added all of it
+    if (!moved && !dropped) return {};  // bind() has already added this user and its HCAs
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }

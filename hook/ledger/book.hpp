@@ -16,26 +16,26 @@ namespace hook {
 
 class LedgerFiles;
 
-// The device of each HCA, by the HCA's name: the key under which the ledger books it. The key is a file name and stays
+// Maps the name of each HCA to its device, under which the ledger books the HCA. The device is a file name, and stays
 // when the HCA is renamed. HCAs of one device are held as one. An HCA without an entry is booked under its name.
 using HcaDevices = std::map<std::string, std::string>;
 
 // HCAs that stay locked as long as this object lives.
 class LockedHcas {
  public:
-  // Returns the grants' share of each locked HCA, for make_plan(). Releases stale grants where they matter: an
-  // exclusive owner, or a limit that is reached. limits: for each HCA, the largest number of units that matters;
-  // counting stops there. Errors: the grant of `requesting` cannot be locked or read.
+  // Returns the share that grants have in each locked HCA, for make_plan(). Releases a stale grant only where it
+  // matters: if it holds the HCA exclusively, or if a limit is reached. limits: for each HCA, the largest number of
+  // units that matters; counting stops there. Errors: the grant of `requesting` cannot be locked or read.
   Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
-  // Allocates the HCAs to the owner and adds the user, pending until settle(). Joins the HCAs that the owner holds: of
-  // an HCA held twice, the stronger mode and the larger number of units count. The plan checks limits. Errors: an HCA
-  // that is not locked, an exclusive HCA of another owner, a user with another process (add_steps()), the ledger's.
+  // Allocates the HCAs to the owner and adds the user, pending until settle(). If the owner already holds an HCA, the
+  // stronger mode and the larger number of units count. The plan checks limits. Errors: an HCA that is not locked; an
+  // exclusive HCA of another owner; a user with another process (add_steps()); the ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
   friend class Ledger;
-  // Keeps one descriptor for each HCA, because a node may have many HCAs and the engine a low limit of descriptors.
-  // Readers open the directory again.
+  // Has only one descriptor for each HCA, because a node may have many HCAs and the engine a low limit of descriptors.
+  // Functions that read the HCA's directory open it again.
   struct Locked {
     std::string name;
     std::string key;  // the device, or the name of an HCA without one

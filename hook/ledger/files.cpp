@@ -41,7 +41,7 @@ Error ledger_error(int code, const char* verb, const LedgerDirectory& directory,
 
 Result<void> remove_below(const LedgerDirectory& directory, const std::string& name, int levels) {
   if (::unlinkat(directory.fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
-  // unlink(2) of a directory is EISDIR on Linux, EPERM by POSIX.
+  // unlink(2) of a directory fails with EISDIR on Linux, and with EPERM by POSIX.
   if ((errno != EISDIR && errno != EPERM) || levels == 0) return ledger_error(errno, "remove", directory, name);
   const std::string path = directory.path + "/" + name;
   const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
@@ -55,7 +55,8 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   return {};
 }
 
-// Returns the namespaces to which pids and start times belong: "pid-4026531836.time-4026531834".
+// Returns this process's PID and time namespaces, in which pids and start times are valid:
+// "pid-4026531836.time-4026531834".
 Result<std::string> own_place() {
   std::string place;
   for (const char* name : {"pid", "time"}) {
@@ -76,8 +77,8 @@ bool is_place(std::string_view text) {
   return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
 }
 
-// Returns the recorded namespaces; nullopt: none. A damaged link gives a text that is_place() refuses, such as "" for a
-// file.
+// Returns the namespaces that the link DIR/place names; nullopt: there is no link. If it is damaged, the text is one
+// that is_place() refuses, such as "" for a regular file.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   char buffer[256];
   const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
@@ -91,7 +92,7 @@ Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
 // namespaces.
 Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
-    if (!directory->fd.ok()) continue;  // open_to_list()
+    if (!directory->fd.ok()) continue;  // missing in open_to_list()
     bool any = false;
     const bool read = fabric::sysfs::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
     if (!read) return sys_error(errno, "cannot list `{}`", directory->path);

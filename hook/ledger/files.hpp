@@ -61,18 +61,18 @@ class LedgerFiles {
   LedgerDirectory grants;
   LedgerDirectory pending;
   LedgerDirectory views;
-  // This process: its pid and start time are part of the names in pending/. A child made by fork() opens its own
+  // This process. Its pid and start time are part of the names in pending/, so a child made by fork() opens its own
   // ledger.
   ProcessIdentity self;
   // Id of the container for which the ledger is open; empty: none. The lock file names it to processes that wait.
   std::string container;
-  // The markers of unsettled steps that this ledger booked or bound, by the grant's key.
+  // The names of the files in pending/ that mark unsettled steps of this ledger's calls, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;
 
   // The grants that were released or left through this ledger.
   mutable std::vector<Released> released;
 
-  // Call GrantEffects, if there is one.
+  // Call the functions of GrantEffects, if the ledger has one.
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const {
     return effects_ ? effects_->undo_beyond(key, held, grant) : Result<void>();
@@ -81,7 +81,7 @@ class LedgerFiles {
     if (effects_) effects_->wait_until(deadline);
   }
 
-  // Opens the directory of one HCA (booked_as()), and its holders/.
+  // Open the directory of one HCA, named by booked_as(), and its subdirectory holders/.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
 
@@ -94,9 +94,9 @@ class LedgerFiles {
   std::shared_ptr<const GrantEffects> effects_;
 };
 
-// Checks that this process is in the PID and time namespace of the ledger's records (DIR/place). Elsewhere a pid and a
-// start time name another process or none. note: records this process's namespaces if the link is missing or no record
-// depends on it. Errors: EXDEV, other namespaces; EBADMSG, a damaged link.
+// Checks that this process is in the PID and time namespace of the ledger's records (DIR/place). In other namespaces
+// the same pid and start time name another process or none. note: records this process's namespaces if the link is
+// missing or no record depends on it. Errors: EXDEV, other namespaces; EBADMSG, a damaged link.
 Result<void> check_place(const LedgerFiles& files, bool note);
 
 // Reads a file of the ledger; nullopt: there is none. Errors: a symlink, !is_ours(), writable by group or other users,

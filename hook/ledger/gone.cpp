@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process first: the runtime's state file is complete before the process ends.
+// The process is checked first: after its end, the runtime's state file is complete.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
@@ -76,13 +76,14 @@ bool is_stale(const StoredGrant& grant, std::string_view binding, const Witness&
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
-  // A namespace may outlive tokens that no container will bind. Another user may have missed its poststop, and between
-  // two starts a pod has no container: then the grant stays as long as the namespace.
+  // A pod's grant is stale if all its users are dead tokens: its namespace may outlive tokens that no container will
+  // bind. With any other user, or none, the grant stays as long as the namespace. Another user may have missed its
+  // poststop, and between two starts a pod has no container.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
   if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
   if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;
-  // The path is gone, but the namespace may live on in the processes of its containers. A user without a process proves
-  // nothing here.
+  // The path is gone, but the namespace may live on in the processes of its containers. A user without a recorded
+  // process is no evidence of that.
   return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
     return (user.worker || user.user.process) && !is_user_gone(user, witness);
   });
@@ -102,7 +103,8 @@ Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witn
 }
 
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness) {
-  // This process rolls back its own start, or an earlier call has noted the end.
+  // The poststop is this user's own: this process rolls back the user's start, or an earlier call has recorded the
+  // user's end.
   if (user.ended || (user.worker && user.worker->process == self)) return false;
   if (user.worker && !user.worker_gone) return true;  // its createRuntime is running
   return user.user.process && !has_ended(user.user, witness) && !witness.is_above_me(*user.user.process);

@@ -31,7 +31,7 @@ class Witness {
   virtual Result<Presence> netns(const NetnsIdentity& netns) const = 0;
 };
 
-// Returns the witness of this node.
+// Returns the Witness that looks up objects on this node.
 const Witness& node_witness();
 
 // Returns true if the process that works on the steps is proven gone.
@@ -51,13 +51,13 @@ bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Wit
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
 
+enum class Left { kAll, kSome, kNothing };
 // Drops the steps of dead workers, and a pod's tokens with dead requesters. The HCAs of such a token stay: after
 // settle, the record does not list HCAs by user. Returns kNothing if the grant is stale or nothing is left of it.
-// binding: a token that stays, because its container has come.
-enum class Left { kAll, kSome, kNothing };
+// binding: a token that stays, because its container has started to bind it.
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
-// Returns true if a poststop with this user's id and bundle is that of another container: an earlier one, or one below
+// Returns true if a poststop with this user's id and bundle belongs to another container: an earlier one, or one below
 // another runtime root. A poststop names only id and bundle. If a runtime calls poststop in `run` or after a failed
 // `create`, it is an ancestor of the caller, and then the poststop is the user's. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
@@ -68,7 +68,7 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness = node_wi
 // container need not have ended the other processes of the cgroup.
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
 // Checks that the user can be proven gone at all. Errors: its process is gone, but its container cannot be looked up.
-// If the runtime's root is not the recorded directory, for example because /run was emptied, that never changes.
+// That never changes if the runtime's root is not the recorded directory, for example because /run was emptied.
 Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
 
 }  // namespace hook

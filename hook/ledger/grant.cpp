@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kShownId = 64;
 constexpr std::string_view kTokenPrefix = "token-";  // a container's key begins with "container-"
 
-// Orders the modes by how much use of the HCA they exclude.
+// Returns the rank of a mode: a higher rank excludes more other use of the HCA.
 int strength(Mode mode) {
   switch (mode) {
     case Mode::kHca:
@@ -44,7 +44,7 @@ Owner container_owner(std::string_view id, std::string_view place) {
   std::string shown(id.substr(0, kShownId));
   for (char& c : shown)
     c = c == '.' || is_file_name(std::string_view(&c, 1), 1) ? c : '_';
-  // The digest needs an unambiguous pair, and neither an id nor a path can have a NUL.
+  // A NUL separates the texts, so that different pairs give different digests: neither an id nor a path can have a NUL.
   const std::string names = std::string(id) + '\0' + std::string(place);
   return Owner{.kind = Owner::Kind::kContainer,
                .key = fmt::format("container-{}-{}", shown, text_digest(names)),

@@ -29,7 +29,8 @@ struct Owner {
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
-// Returns the owner for a container. place distinguishes containers of one id: the bundle's path, or root_name().
+// Returns the owner for a container. place: distinguishes containers with the same id; the bundle's path, or
+// root_name().
 Owner container_owner(std::string_view id, std::string_view place);
 // Returns a name of the runtime's root that is the same for every path to it.
 std::string root_name(const RuntimeState& state);
@@ -45,16 +46,16 @@ std::string shown_key(const std::string& key);
 
 // A container that uses a grant.
 struct GrantUser {
-  std::string key;                         // that of container_owner(), or the token
+  std::string key;                         // Owner::key of container_owner() or token_owner()
   std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
   std::string bundle = {};                 // absolute; empty: not known at booking
-  // The container's own cgroup, if the kernel does not end all its processes with the init: each process in it uses the
-  // grant too.
+  // The container's own cgroup. Set if the kernel does not end all processes of the container with its init: each
+  // process in the cgroup uses the grant too.
   std::optional<CgroupIdentity> cgroup = {};
   std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
-  // The state of its runtime, which proves its end once `process` is gone. Set if `process` became that runtime,
-  // because no hook reports its init then.
+  // The runtime's state of the container, which proves its end after the end of `process`. Set if `process` became that
+  // runtime, because then no hook reports the container's init.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
   std::string name = {};  // the container's name in its pod; empty: not known
@@ -73,7 +74,7 @@ struct Grant {
   bool stale = false;  // stale: is_stale()
 };
 
-// The process that works on a user's steps, and the number of its change: together the name of a marker in pending/.
+// The process that works on a user's steps, and the number of its change. Together they name a marker file in pending/.
 // The steps run as long as the marker exists.
 struct StepWorker {
   ProcessIdentity process;
@@ -87,10 +88,10 @@ struct StoredUser {
   // the steps are done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
-  bool worker_gone = false;  // proven while the marker existed; set once, by read_grant()
-  // It used the grant before these steps, and still does when they are rolled back.
+  bool worker_gone = false;  // the worker was proven gone while its marker existed; set once, by read_grant()
+  // The user had the grant before these steps, and keeps it if they are rolled back.
   bool settled = false;
-  // It has left, but its effects could not be undone yet.
+  // The user has left, but its effects could not be undone yet.
   bool ended = false;
   friend bool operator==(const StoredUser&, const StoredUser&) = default;
 };
@@ -105,7 +106,7 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Same, with every entry of an HCA: each may have left an entry in the index.
+// Same, but keeps each entry of an HCA that occurs twice: each may have left an entry in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 // Returns the HCA that is booked under this name; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
@@ -125,8 +126,8 @@ class GrantEffects {
   GrantEffects(const GrantEffects&) = delete;
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
-  // Undoes the effects of this grant on all HCAs except these. Without effects it succeeds, and must cost nothing.
-  // grant: as it was until now; nullptr: none of this key exists.
+  // Undoes the effects of the grant with this key on all HCAs except `held`. If there are no effects, it succeeds and
+  // must cost nothing. grant: the grant before this change; nullptr: there is no grant of this key.
   // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
   virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const = 0;

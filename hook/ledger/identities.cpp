@@ -33,8 +33,8 @@ Error cannot_look(int code, const std::string& path) {
   return sys_error(code, "cannot read the network namespace `{}`", fabric::printable(path));
 }
 
-// Opens the directory of the recorded path. For a path in procfs any procfs will do: the ledger is used in one PID
-// namespace only (LedgerFiles::open()).
+// Opens the directory of the recorded path. For a path in procfs any mount of procfs is right, because the ledger is
+// used in one PID namespace only (LedgerFiles::open()).
 Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   const bool in_proc = netns.path.starts_with(kProc);
   const std::string directory = in_proc ? std::string(kProc) : directory_of(netns.path);

@@ -13,8 +13,8 @@ namespace hook {
 struct NetnsIdentity {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; present means: this path has this identity
-  // The directory of the path, because a missing path proves nothing elsewhere, for example in a mount namespace
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; kPresent means: it leads to this namespace
+  // The directory of the path. In another directory a missing path proves nothing, for example in a mount namespace
   // without the node's /var/run/netns. 0: not recorded, as for a path in procfs.
   std::uint64_t directory_dev = 0;
   std::uint64_t directory_ino = 0;
@@ -28,7 +28,7 @@ Result<NetnsIdentity> identify_netns(const std::string& path);
 // namespace may live on in its processes. Errors: it cannot be read, or the directory is not the recorded one.
 Result<Presence> read_presence(const NetnsIdentity& netns);
 
-// The members in records of grants and of rails.
+// Describes the members for records of grants and of rails (hook/base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, NetnsIdentity& netns) {
   members("dev", netns.dev);
@@ -44,7 +44,7 @@ struct CgroupIdentity {
   std::string root;  // mount point of the hierarchy
   std::uint64_t root_dev = 0;
   std::uint64_t root_ino = 0;
-  std::string path;  // below it: "/docker/4f2c"
+  std::string path;  // path below the mount point: "/docker/4f2c"
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
   friend bool operator==(const CgroupIdentity&, const CgroupIdentity&) = default;
@@ -52,12 +52,12 @@ struct CgroupIdentity {
 
 // Reads the identity of a cgroup. Errors: one of the two directories cannot be read.
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
-// Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if none is, or if the
-// recorded root has another group or none of this name. Errors: the root is not the recorded one, or a file cannot be
-// read.
+// Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if there is no such
+// process, or if the recorded root has no group of this name or another one. Errors: the root is not the recorded one,
+// or a file cannot be read.
 Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
-// The members in records of grants.
+// Describes the members for records of grants (hook/base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, CgroupIdentity& cgroup) {
   members.group("root", [&](auto& root) {

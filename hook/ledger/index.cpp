@@ -108,7 +108,7 @@ Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int ho
 
 Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
   const std::string path = entry_path(hca, key, units);
-  // The directories usually exist: then this is one system call.
+  // The directories usually exist, so one system call is enough.
   if (TRY(try_entry(files, path))) return {};
   const auto directory = TRY(files.open_hca(hca, true));
   TRY(files.open_holders(directory));
@@ -136,7 +136,7 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
                .hint = "run `rdma-hook recover`, then try again"};
 }
 
-// New entries first: in between, an owner counts twice rather than not at all.
+// Adds the new entries before the old ones are removed: in between, an owner counts twice rather than not at all.
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
@@ -215,8 +215,8 @@ Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, cons
       if (expected.erase(key) > 0 || unread.contains(key)) continue;
       keep_first(first, recover_entry(files, digest, key, timeout_ms));
     }
-    // A process was killed before it made the entry. A directory that another process uses is not empty, or is made
-    // again.
+    // A process was killed before it made an entry in this directory. The removal is safe: a directory that another
+    // process uses is not empty, or that process makes it again.
     if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
         errno != ENOTEMPTY && errno != EEXIST) {
       return ids_error(files, "remove", path);
@@ -258,7 +258,7 @@ Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std:
 
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units) {
-  // The right entry first, for the reason in add_entries(). O_EXCL detects whether it existed.
+  // The right entry is made first, for the reason in add_entries(). O_EXCL detects whether it existed.
   auto made = try_entry(files, entry_path(hca, key, units), O_EXCL);
   if (!made.has_value() && made.error().code == EEXIST) made = false;
   if (made.has_value()) TRY_VOID(remove_entry(files, hca, key, wrong));

@@ -1,18 +1,18 @@
-// The ledger's index. For each HCA, the grants that hold it, as names of empty files and one link. A lookup costs one
-// system call or one directory, and reads a grant only if the answer depends on it.
+// The ledger's index. For each HCA, it names the grants that hold the HCA, by empty files and one link. A lookup costs
+// one system call or one directory, and reads a grant only if the answer depends on it.
 //
 //   DIR/hca/DEVICE/holders/KEY@UNITS
-//   DIR/hca/DEVICE/exclusive -> KEY     a link that is only read: made atomically, never over another
+//   DIR/hca/DEVICE/exclusive -> KEY     only read with readlink(2); made atomically, never over another link
 //
 // DEVICE is booked_as(), and so is every `hca` here. All files are reached by path from DIR/hca: only root can write
 // below DIR, and root could also write the names.
 //
-// For each id of a container or a pod, the grants with a user of this id:
+// For each id of a container or a pod, the index names the grants with a user of this id:
 //
-//   DIR/ids/DIGEST/KEY                  a link that serves as a name only
+//   DIR/ids/DIGEST/KEY                  a link of which only the name counts
 //
-// An entry of an id is made with the steps that bring the id, once the grant lists them, so that both are undone
-// together. It is removed after the grant that had it. If a process is killed in between, recover() removes the entry.
+// The entry of an id is made after the grant lists the steps that bring the id, so that both are undone together. It is
+// removed after the grant has lost the id. If a process is killed in between, recover() removes the entry.
 #pragma once
 
 #include <functional>
@@ -66,9 +66,9 @@ Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, 
 // Makes the link name this key, whatever it named before; empty: removes it. Locks: the caller holds the HCA's lock.
 Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
 
-// Returns the units that other keys hold, exact up to `most`. When the sum of the entries reaches `most`, checks each
-// with is_valid(), which removes stale entries, until `most` are certain or all entries are checked.
 using IsValid = std::function<bool(const IndexEntry&)>;
+// Returns the units that other keys hold, exact up to `most`. When the sum of the entries reaches `most`, checks each
+// entry with is_valid(), which removes stale entries, until `most` units are certain or all entries are checked.
 Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
                               const IsValid& is_valid);
 // Returns all entries, for recover().

@@ -17,17 +17,17 @@
 // read_grant() counts the HCAs of these steps as the grant's, and the next change writes them so.
 //
 // The order of writes. A reader can use every prefix of it:
-//   book    Marker, grant with the steps of the new user, index. Killed: repair drops the steps of the dead worker,
-//           first from the index, then from the grant, then it removes the marker. No process saw the gap between grant
-//           and index, because the HCA was locked. Afterwards the steps of the dead worker do not count: see refresh().
-//           No other process removes the marker of steps that a grant lists, because these steps would then count as
-//           done.
+//   book    Write the marker, then the grant with the steps of the new user, then the index. Killed: repair drops the
+//           steps of the dead worker, first from the index, then from the grant, then it removes the marker. No process
+//           saw the gap between grant and index, because the HCA was locked. Afterwards the steps of the dead worker do
+//           not count: see refresh(). No other process removes the marker of steps that a grant lists, because these
+//           steps would then count as done.
 //   settle  The marker is removed. Killed before: as for book. Killed after: the steps are done.
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then the index, then that file. If the index were first, a process killed half-way would
 //           leave an owner with a grant of an HCA that the index shows as free.
-//   leave   Grant without the user, or the release above. Both first undo the effects of the grant beyond the ledger
-//           (GrantEffects): until these are undone, the grant is held.
+//   leave   Write the grant without the user, or release it as above. Both first undo the effects of the grant beyond
+//           the ledger (GrantEffects): until these are undone, the grant is held.
 //   bind    Marker of the new owner, release of the token's grant up to the rename, grant of the new owner with the
 //           steps, index (a rename replaces an exclusive link), rest of the release. Killed before the rename of the
 //           token's grant: the token holds the HCAs. Killed after it: neither does.
@@ -65,8 +65,8 @@ bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::strin
   });
 }
 
-// A process that can read a container's mounts knows its token, and may have written it into the annotation of another
-// container.
+// Checks that the token was booked for this container. A process that can read a container's mounts knows its token,
+// and may have written it into the annotation of another container.
 Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding) {
   const bool knows_bundles = !booked.bundle.empty() && !binding.bundle.empty();
   const auto same = knows_bundles ? is_same_directory(booked.bundle, binding.bundle) : Result<bool>(true);
@@ -86,8 +86,8 @@ bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
 }
 
-// Adds the view that config.json mounts, and the pod and the container's name. The engine's config.json need not have
-// these two; rdma-nri, which booked for the token, received them from the engine.
+// Adds the token's view, pod and container name to the user. config.json already mounts the view. The engine's
+// config.json need not have pod and name; rdma-nri, which booked for the token, received them from the engine.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
   user.name = token.name;
@@ -143,8 +143,8 @@ void keep_pod(StoredGrant& grant, const GrantUser& left) {
   grant.users.push_back(std::move(pod));
 }
 
-// Best effort: without this note, the grant is held until the user's process is proven gone. A grant that is already in
-// pending/ needs no note.
+// Records that the user has ended. Best effort: without this note, the grant is held until the user's process is proven
+// gone. A grant that is already in pending/ needs no note.
 void note_end(const LedgerFiles& files, const std::string& key, std::string_view user_key) {
   auto grant = read_grant(files, key);
   if (!grant || !*grant) return;
@@ -274,7 +274,8 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
     return {};
   }
   auto grant = before;
-  // While a start is rolled back, processes of the container still run: the runtime ends them afterwards.
+  // While a start is rolled back, processes of the container still run, because the runtime ends them afterwards. So
+  // the cgroup is checked only without a running start.
   if (!user->worker) TRY_VOID(check_empty(owner, user->user));
   std::erase_if(grant->users, leaves);
   if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);

@@ -1,6 +1,6 @@
-// The record of grants: one directory of small files, so that the next container costs the same on a node with none and
-// with a thousand. A crash leaves no half-written file: each is written beside and renamed. The next call repairs the
-// leftovers of a killed process.
+// The record of grants: one directory of small files. So the next container costs the same on a node without containers
+// and on a node with a thousand. A crash leaves no half-written file, because each file is written under another name
+// and then renamed. The next call repairs the leftovers of a killed process.
 //
 //   DIR/lock                          one byte for each grant key, locked while that grant changes
 //   DIR/place -> PLACE                the PID and time namespace of the processes in the records
@@ -14,9 +14,9 @@
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
-// DIR is /run/rdma-hook, mode 0700, owned by root. Any other directory is refused, and symlinks are not followed. The
-// top of ledger.cpp explains the order of writes. A child made by fork() must open its own ledger: as long as the child
-// lives, it keeps locks that its parent held.
+// DIR is /run/rdma-hook, mode 0700, owned by root. A directory with another owner or mode is refused, and symlinks are
+// not followed. The top of ledger.cpp explains the order of writes. A child made by fork() must open its own ledger: as
+// long as the child lives, it keeps locks that its parent held.
 #pragma once
 
 #include <chrono>
@@ -67,8 +67,8 @@ class Ledger {
   // Returns the grant of this key; nullopt: there is none. Errors: its file cannot be read or parsed; the error names
   // it.
   Result<std::optional<Grant>> find(std::string_view key) const;
-  // Errors of grants that cannot be read, where a function reads several. With `unread` it continues with the next
-  // grant; without, the first error ends it.
+  // Collects the errors of grants that cannot be read. If a function gets `unread`, it continues with the next grant.
+  // Without `unread`, the first error ends the function.
   using Unread = std::vector<Error>;
   // Calls use(grant) for each grant of list(), one at a time. The ledger may be read-only: nothing is made or written.
   // Returns false if there is no ledger. Errors: as list(); an error of use() ends the call.
@@ -122,9 +122,9 @@ class Ledger {
   // second round retries the stuck grants until the deadline. A grant that is stuck or cannot be read does not stop the
   // rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
-  // Releases effects that carry a key beyond the ledger's files. If, after refresh(), no grant of this key is held and
-  // no living process works on one, undoes its effects, calls rest() with the key's lock held, and returns true.
-  // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
+  // Undoes effects beyond the ledger's files that carry a key without a grant. If, after refresh(), no grant of this
+  // key is held and no living process works on one, undoes its effects, calls rest() with the key's lock held, and
+  // returns true.
   // Errors: the lock is not free until the deadline; something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 

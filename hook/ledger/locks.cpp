@@ -79,8 +79,9 @@ std::string hca_lock_holder(int fd) {
   return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// Same for a lock on one byte (F_OFD_SETLK), with the age of the process. F_OFD_GETLK names no process (fcntl(2)), so
-// this searches fdinfo in procfs. The fdinfo of another user's process cannot be read without CAP_SYS_PTRACE.
+// Returns the same text for a lock on one byte (F_OFD_SETLK), with the age of the process. F_OFD_GETLK names no process
+// (fcntl(2)), so this searches fdinfo in procfs. The fdinfo of another user's process cannot be read without
+// CAP_SYS_PTRACE.
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
@@ -120,7 +121,8 @@ std::string duration(int ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
 
-// 62 bits: an offset must not be negative, and offset + 1 must not overflow.
+// Returns the key's checksum without two bits: as a file offset it must not be negative, and offset + 1 must not
+// overflow.
 off_t key_offset(std::string_view key) {
   return static_cast<off_t>(checksum(key) >> 2);
 }
@@ -129,7 +131,7 @@ off_t key_offset(std::string_view key) {
 
 Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
   TRY_VOID(check_hca_name(name));
-  // The file usually exists: then this is one system call, as in index.cpp.
+  // The file usually exists, so one system call is enough.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
   if (!fd.ok()) {

@@ -19,9 +19,9 @@ inline constexpr int kKeyLockTimeoutMs = 10000;
 Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
 // Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file
-// remains. Two keys may share a byte: then they wait for each other, and no more. A caller takes all its keys in one
-// call, in the order of their bytes, and takes no other lock while it holds one. So no two callers can wait for each
-// other.
+// remains. If two keys share a byte, their callers only wait for each other. A caller takes all its keys in one call,
+// in the order of their bytes, and takes no other lock while it holds one. So no two callers can wait for each other
+// forever.
 class KeyLock {
  public:
   // Locks these keys. timeout_ms: for each key. Errors: EAGAIN, as lock_hca().

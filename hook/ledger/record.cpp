@@ -98,7 +98,7 @@ void describe(Members& members, StoredGrant& grant) {
 }
 
 std::string grant_text(const StoredGrant& grant) {
-  // `replace`, because dump() throws by default if an id is not UTF-8.
+  // The error handler is `replace`, because dump() throws by default if an id is not UTF-8.
   const std::string text = to_record(grant).dump(-1, ' ', false, Json::error_handler_t::replace);
   return text + "\n" + checksum_line(text);
 }

@@ -65,8 +65,8 @@ Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Dea
   return {};
 }
 
-// Warns of users that cannot be proven gone: a root of the runtime that was made again, for example after /run was
-// emptied, never shows earlier containers.
+// Warns of users that cannot be proven gone. If the runtime's root was made again, for example after /run was emptied,
+// it never shows earlier containers.
 void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
   for (const StoredUser& user : grant.users) {
     const auto seen = check_seen(user);
@@ -82,7 +82,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
 // The grants that hold an HCA, by key.
 using Claims = std::map<std::string, PlannedHca>;
 
-// Restores an entry or link that a grant lacks.
+// Restores an index entry or an exclusive link that a grant lacks.
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
   const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
@@ -142,8 +142,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   return {};
 }
 
-// One round over all files. Grants come before the index, because their entries are removed with them: an entry that is
-// still stale belongs to no grant. A stuck grant is tried once. views: gets the views that users name.
+// Runs one round over all files. Grants come before the index, because their entries are removed with them: an entry
+// that is still stale afterwards belongs to no grant. A stuck grant is tried once. views: receives the views that users
+// name.
 Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                                  std::set<std::string>& views) {
   Unreleased stuck;
@@ -199,7 +200,7 @@ class Patience {
   const LedgerFiles& files_;
 };
 
-// Returns true if a process that may live works on steps of this key. The grant itself may be gone.
+// Returns true if a process that is not proven gone works on steps of this key. The grant itself may be gone.
 Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   const auto names = TRY(list_names(files.pending));
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -225,7 +226,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   // its user in a grant.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
-  // The first round does not wait, so one stuck grant does not delay the release of the rest.
+  // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries
+  // until the deadline.
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
     stuck = TRY(recover_round(*files_, until, recovered.warnings, named));

@@ -34,8 +34,8 @@ Result<void> make_directories(const std::string& ledger) {
   return {};
 }
 
-// ENOENT, ENOTDIR: no record was written. EACCES: the ledger belongs to another user, so there is no record for this
-// one.
+// Returns the target of a link; nullopt: no record was written (ENOENT, ENOTDIR), or the ledger belongs to another user
+// (EACCES), so it has no record for this one.
 Result<std::optional<std::string>> read_link(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t size = ::readlink(path.c_str(), target, sizeof target);
@@ -48,15 +48,16 @@ Error damaged(const std::string& path) {
   return Error{fmt::format("cannot read `{}`: it is damaged", path), EINVAL, "remove it"};
 }
 
-// Lock of each process that removes or replaces a record, so that no new record takes the place of the one that was
-// checked.
+// Takes the lock of processes that remove or replace a record, so that no new record takes the place of the one that
+// was checked.
 UniqueFd lock_records(const std::string& ledger, int how) {
   UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();
   return fd;
 }
 
-// If the parent directory is missing too, this may be another mount namespace, and proves nothing.
+// Returns true if the path is missing from its directory. If the directory is missing too, this may be another mount
+// namespace, which proves nothing.
 bool is_witness_gone(const std::string& path) {
   struct stat status {};
   if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
@@ -124,7 +125,7 @@ void forget_runtime(const std::string& ledger, const std::string& key) {
 }
 
 void mark_ending(const std::string& ledger, const std::string& key) {
-  // Without a record this fails: `delete --force` of a container that never existed leaves no trace.
+  // This fails without a record, which is no error: `delete --force` of a container that never existed leaves no trace.
   (void)!::linkat(AT_FDCWD, runtime_path(ledger, "containers", key).c_str(), AT_FDCWD,
                   runtime_path(ledger, "ending", key).c_str(), 0);
 }

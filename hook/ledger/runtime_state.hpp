@@ -42,7 +42,7 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
 inline constexpr Word<RuntimeState::Kind> kRuntimeKinds[] = {{"runc", RuntimeState::Kind::kRunc},
                                                              {"crun", RuntimeState::Kind::kCrun}};
 
-// The members in records of grants.
+// Describes the members for records of grants (hook/base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, RuntimeState& state) {
   members.word("runtime", state.kind, kRuntimeKinds);

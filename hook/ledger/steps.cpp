@@ -43,7 +43,7 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
-// Marks all users as ended, so that later releases know that one has failed and GrantEffects may check more. Best
+// Marks all users as ended. So later releases know that this one has failed, and GrantEffects may check more. Best
 // effort.
 void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   bool changed = false;
@@ -82,7 +82,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
 }
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
-  // The owner may have a new grant by now: keep the index entries of that one.
+  // The owner may have a new grant by now, so the index entries of the new grant are kept.
   const auto current = TRY(read_grant(files, grant.owner.key));
   TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
                         current ? all_claims(*current) : std::vector<PlannedHca>()));
@@ -119,7 +119,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
     return return_grant(files, before);
   }
   const auto begin = Clock::now();
-  // Undo first: the HCAs stay in the grant until their netdevs are back.
+  // The effects are undone first: the HCAs stay in the grant until their netdevs are back.
   TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
@@ -138,7 +138,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
-  // The index first: as long as the record lists the dead worker's steps, the next call repeats this.
+  // The index is written first: as long as the record lists the dead worker's steps, the next call repeats this.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));

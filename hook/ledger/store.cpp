@@ -16,7 +16,7 @@
 namespace hook {
 namespace {
 
-// "PID.START.N".
+// Parses "PID.START.N".
 std::optional<StepWorker> parse_worker(std::string_view text) {
   const auto fields = fabric::split(text, '.');
   if (fields.size() != 3) return std::nullopt;
@@ -73,7 +73,8 @@ std::string marker_name(std::string_view key, const StepWorker& worker) {
   return fmt::format("{}@{}.{}.{}", key, worker.process.pid, worker.process.start_time, worker.change);
 }
 
-// The time is part of it, because a program that this process executes has the same pid and start time.
+// The current time is the number of the change, because a program that this process executes has the same pid and start
+// time.
 StepWorker new_worker(const LedgerFiles& files) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};

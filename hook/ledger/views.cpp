@@ -98,7 +98,7 @@ Result<UniqueFd> make_directory(int parent, const std::string& name, const std::
   return fd;
 }
 
-// fchmod(2), because the engine sets the umask.
+// Uses fchmod(2), because the umask, which the engine sets, would change the mode of a new file.
 Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string& path) {
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
@@ -158,7 +158,7 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
   std::vector<std::string> warnings;
   if (is_as_made(files, name, layout)) return warnings;
-  // Fill it beside, then rename it, so that no container can mount half a view.
+  // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int views = files.views.fd.get();
   auto filled = fill(files, made, layout);
@@ -190,7 +190,7 @@ Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> vi
   std::vector<std::string> locked;
   std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
   const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  // Read the grants again under the lock: a view may have a new user by now.
+  // The grants are read again under the lock: a view may have a new user by now.
   named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {
