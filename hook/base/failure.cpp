@@ -15,12 +15,13 @@ std::string_view to_string(FailureReason reason) {
 FailureReason failure_reason(const Error& error) {
   const FailureReason reason = error.reason;
   if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
-  // EAGAIN of a lock is a timeout. EAGAIN of fork(2) means no more processes; only devices and plugins fork.
+  // EAGAIN of a lock means a timeout. EAGAIN of fork(2) means that no process can be made: only devices and plugins
+  // fork.
   const bool locks = reason == FailureReason::kRefused || reason == FailureReason::kBusy ||
                      reason == FailureReason::kNoHca || reason == FailureReason::kLedger;
   if (error.code == EAGAIN && (locks || reason == FailureReason::kNetwork)) return FailureReason::kTimeout;
   if (error.code == EHOSTUNREACH && reason == FailureReason::kNetwork) return FailureReason::kUnreachable;
-  // A refusal has no errno. A system call on the ledger's files has one.
+  // A refusal has no errno. Otherwise a system call on the ledger's files failed; EBUSY counts as busy.
   if (error.code == EBUSY && locks) return FailureReason::kBusy;
   if (error.code != 0 && locks) return FailureReason::kLedger;
   return reason == FailureReason::kUnspecified ? FailureReason::kState : reason;

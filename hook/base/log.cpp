@@ -30,8 +30,8 @@ bool has_reader(int fd, mode_t mode) {
   return (S_ISFIFO(mode) || ::isatty(fd) == 1) && (flags < 0 || (flags & O_APPEND) == 0);
 }
 
-// Opens the file again: O_NONBLOCK belongs to the open file description, which other processes share. Returns no
-// descriptor if the file belongs to another user.
+// Opens the file of a descriptor again, because O_NONBLOCK would apply to all processes that share the open file
+// description. Returns no descriptor if the file belongs to another user.
 fabric::UniqueFd open_without_waiting(int fd) {
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   return fabric::UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -126,7 +126,7 @@ void Log::note(const Note& note) const {
   if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
-// A runtime that has closed its end, or that does not read, must not stop the container's start.
+// A runtime that has closed its end or does not read must not stop the container's start.
 void Log::say(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:

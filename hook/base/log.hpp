@@ -21,7 +21,7 @@ struct Note {
 
 class Log {
  public:
-  // On stderr only.
+  // Writes to stderr only.
   Log() = default;
   // Opens the log of a hook stage: syslog's socket /dev/log, if there is one, and stderr if that is a pipe, a socket or
   // a terminal. A stderr that crun opened, as root, at the path that an image names in `run.oci.hooks.stderr` is not

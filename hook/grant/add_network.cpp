@@ -15,7 +15,7 @@ namespace hook {
 
 namespace {
 
-// Returns true if no other container uses this grant: only then may addresses still move.
+// Returns true if no other container uses this grant. Only then may addresses still move.
 Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
   const auto grant = TRY(ledger.find(owner.key));
   return !grant || std::all_of(grant->users.begin(), grant->users.end(),
@@ -25,7 +25,7 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
 Result<void> give(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
-  // Open it once, so that the recorded namespace is the one that is entered, wherever the path leads later.
+  // The path is opened once, so that the recorded namespace is the one that is entered, wherever the path leads later.
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
   NetnsIdentity netns = TRY(identify_netns(path));

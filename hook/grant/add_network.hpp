@@ -19,8 +19,8 @@ struct NetworkTarget {
   bool hurried = false;         // as in RailsInput
 };
 
-// Adds the rails. Call it after booking: a failure is rolled back together with the booking. Sets the numbers of the
-// plan's device nodes to those of the RDMA devices inside. Errors: as add_rails(), with the reason kNetwork.
+// Adds the rails. Call it after the booking: a failure rolls both back. Sets the numbers of the plan's device nodes to
+// those of the RDMA devices inside the namespace. Errors: as add_rails(), with the reason kNetwork.
 fabric::Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
                                  const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
 

@@ -70,7 +70,7 @@ void OpenLedger::report(Releaser by, Call& call) const {
 }
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
-  // Most grants have no rails: then this is one system call.
+  // Most grants have no rails, so for them this is one system call.
   if (is_proven_gone(NetworkRecordStore::read_presence(ledger_directory, key))) return std::nullopt;
   const std::string path = ledger_directory + "/network";
   const auto directory = open_directory(AT_FDCWD, path, path, false);

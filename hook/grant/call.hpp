@@ -43,8 +43,8 @@ struct OpenLedger {
   static Result<std::optional<OpenLedger>> open_existing(Call& call);
   // Repairs the leftovers of killed calls. A failure is a warning, and does not fail this container.
   void repair(const Log& log) const;
-  // Logs one line for each grant released since the last call and the rails' warnings, and adds the reasons to the
-  // outcome. A container that left its pod's grant is logged for a poststop only.
+  // Logs the rails' warnings, and one line for each grant released since the last call. Adds the reasons of the
+  // releases to the outcome. A container that left its pod's grant is logged for a poststop only.
   void report(Releaser by, Call& call) const;
 };
 

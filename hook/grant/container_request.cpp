@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kOwnNetns = "/proc/self/ns/net";
 
-// Returns nullopt if the container joins no namespace by path, or the path does not exist.
+// Returns the network namespace that the container joins by path; nullopt: it joins none, or the path does not exist.
 Result<std::optional<NetnsIdentity>> joined_netns(const ContainerSpec& spec) {
   if (!spec.netns_path) return std::optional<NetnsIdentity>();
   auto netns = identify_netns(*spec.netns_path);
@@ -30,7 +30,8 @@ Result<bool> is_nodes_own(const NetnsIdentity& netns) {
   return own.dev == netns.dev && own.ino == netns.ino;
 }
 
-// Engines give a container that may use all devices the whole /dev of the node, so its nodes are no request.
+// Looks up which device nodes are uverbs nodes. Skips a container that may use all devices: engines add the whole /dev
+// of the node to it, so its nodes are no request.
 Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   if (spec.may_use_all_devices) return {};
   for (SpecDevice& device : spec.devices) {
@@ -40,8 +41,8 @@ Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   return {};
 }
 
-// Engines name the user namespace of a pod as /proc/PID/ns/user, so uid_map is beside it. If it cannot be read, the
-// answer stays unknown.
+// Sets maps_node_root. Engines name the user namespace of a pod as /proc/PID/ns/user, so uid_map is beside it. If it
+// cannot be read, the answer stays unknown.
 void look_up_userns(ContainerSpec& spec) {
   constexpr std::string_view kNamespace = "/ns/user";
   constexpr std::size_t kLongestMap = 65536;
@@ -52,7 +53,8 @@ void look_up_userns(ContainerSpec& spec) {
     spec.maps_node_root = maps_root(*text);
 }
 
-// Returns true if the container requests HCAs under some configuration, "default_devices" apart.
+// Returns true if the container requests HCAs under a configuration that allows all annotations. "default_devices" does
+// not count: the configuration that sets it could not be read.
 bool may_request_again(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};
@@ -108,7 +110,7 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
   requesting.spec = std::move(spec);
   if (root) TRY_VOID(about(FailureReason::kDevices, look_up_dynamic(requesting.spec, *root)));
   if (!admin && !may_request_again(requesting.spec, requesting.caller.engine)) {
-    // A mistake in config.json must not stop the containers that request nothing.
+    // A mistake in the administrator's configuration must not stop the containers that request nothing.
     requesting.warnings.push_back(admin.error().message);
     return requesting;
   }
@@ -122,7 +124,7 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
                                fmt::format("annotations count as with podman: {}", requesting.caller.by));
   }
   requesting.note = std::move(asked.note);
-  // Only a container with a request needs it, and it costs a read of /proc.
+  // The user namespace matters only for a request, and the lookup costs a read of /proc.
   if (requesting.request) look_up_userns(requesting.spec);
   return requesting;
 }

@@ -54,8 +54,8 @@ struct Grantee {
 };
 
 // Returns the owner and the user. user: all members but the key, which this function sets. place: as for
-// container_owner(); nullopt: the container has none yet, and a new token stands for it. Errors: as owner_of(); no
-// token can be made.
+// container_owner(); nullopt: the container does not exist yet, and a new token stands for it. Errors: as owner_of();
+// no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
 // Returns the pod as owner if the container joins its network namespace by path and that is not the node's own. Returns

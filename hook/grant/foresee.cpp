@@ -14,7 +14,7 @@
 namespace hook {
 namespace {
 
-// Returns the largest number of units that can cause a refusal: the ledger counts no further.
+// Returns, for each HCA, the largest number of units that can cause a refusal. The ledger counts no further.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
@@ -64,7 +64,7 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .variables = input.variables,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
                              .moved_netdevs = spec.moved_netdevs}));
-  // The rdma controller is a fact of this node, which a snapshot does not have.
+  // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.
   if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
   leave_out_mounts(spec, input.variables, plan);
   return plan;
@@ -99,7 +99,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   Holdings holdings =
       TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
   for (const auto& [name, why] : known.unknown)
-    // The ledger books by device. Without the device, an owner's entry cannot be found, so assume one.
+    // The ledger books an HCA by its device. Without the device, the entry of an owner cannot be found, so the HCA
+    // counts as owned.
     holdings[name].exclusive_owner = fmt::format("an unknown owner ({})", why);
   ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
   for (const auto& [name, holding] : holdings) {

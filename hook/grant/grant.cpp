@@ -52,7 +52,7 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   return std::move(plan);
 }
 
-// Decides again with the bound HCAs as the owner's, and books if they do not suffice.
+// Decides again, with the bound HCAs counted as the owner's. Books if they do not suffice.
 Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
                           const Grant& bound) {
   auto plan = TRY(foresee_bound(input, inventory, bound));
@@ -94,7 +94,7 @@ Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledge
   return {};
 }
 
-// Returns the first names, for people. The line for programs behind it has all of them.
+// Returns the names of the first HCAs, for people. The event line after this text has all names.
 std::string some_names(const Plan& plan) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> names;
@@ -105,8 +105,8 @@ std::string some_names(const Plan& plan) {
   return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Logs the grant, and counts it in the outcome. The rails are all that the container finds, also those of other
-// containers of its pod.
+// Logs the grant, and counts it in the outcome. The logged rails are all that the container finds in its network
+// namespace, also those of other containers of its pod.
 void note_grant(std::string_view event, const ContainerRequest& requesting, const Owner& owner, const Plan& plan,
                 bool variables, Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
@@ -157,8 +157,8 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
   return plan;
 }
 
-// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. Virtual functions
-// that are held with their physical function have nodes of their own.
+// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. In mode `hca`, VFs
+// that are held with their physical function have nodes of their own, which count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
     const auto is_recorded = [&](const PlannedHca& hca) {
@@ -182,9 +182,9 @@ bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const 
          has_only_nodes_of(bound, requesting.request->given, root);
 }
 
-// The order of a grant. First the repair, so that leftovers of killed calls no longer count as held. Then the token is
-// bound, inside the Booking. Last, after all changes, the booking is settled. The next call rolls back a crash in
-// between, and ~Booking() an error.
+// Carries out a grant in a fixed order. The repair comes first, so that leftovers of killed calls no longer count as
+// held. Then the token is bound, inside the Booking. The booking is settled last, after all changes. If this process is
+// killed in between, the next call rolls the changes back. After an error, ~Booking() does.
 Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                        Call& call) {
   call.timing.step("read");

@@ -15,7 +15,7 @@
 
 namespace hook {
 
-// The differences between the ways.
+// The differences between the ways to grant HCAs: by createRuntime, rdma-runtime and rdma-nri.
 struct Way {
   // Event of the log line: "granted" is counted; "booked" is counted later, by createRuntime.
   std::string_view event;
@@ -23,7 +23,7 @@ struct Way {
   // First moves the grant of the token in the container's annotation to the grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
-  // Writes the plan to the place where the container finds it. Its rails and its view exist by then. Also called for an
+  // Writes the plan to the place where the container finds it. The rails and the view exist by then. Also called for an
   // empty plan.
   std::function<Result<void>(const Plan& plan)> apply;
 };
@@ -36,7 +36,7 @@ Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, c
 // Writes the edited config.json to the place where the runtime reads it.
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
-// Same, into requesting.document (edit_spec()), which is then published.
+// Grants as grant() does, but writes the plan into requesting.document (edit_spec()), which is then published.
 // With call.state, the container owns the grant. It ends when the requester, which becomes the runtime, and the
 // container are gone. Without call.state, the requester owns the grant until createRuntime binds it. It ends when the
 // requester is gone and no container was bound.

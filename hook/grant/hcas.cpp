@@ -36,7 +36,7 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
   std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
-  // The inventory's order, by which `index:` counts.
+  // Sort in the inventory's order, by which `index:` counts.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
             [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
   return {};

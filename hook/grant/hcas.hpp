@@ -17,8 +17,8 @@ struct Inventory;
 
 namespace hook {
 
-// The next two functions find the HCAs and netdevs that moved into the pod's network namespace, and so are no longer
-// visible on the node. The next container of the pod, or one that starts again, needs them.
+// The next two functions find the HCAs and netdevs that moved into the pod's network namespace. The node no longer
+// shows them, but the next container of the pod, or one that starts again, needs them.
 //
 // Adds the HCAs that moved with the owner's rails, read in its network namespace. (A kernel before 5.2 cannot read them
 // there: they stay unknown.) Sets the netdev names of their ports, and of ports from which only the netdev moved, to

@@ -58,8 +58,8 @@ enum class Left { kAll, kSome, kNothing };
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
 // Returns true if a poststop with this user's id and bundle belongs to another container: an earlier one, or one below
-// another runtime root. A poststop names only id and bundle. If a runtime calls poststop in `run` or after a failed
-// `create`, it is an ancestor of the caller, and then the poststop is the user's. self: the calling process.
+// another runtime root. A poststop names only id and bundle. A runtime that calls poststop in `run` or after a failed
+// `create` is an ancestor of the caller: then the poststop is the user's. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
 // Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
 // it.

@@ -122,9 +122,10 @@ class Ledger {
   // second round retries the stuck grants until the deadline. A grant that is stuck or cannot be read does not stop the
   // rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
-  // Undoes effects beyond the ledger's files that carry a key without a grant. If, after refresh(), no grant of this
-  // key is held and no living process works on one, undoes its effects, calls rest() with the key's lock held, and
-  // returns true.
+  // Undoes effects beyond the ledger's files that carry a key without a grant. Does nothing and returns false if
+  // refresh() leaves a held grant of this key, or a living process works on one. Otherwise undoes its effects, calls
+  // rest() with the key's lock held, and returns true.
+  // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
   // Errors: the lock is not free until the deadline; something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 

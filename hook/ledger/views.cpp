@@ -98,7 +98,7 @@ Result<UniqueFd> make_directory(int parent, const std::string& name, const std::
   return fd;
 }
 
-// Uses fchmod(2), because the umask, which the engine sets, would change the mode of a new file.
+// Uses fchmod(2), because the umask would change the mode of a new file.
 Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string& path) {
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }

@@ -36,7 +36,7 @@ struct Position {
   unsigned line() const { return last == '\n' ? next_line - 1 : next_line; }
 };
 
-// All copies of the iterator share the position: the parser makes copies.
+// The parser copies the iterator, so all copies share one position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -120,7 +120,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // A search in an ordered object is linear, so use a set for objects with more members.
+  // A search in an ordered object is linear, so objects with more members than this get a set of their names.
   static constexpr std::size_t kManyMembers = 32;
 
   struct Level {

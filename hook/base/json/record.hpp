@@ -92,7 +92,7 @@ class RecordReader {
   void optional(const char* name, T& value) {
     if (const Json* const found = known(name)) read(name, *found, value);
   }
-  // A file name (is_file_name()).
+  // Reads a member that must be a file name (is_file_name()).
   void name(const char* name, std::string& value, std::size_t longest) {
     (*this)(name, value);
     require(is_file_name(value, longest), name);
@@ -100,7 +100,7 @@ class RecordReader {
   void optional_name(const char* name, std::string& value, std::size_t longest) {
     if (known(name)) this->name(name, value, longest);
   }
-  // parse(text) returns a std::optional of the value.
+  // Reads a text and parses it. parse(text) returns a std::optional of the value.
   template <typename T, typename ToText, typename Parse>
   void text(const char* name, T& value, ToText, Parse parse) {
     std::string written;
@@ -130,7 +130,7 @@ class RecordReader {
   void optional_group(const char* name, bool, Describe describe_members) {
     if (known(name)) group(name, describe_members);
   }
-  // The member is for people only: accepts any value.
+  // Accepts any value of a member that is for people only.
   template <typename ToText>
   void note(const char* name, ToText) {
     known(name);

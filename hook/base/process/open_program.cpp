@@ -18,7 +18,7 @@ using fabric::UniqueFd;
 
 constexpr int kMostLinks = 40;  // MAXSYMLINKS of the kernel
 
-// The mode of a symbolic link has no effect.
+// Returns true if only root, or the caller's user, can change the file. The mode of a symbolic link has no effect.
 bool is_roots(const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) return false;
   const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
@@ -57,7 +57,7 @@ Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
   for (int links = 0; !steps.empty();) {
     const std::string name = std::move(steps.back());
     steps.pop_back();
-    if (name == ".." && shown.empty()) continue;  // the top's parent is the top
+    if (name == ".." && shown.empty()) continue;  // above the top, ".." stays at the top
     const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
     UniqueFd next = TRY(open_step(here, name, at, status));
     if (S_ISLNK(status.st_mode)) {

@@ -39,14 +39,15 @@ Result<void> open_standard_descriptors() {
   }
 }
 
-// crun runs hooks under the container's limits, which may be too low for the locks of many HCAs.
+// Raises the limit of descriptors. crun runs hooks under the container's limits, which may be too low for the locks of
+// many HCAs.
 void raise_descriptor_limit() {
   rlimit limit{};
   constexpr rlim_t kEnough = 16384;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
   const rlimit enough{kEnough, std::max(kEnough, limit.rlim_max)};
   if (setrlimit(RLIMIT_NOFILE, &enough) == 0) return;
-  limit.rlim_cur = limit.rlim_max;  // without CAP_SYS_RESOURCE
+  limit.rlim_cur = limit.rlim_max;  // this needs no CAP_SYS_RESOURCE
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -78,7 +79,8 @@ std::uint32_t kept_in(int word, std::span<const int> kept) {
   return mask;
 }
 
-// Leaves the bounding set as it is: the filter forbids execve(2). glibc has no functions for these two calls.
+// Keeps only these capabilities. Leaves the bounding set as it is: the filter forbids execve(2). glibc has no functions
+// for these two calls.
 Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};
@@ -92,7 +94,7 @@ Result<void> drop_capabilities(std::span<const int> kept) {
   return done ? Result<void>() : sys_error(errno, "cannot drop capabilities");
 }
 
-// Also required to set a filter without CAP_SYS_ADMIN (seccomp(2)).
+// Forbids new privileges. This is also required to set a filter without CAP_SYS_ADMIN (seccomp(2)).
 Result<void> forbid_new_privileges() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
   return {};
@@ -109,7 +111,8 @@ Result<void> set_filter(std::span<const sock_filter> filter) {
 }  // namespace
 
 void close_from(int first) {
-  // Without close_range(2), a huge RLIMIT_NOFILE would make the loop last for seconds: it ends at 2^20.
+  // The loop is for a kernel without close_range(2). It ends at 2^20, because a huge RLIMIT_NOFILE would make it last
+  // for seconds.
   if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
   rlimit limit{};
   const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;

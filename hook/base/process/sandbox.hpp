@@ -6,7 +6,7 @@
 
 namespace hook {
 
-// The only variable that a stage keeps: the administrator sets the node's name in the hook's entry.
+// The only environment variable that a stage keeps: the administrator sets the node's name in the hook's entry.
 inline constexpr const char* kNodeName = "NODE_NAME";
 
 // Removes inherited state; the first call of a stage. Afterwards: no other environment, "/" as working directory, umask

@@ -87,7 +87,7 @@ constexpr const char* kNotInStages[] = {
 constexpr std::uint64_t kNamespaceFlags =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-// Programs of device cgroups. The last three: BPF links of a netdev that is restored to the node.
+// Commands for programs of device cgroups. The last three are for BPF links of a netdev that is restored to the node.
 constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
                                     BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                     BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
@@ -130,12 +130,12 @@ scmp_arg_cmp null(unsigned index) {
 
 struct Bounded {
   const char* name;
-  std::vector<scmp_arg_cmp> arguments;  // all of them hold
+  std::vector<scmp_arg_cmp> arguments;  // the call is allowed if all of them hold
 };
 
-// Calls that are allowed with certain arguments only: no executable memory, into which code could be written; only
-// sockets to the kernel, because the log is already open; namespaces can only be joined; device nodes can only be
-// character devices. The mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
+// Calls that are allowed with certain arguments only. No memory may be executable, because code could be written into
+// it. Sockets lead only to the kernel, because the log is already open. Namespaces can only be joined. Device nodes can
+// only be character devices. The mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
 std::vector<Bounded> bounded() {
   constexpr std::uint64_t kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   std::vector<Bounded> calls = {
@@ -145,7 +145,7 @@ std::vector<Bounded> bounded() {
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_GENERIC)}},
       {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
-      // For passing descriptors. A socket that could send to a path would be a datagram socket.
+      // This socket is for passing descriptors. A socket that could send to a path would be a datagram socket.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
       {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
       {"clone", {masked(0, kNamespaceFlags, 0)}},
@@ -173,7 +173,7 @@ std::vector<Bounded> bounded() {
   return calls;
 }
 
-// Memory for a program that loads no code and maps no file.
+// Rule for the memory of a program that loads no code and maps no file.
 Bounded own_memory() {
   return {"mmap", {masked(2, PROT_EXEC, 0), masked(3, MAP_ANONYMOUS, MAP_ANONYMOUS)}};
 }
