@@ -1,4 +1,4 @@
-// Errors are values: fabric/result.hpp. Its words, as all of shim has them.
+// Makes the names of fabric/result.hpp, where errors are values, available in shim.
 #pragma once
 
 #include "fabric/result.hpp"

@@ -40,7 +40,7 @@ ConfigProblem problem_of(const std::string& file, const Error& error, const char
   return {file, 0, error.message, fabric::remedy_of(error, remedy)};
 }
 
-// Replaces the cluster's text. It comes first, because the node's own texts have priority.
+// Returns the files' texts with the new cluster's text. It comes first, because the node's own texts have priority.
 std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigText>& present) {
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
@@ -50,7 +50,7 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
   return texts;
 }
 
-// Two programs that write at once would use the same temporary file.
+// Locks the directory, because two programs that write at once would use the same temporary file.
 Result<UniqueFd> lock_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) {
@@ -94,7 +94,7 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
 
 Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
-  // Only this kind of index depends on addresses of netdevs, which may be invisible.
+  // Only an index by address depends on addresses of netdevs, which may be invisible.
   if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
     for (const auto& rail : TRY(seen_rails(config, network, node)))
       TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));

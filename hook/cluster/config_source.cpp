@@ -30,7 +30,7 @@ Error leads_out(const std::string& file) {
           ELOOP, "mount the ConfigMap itself there"};
 }
 
-// nullopt: not a link, or no longer one.
+// Returns the target of a link; nullopt: the name is not a link, or no longer one.
 std::optional<std::string> target_of(int directory, const std::string& name) {
   std::array<char, PATH_MAX> target;
   const ssize_t length = ::readlinkat(directory, name.c_str(), target.data(), target.size());
@@ -55,7 +55,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     if (S_ISLNK(seen.st_mode)) {
       const auto target = target_of(at.get(), name);
       if (!target) return sys_error(ENOENT, "open `{}`", printable(file));
-      // The ConfigMap needs two links. The limit ends circles.
+      // A ConfigMap needs two links. The limit ends circles.
       if (++links > kMostLinks || target->starts_with('/')) return leads_out(file);
       const auto parts = fabric::split(*target, '/');
       for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -74,7 +74,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     const int how = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return sys_error(errno, "open `{}`", printable(file));
-    // Another file may have replaced it since fstatat(2).
+    // Another file may have replaced this one since fstatat(2).
     if (last && (::fstat(next.get(), &seen) != 0 || !S_ISREG(seen.st_mode)))
       return sys_error(ENOENT, "open `{}`", printable(file));
     if (last) return next;
@@ -99,7 +99,7 @@ Result<std::string> read_cluster_config(const std::string& directory) {
 Result<void> ConfigWatch::renew() {
   struct stat now {};
   const UniqueFd directory(::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  // Opened and then watched by descriptor, so that inode and watch belong to the same directory.
+  // The directory is opened and then watched by descriptor, so that inode and watch belong to the same directory.
   if (!directory.ok() || ::fstat(directory.get(), &now) != 0) {
     const int code = errno;
     watch_.reset();

@@ -118,7 +118,8 @@ LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Loc
     : files_(std::move(files)), hcas_(std::move(hcas)) {}
 
 Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const {
-  if (!is_file_name(requesting.key, kLongestKey)) return make_error("cannot use grant key `{}`", requesting.key);
+  if (!is_file_name(requesting.key, kLongestKey))
+    return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
   std::vector<PlannedHca> own;
   {
     // refresh() comes first and releases a stale grant. The kernel reuses the inode number of a namespace at once, so
@@ -163,8 +164,10 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
 }
 
 Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
-  if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
-  if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
+  if (!is_file_name(owner.key, kLongestKey))
+    return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", owner.key);
+  if (!is_file_name(user.key, kLongestKey))
+    return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   // check_free() locks the keys of other grants, one at a time, so it comes before the lock of this owner's key.
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));

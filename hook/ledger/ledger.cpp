@@ -320,8 +320,10 @@ Result<void> Ledger::release_grant(std::string_view key) const {
 
 Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& owner, const GrantUser& user) const {
   if (!is_token(token)) return std::optional<Grant>();
-  if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
-  if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
+  if (!is_file_name(owner.key, kLongestKey))
+    return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", owner.key);
+  if (!is_file_name(user.key, kLongestKey))
+    return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   const std::string key = token_owner(token).key;
   if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
   // The grant lists the HCAs to lock, and may change before they are locked: then read it again.

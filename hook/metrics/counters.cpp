@@ -21,7 +21,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Key: NAME, then a line NAME=VALUE for each label, then zeros.
+// One series in the file. key: NAME, then a line NAME=VALUE for each label, then zeros.
 struct Record {
   char key[120];
   std::uint64_t value;
@@ -29,7 +29,7 @@ struct Record {
 // A page holds whole records: a write that is killed between two pages leaves each record old or new.
 static_assert(sizeof(Record) == 128);
 constexpr std::size_t kMostRecords = 1 + 512;
-// Key of the first record. Another format needs another key.
+// Key of the first record, which identifies the file. Another format needs another key.
 constexpr std::string_view kFileKey = "rdma_hook_metrics_1";
 
 constexpr int kLockTries = 10;
@@ -67,7 +67,7 @@ Record make_record(std::string_view key) {
   return record;
 }
 
-// nullopt: the key is too long, or has an invalid name.
+// Returns the record of a series; nullopt: the key is too long, or has an invalid name.
 std::optional<Record> encode(std::string_view name, const Labels& labels) {
   std::string key(name);
   bool good = is_name(name, true);
@@ -84,7 +84,7 @@ std::optional<Record> encode(std::string_view name, const Labels& labels) {
 
 std::optional<Sample> decode(const Record& record) {
   const std::string_view key = key_of(record);
-  // Bytes after the first zero show a damaged record.
+  // A record with other bytes after the first zero is damaged.
   const auto rest = std::string_view(record.key, sizeof record.key).substr(key.size());
   const auto parts = fabric::split(key, '\n');
   if (!is_name(parts.front(), true) || rest.find_first_not_of('\0') != std::string_view::npos) return std::nullopt;
@@ -105,7 +105,7 @@ class FileLock {
  public:
   FileLock(int fd, int operation) : fd_(fd) {
     for (int left = kLockTries; !held_; --left) {
-      // Polled, because a blocking flock(2) has no timeout.
+      // The lock is polled, because a blocking flock(2) has no timeout.
       held_ = ::flock(fd_, operation | LOCK_NB) == 0;
       if (held_ || left == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return;
       ::nanosleep(&kLockPause, nullptr);
@@ -123,7 +123,7 @@ class FileLock {
   bool held_ = false;
 };
 
-// Reads the whole file with kFileKey first. Returns an empty list for an empty or foreign file. Checks only the first
+// Reads the records of a file whose first record is kFileKey; an empty list for every other file. Checks only the first
 // letter of each series: that detects a foreign file, and full checks would cost more than the rest of add(). read()
 // checks all.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
@@ -157,7 +157,7 @@ void count(std::vector<Record>& records, const Increment& increment, Changed& ch
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
   auto found = std::find_if(records.begin(), records.end(), is_it);
   if (found == records.end()) {
-    // Bounds the file: each call reads all of it.
+    // The file is bounded, because each call reads all of it.
     if (records.size() >= kMostRecords) return;
     found = records.insert(found, *fresh);
   }
@@ -202,7 +202,7 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (!records) return;
   Changed changed;
   if (records->empty()) {
-    // An empty, damaged or foreign file: start again.
+    // The file is empty, damaged or foreign, so it starts again.
     if (::ftruncate(fd_.get(), 0) != 0) return;
     records->push_back(make_record(kFileKey));
     changed.add(0);

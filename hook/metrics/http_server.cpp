@@ -222,7 +222,7 @@ class HttpServer {
   }
 
   void accept_clients() {
-    // Bounded, so that a flood of connections does not stop the service of accepted clients.
+    // The number is bounded, so that a flood of connections does not stop the service of accepted clients.
     constexpr int kMostAtOnce = 64;
     for (int i = 0; i < kMostAtOnce; ++i) {
       sockaddr_storage address{};
@@ -335,7 +335,7 @@ Admission admit(const std::vector<ServedClient>& clients, const std::string& pee
   if (!among_own && clients.size() < kMostClients) return {.admitted = true, .closes = std::nullopt};
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < clients.size(); ++i) {
-    // A client that waits has sent a valid request: it is served first.
+    // A client that waits has sent a valid request, so it is not closed for a new one.
     if (clients[i].state == ClientState::kWaits || (among_own && !is_own(clients[i]))) continue;
     if (!first || clients[i].state > clients[*first].state) first = i;
   }
@@ -352,7 +352,7 @@ std::string peer_of(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET6) return {};
   sockaddr_in6 six{};
   std::memcpy(&six, &address, sizeof six);
-  // A user usually has a whole /64.
+  // A user usually has a whole /64, so its addresses count as one peer.
   return {reinterpret_cast<const char*>(&six.sin6_addr), kNetwork};
 }
 

@@ -47,7 +47,7 @@ std::string http_body(int status);
 inline constexpr std::size_t kMostClients = 64;
 inline constexpr std::size_t kMostOfOnePeer = 16;
 
-// Order in which clients are closed for a new one: the last state first.
+// Order in which clients are closed for a new client: the last state first.
 enum class ClientState {
   kWaits,  // for the current or the next text: never closed
   kTakes,  // its answer
@@ -70,20 +70,22 @@ struct Admission {
 // the text.
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
 
-// Returns the key by which clients count as one peer, so that one user cannot have many: an IPv6 address counts by its
-// /64, and all clients of a unix socket are one peer.
+// Returns the key by which clients count as one peer, so that one user cannot have many clients. An IPv6 address counts
+// by its /64, and all clients of a unix socket are one peer.
 std::string peer_of(const sockaddr_storage& address);
 
-// Serves clients until the other end of the channel is closed. A client has 5 s to send its request, waits at most 30 s
-// for the text, and has 10 s to read it. If there are too many clients, the one that admit() selects gets 503.
-//
-// One byte on the channel requests the text; the answer is TextHead and the text. A text that is younger than
-// kTextLives serves further clients. Errors: poll(2) fails.
+// Begins each text on the channel of serve_http().
 struct TextHead {
   std::uint64_t size = 0;
   std::uint64_t ok = 1;  // 0: the text could not be read; nothing follows, and clients get 503
 };
 inline constexpr std::uint64_t kLargestText = 64 << 20;
+// Serves clients until the process that reads the ledger closes the channel. A client has 5 s to send its request,
+// waits at most 30 s for the text, and has 10 s to read it. If there are too many clients, the one that admit() selects
+// gets 503.
+//
+// One byte on the channel requests the text; the answer is TextHead and the text. A text that is younger than
+// kTextLives serves further clients. Errors: poll(2) fails.
 Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
 
 }  // namespace hook

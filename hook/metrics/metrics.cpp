@@ -106,7 +106,8 @@ constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_buck
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
 constexpr std::string_view kDurationHelp = "Duration of stages that granted, released or failed.";
 
-// From 1 ms, about the time for device nodes, to 10 s, the timeout of the HCA locks.
+// Bounds of the buckets in microseconds: from 1 ms, about the time for device nodes, to 10 s, the timeout of the HCA
+// locks.
 constexpr std::array<std::uint64_t, 13> kBounds = {
     1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000, 200'000, 500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000};
 
@@ -168,7 +169,8 @@ std::string head_of(std::string_view metric, std::string_view help, std::string_
 
 constexpr std::size_t kLongestId = 128;
 
-// Defaults of containerd 2.0 (state directory) and CRI-O 1.30 (run root).
+// Returns the possible paths of a user's bundle: the recorded path, else the defaults of containerd 2.0 (state
+// directory) and CRI-O 1.30 (run root).
 std::vector<std::string> bundles_of(const GrantUser& user) {
   if (!user.bundle.empty()) return {user.bundle};
   if (!is_file_name(user.id, kLongestId)) return {};
@@ -176,7 +178,7 @@ std::vector<std::string> bundles_of(const GrantUser& user) {
           "/run/containers/storage/overlay-containers/" + user.id + "/userdata"};
 }
 
-// nullopt: no such bundle.
+// Returns the names in the bundle's config.json; nullopt: there is no such bundle.
 std::optional<PodNames> read_names(const std::string& root, const std::string& bundle) {
   const auto text = read_bundle_config(root + bundle);
   const auto document = text ? parse_json(*text, "config.json") : text.error();
@@ -207,7 +209,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted) {
 }
 
 std::string prometheus_text(std::vector<Sample> samples) {
-  // Stable: of equal samples the first one stays.
+  // The sort is stable: of equal samples the first one stays.
   std::stable_sort(samples.begin(), samples.end(), is_before);
   const auto same = [](const Sample& a, const Sample& b) { return a.name == b.name && a.labels == b.labels; };
   samples.erase(std::unique(samples.begin(), samples.end(), same), samples.end());
@@ -266,7 +268,7 @@ PodNames GrantNames::of(const GrantUser& user) {
       return known->second.names;
     }
     auto names = read_names(root_, bundle);
-    // Not remembered: the bundle may become readable later.
+    // The failure is not remembered, because the bundle may become readable later.
     if (!names) continue;
     return known_.emplace(bundle, Known{*std::move(names)}).first->second.names;
   }
@@ -289,7 +291,7 @@ std::string grant_info(const Grant& grant, const NamesOf& names) {
     PodNames& known = ids[user.id];
     if (names && known == PodNames()) known = names(user);
   }
-  if (ids.empty()) ids[""];  // a pod between two containers
+  if (ids.empty()) ids[""];  // a pod between two containers has one series
   const Owner& owner = grant.owner;
   std::string text;
   for (const PlannedHca& hca : grant.hcas) {

@@ -97,7 +97,8 @@ Result<void> remove_left_over(const ListenAddress& listen) {
 
 constexpr std::size_t kLargestUserFile = std::size_t{64} << 20;
 
-// Reads the files directly: a name service would load foreign libraries into root's process.
+// Checks that the serving user's number is unused. Reads the file directly: a name service would load foreign libraries
+// into root's process.
 Result<void> check_unused(const char* path) {
   const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
@@ -116,13 +117,13 @@ constexpr char kReady = 'r';
 
 Result<void> bound_server() {
   constexpr rlim_t kFiles = 2 * kMostClients;
-  // In addition to the filter: no files to write, no further processes.
+  // In addition to the filter, these limits forbid to write files and to start processes.
   const rlimit none{0, 0};
   const rlimit files{kFiles, kFiles};
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
     return sys_error(errno, "cannot set limits");
-  // Order: the change of user resets both settings.
+  // These settings follow the change of user, which resets both.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
     return sys_error(errno, "cannot bind the serving process to its parent");
   return {};
@@ -131,7 +132,7 @@ Result<void> bound_server() {
 [[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
   auto ready = become_serving_user();
   if (ready) ready = bound_server();
-  // The parent may have ended before prctl(2): the signal would then never come.
+  // The parent may have ended before prctl(2), and then its signal never comes.
   if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the reading process has ended");
   if (ready) ready = restrict_to_serving();
   if (!ready) {
@@ -143,6 +144,11 @@ Result<void> bound_server() {
   ::_exit(serve_http(listener, channel) ? 0 : 1);
 }
 
+// The cause is unknown here. The filter kills the process at a forbidden call, and the kernel logs that.
+Error server_ended() {
+  return Error{"the serving process has ended", 0, "check the kernel's log for a system call that its filter refused"};
+}
+
 Result<void> wait_for_server(const UniqueFd& channel) {
   // The serving process sends kReady, or its error as message, line break and hint.
   std::array<char, 1024> said{};
@@ -150,7 +156,7 @@ Result<void> wait_for_server(const UniqueFd& channel) {
   if (count == 1 && said[0] == kReady) return {};
   const std::string text(said.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
   const std::size_t end = text.find('\n');
-  if (end == std::string::npos) return make_error("the serving process has ended");
+  if (end == std::string::npos) return server_ended();
   return Error{text.substr(0, end), EPERM, text.substr(end + 1)};
 }
 
@@ -172,11 +178,11 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
     if (fds[0].revents != 0) return {};
     if (fds[1].revents == 0) continue;
     char byte = 0;
-    if (::read(channel.get(), &byte, 1) != 1) return make_error("the serving process has ended");
+    if (::read(channel.get(), &byte, 1) != 1) return server_ended();
     const auto text = read();
     const std::string wrong = text ? "" : text.error().message;
     if (std::exchange(said, wrong) != wrong && !text) log.error(text.error());
-    if (!send_text(channel, text)) return make_error("the serving process has ended");
+    if (!send_text(channel, text)) return server_ended();
   }
 }
 
@@ -245,7 +251,7 @@ Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));
   TRY_VOID(check_unused("/etc/group"));
-  // Order: the user comes last, because only root may change groups.
+  // The user is changed last, because only root may change groups.
   if (::setgroups(0, nullptr) != 0 || ::setresgid(kServingUser, kServingUser, kServingUser) != 0 ||
       ::setresuid(kServingUser, kServingUser, kServingUser) != 0) {
     return Error{fmt::format("cannot become user {} to serve: {}", kServingUser, std::strerror(errno)), errno,
@@ -270,12 +276,13 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     own.reset();
     run_server(listener, theirs, parent);
   }
-  // With its own copies closed, this process detects the end of the server, and the port is free when it ends.
+  // These copies are closed here, so that only the server has them. A read then reports the server's end, and its end
+  // frees the port.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);
   if (done) {
-    // Signals are blocked only from here on: until then a signal ends both processes, and no client is served.
+    // Signals are blocked only from here on: before, a signal ends both processes, and no client is served yet.
     const UniqueFd signals = TRY(ending_signals());
     done = restrict_process();
     if (done) log.info(fmt::format("serving at {}", address.text));

@@ -14,8 +14,8 @@ bool is_crios(std::string_view cgroups_path, std::string_view id) {
   return cgroups_path.ends_with(fmt::format("/crio-{}", id)) || cgroups_path.ends_with(fmt::format(":crio:{}", id));
 }
 
-// containerd's CRI plugin uses one namespace, and Docker another by default. The client of any other namespace is
-// unknown.
+// Returns the engine that uses a namespace of containerd. The CRI plugin uses one, and Docker another by default. The
+// client of any other namespace is unknown.
 std::optional<Engine> of_namespace(std::string_view name) {
   if (name == "k8s.io") return Engine::kContainerd;
   if (name == "moby") return Engine::kDocker;
@@ -33,7 +33,8 @@ std::optional<Engine> recognise_by_bundle(std::string_view bundle, std::string_v
   return is_crios(cgroups_path, last[-1]) ? Engine::kCrio : Engine::kPodman;
 }
 
-// containerd's shim appends its namespace to the root. Docker's own roots are /run/docker/runtime-NAME.
+// Detects the engine by the runtime's root. containerd's shim appends its namespace to the root. Docker's own roots are
+// /run/docker/runtime-NAME.
 std::optional<Engine> recognise_by_root(std::string_view root) {
   if (root.find("/docker/runtime-") != std::string_view::npos) return Engine::kDocker;
   if (root.find("/run/containerd/") == std::string_view::npos) return std::nullopt;
@@ -56,7 +57,8 @@ Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
     return {caller.engine, "named by the administrator"};
   }
   const auto by_root = recognise_by_root(caller.runtime_root);
-  // Both are set by the engine, so a contradiction means a setup that this code does not know: trust no annotation.
+  // The engine sets both the bundle and the root. If they contradict, this code does not know the setup, and trusts no
+  // annotation.
   if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
   if (told)
     return {*told, *told == Engine::kCrio ? "detected from its bundle and cgroupsPath" : "detected from its bundle"};

@@ -26,7 +26,7 @@ struct Caller {
 struct Recognised {
   Engine engine = Engine::kPodman;
   std::string by = {};      // the evidence, for people
-  bool is_doubted = false;  // two facts contradict; `engine` is then Podman, with untrusted annotations
+  bool is_doubted = false;  // two facts contradict each other, so `engine` is Podman, with untrusted annotations
 };
 
 // Detects the engine. A named podman always counts. Any other named engine counts unless the bundle belongs to another

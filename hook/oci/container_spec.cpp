@@ -39,7 +39,7 @@ Result<std::string> text(const Json& parent, const char* name, const std::string
   return member->get<std::string>();
 }
 
-// Device numbers are signed in the specification. A missing one is 0.
+// Returns a device number, which is signed in the specification; 0 if it is missing.
 Result<std::int64_t> signed_number(const Json& parent, const char* name, const std::string& path) {
   const Json* member = find(parent, name);
   if (!member) return std::int64_t{0};
@@ -53,7 +53,8 @@ Result<std::int64_t> signed_number(const Json& parent, const char* name, const s
 Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, const std::string& path) {
   const Json* member = find(parent, name);
   if (!member) return std::uint64_t{0};
-  // A non-negative number from the parser is unsigned. One that another function of this program set may be signed.
+  // A non-negative number from the parser is unsigned. A number that another function of this program set may be
+  // signed.
   if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0)) {
     return make_error("`{}.{}`: expected a number from 0", path, name);
   }
@@ -88,21 +89,21 @@ Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
 
 Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
-  // Runtimes refuse a container with two entries of one type, so the first will do here.
+  // Runtimes refuse a container with two entries of one type, so only the first is read.
   if (type != "RLIMIT_MEMLOCK" || spec.memlock) return {};
   spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", at)), TRY(unsigned_number(element, "hard", at))};
   return {};
 }
 
-// crun accepts names in lower and upper case.
+// Returns true if the list has the capability. crun accepts names in lower and upper case.
 bool has_capability(const Json& names, const char* wanted) {
   return std::any_of(names.begin(), names.end(), [&](const Json& name) {
     return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), wanted) == 0;
   });
 }
 
-// CAP_SYS_ADMIN counts in any set, because a process can get it from the bounding set only. For a user other than root,
-// execve(2) clears the effective capabilities except the ambient ones.
+// CAP_SYS_ADMIN counts in any set, because a process can get it from the bounding set alone. For a user other than
+// root, CAP_IPC_LOCK counts in the ambient set only: execve(2) clears the other effective capabilities.
 Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
   const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
@@ -175,7 +176,7 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
   for (std::size_t i = 0; options && i < options->size(); ++i) {
     const Json& option = (*options)[i];
     if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
-    // Runtimes take a bind mount from its options, whatever its type.
+    // Runtimes recognise a bind mount by its options, whatever its type.
     if (option == "bind" || option == "rbind") mount.is_bind = true;
     const auto& words = option.get_ref<const std::string&>();
     if (words.starts_with(kLower)) source = words.substr(kLower.size(), words.find(':') - kLower.size());

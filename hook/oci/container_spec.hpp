@@ -21,7 +21,7 @@ struct SpecDevice {
   char type = 'c';
   std::int64_t major = 0;
   std::int64_t minor = 0;
-  // N of the uverbsN with this dynamic number on the node; nullopt: none, or not checked.
+  // N of the uverbsN that has this dynamic number on the node; nullopt: none, or not checked.
   std::optional<unsigned> dynamic_uverbs = {};
   // Returns N of the uverbsN that has this number, independent of the path; nullopt: none, or not known.
   std::optional<unsigned> uverbs() const;
@@ -78,8 +78,8 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 // ("linux.devices[2].major: expected a number").
 Result<ContainerSpec> read_container_spec(const Json& config);
 
-// Whether the container may write to a directory of the node's root that is mounted read-only into it: by remounting
-// it, as a user with the uid or the capabilities of the node's root.
+// Whether the container may write to a directory that the node's uid 0 owns and that is mounted read-only into it. For
+// this it remounts the directory, and has the uid or the capabilities of that owner.
 enum class MayWrite { kNo, kYes, kUnknown };
 MayWrite may_write_to_mounts(const ContainerSpec& spec);
 
@@ -101,7 +101,7 @@ struct PodIdentity {
 };
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine);
 // Checks that the pod's namespace is that of the sandbox's metadata, which NRI passes. Errors: a label of the container
-// has another one.
+// names another namespace.
 Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine);
 
 }  // namespace hook

@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
   }
   if (settings->probe) return hook::print_probe(kProgram, hook::probe_daemon(settings->node.ledger, kProgram));
   const hook::Log log = plugin_log();
-  // Before gRPC's first call, which would write to stderr.
+  // gRPC is silenced before its first call, which would write to stderr.
   shim::silence_grpc();
   const auto done = shim::run_device_plugin(*settings, log);
   if (done) return 0;

@@ -95,7 +95,8 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   }
 }
 
-// A pod's grant stays a pod's grant while its containers end and start again.
+// Returns true for a grant that a pod of the kubelet has used. It stays a pod's grant while containers end and start
+// again.
 bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
   if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
@@ -268,7 +269,7 @@ bool NodeReader::read() {
   }
   log_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
-  // Before count_resources(): a change of grants explains problems that may pass.
+  // Changes of grants are noted before count_resources(), because they explain problems that may pass.
   note_moved(holds);
   std::vector<std::string> others;
   auto now = count_resources(*inventory, *config_, holds, resources_, &others);

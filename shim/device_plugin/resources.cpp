@@ -45,14 +45,14 @@ struct Problem {
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
                    const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
-  // An HCA in use by foreign owners is no passing state: the kubelet must not count on it.
+  // An HCA in use by foreign owners is not in a passing state: the kubelet must not count on it.
   if (room.held && room.units == 0) return {room.why};
   if (!nodes) return {nodes.error().message, true};
   if (node.is_active()) return {};
   return {"has no active port: " + ports_text(*node.hca), true};
 }
 
-// Children take GIDs in both modes that make them.
+// Returns the GIDs for children, which both modes that make children take; nullopt: the HCA gets none.
 std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
   const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
   return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
@@ -112,7 +112,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   }
 }
 
-// Returns the problem of an HCA that is not on the node, or with an unknown pool.
+// Returns the problem of an HCA that is not on the node, or has an unknown pool.
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
@@ -134,7 +134,8 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
   }
 }
 
-// An announced HCA stays if its link came up at a lower rate: pods may have it.
+// Returns true if the HCA was announced. Such an HCA stays if its link came up at a lower rate, because pods may have
+// it.
 bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
   return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
     return std::any_of(resource.hcas.begin(), resource.hcas.end(),
@@ -277,7 +278,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (const hook::Pool& pool : config.pools) {
     if (pool.resource) resources[*pool.resource].name = *pool.resource;
   }
-  // An empty request: the pool decides mode, network and limit of each HCA.
+  // The request is empty, so the pool decides mode, network and limit of each HCA.
   const hook::Request nothing;
   const hook::Candidates among(inventory, nothing, config);
   const hook::Holdings foreign = foreign_holdings(holds);
@@ -286,7 +287,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
-    // Kubernetes cannot request one kind: a pod could get HCAs that its trainer cannot combine.
+    // A pod cannot request one kind of HCA, so it could get HCAs that its trainer cannot combine.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }

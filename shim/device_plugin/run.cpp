@@ -161,7 +161,7 @@ class Endpoint {
 
   Clock::time_point register_or_wait(Clock::time_point now, const FileIdentity& kubelet) {
     if (now < next_try_) return next_try_;
-    // Stored now: the kubelet may restart before its answer arrives.
+    // The identity is stored now, because the kubelet may restart before its answer arrives.
     asked_ = kubelet;
     registration_ =
         Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
@@ -185,7 +185,8 @@ class Endpoint {
     registration_.reset();
   }
 
-  // A kubelet without a watch has forgotten the resource: register it again.
+  // Returns the time of the next check. A kubelet without a watch has forgotten the resource, so the resource is
+  // registered again.
   Clock::time_point see_watch(Clock::time_point now) {
     if (server_->watchers() > 0) {
       was_watched_ = true;
@@ -330,7 +331,7 @@ class DevicePlugin {
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->take();
-    // Not at once: a burst of events needs one read, and reads must not follow each other without a pause.
+    // The read is delayed: a burst of events needs one read, and reads must not follow each other without a pause.
     if (kernel_.take()) next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + kBetweenLooks));
     return false;
   }

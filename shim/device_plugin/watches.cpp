@@ -84,7 +84,7 @@ using fabric::UniqueFd;
 FileIdentity file_identity(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return {};
-  // Includes ctime, because the kernel may reuse the inode number of a removed socket at once.
+  // The identity includes ctime, because the kernel may reuse the inode number of a removed socket at once.
   return {static_cast<std::int64_t>(status.st_dev), static_cast<std::int64_t>(status.st_ino), status.st_ctim.tv_sec,
           status.st_ctim.tv_nsec};
 }
@@ -94,7 +94,7 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
-  // A lock on the directory itself: the kubelet removes files in it when it starts.
+  // The lock is on the directory itself, because the kubelet removes files in it when it starts.
   if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     if (code == EWOULDBLOCK)
@@ -118,7 +118,7 @@ void KubeletDirectory::take() const {
 
 bool KubeletDirectory::is_there() const {
   const FileIdentity now = file_identity(path_);
-  // Without ctime, which changes with each file in the directory.
+  // The ctime is not compared, because it changes with each file in the directory.
   return now.size() == identity_.size() && now[0] == identity_[0] && now[1] == identity_[1];
 }
 

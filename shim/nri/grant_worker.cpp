@@ -37,16 +37,16 @@ constexpr std::uint32_t kGone = 1;
 constexpr std::uint32_t kContainer = 2;
 constexpr std::uint32_t kPod = 3;
 
-// Network namespace of the rails: the path that the runtime reports for the pod. A container outside of a pod has no
-// namespace yet.
+// Returns the network namespace for the rails: the path that the runtime reports for the pod. A container outside of a
+// pod has no namespace yet.
 hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
-// Logs the error. Counters are written after the runtime has its answer.
+// Logs the error of a call and returns the answer. Counters are written after the runtime has its answer.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
-  // Copied: `done` moves into the answer before the counters are written.
+  // The result is copied, because `done` moves into the answer before the counters are written.
   const auto result = done ? Result<void>() : Result<void>(done.error());
   return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
 }
@@ -63,7 +63,8 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
   return std::string();
 }
 
-// NRI does not report the container's capabilities.
+// Warns if RLIMIT_MEMLOCK may be too low. NRI does not report the container's capabilities, so CAP_IPC_LOCK counts as
+// missing.
 void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting,
                         const std::optional<hook::Rlimit>& before, const ContainerAdjustment& adjustment,
                         const hook::Log& log) {
@@ -95,7 +96,7 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
       "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
-// Only `rdma-hook verify` runs when the container's cgroup exists.
+// Warns of RDMA limits that are not set. At this time the container has no cgroup; only `rdma-hook verify` runs later.
 void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
@@ -105,7 +106,8 @@ void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, 
 }
 
 Result<std::string> grant_to_container(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
-  // No process: the container has no init yet, and the requester is the runtime, which outlives the container.
+  // The grant records no process: the container has no init yet, and the requester is the runtime, which outlives the
+  // container.
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
   // The container's id represents the container as long as the runtime knows it.
@@ -118,7 +120,7 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
-    // Otherwise their HCAs would be missing for this attempt until the pod ends.
+    // Without this release, the HCAs of earlier attempts would be missing for this attempt until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
@@ -160,7 +162,7 @@ Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
                EBUSY, "stop that container; the grant is then released"};
 }
 
-// A grant that cannot be released yet must not delay the release of the other grants.
+// Releases the pod's grants. A grant that cannot be released yet must not delay the release of the other grants.
 Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
   Result<void> all;
   Ledger::Unread unread;
@@ -214,7 +216,7 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
 
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
-  // Started before the filter is installed, because IPAM plugins are programs.
+  // The helper is started before the filter is installed, because IPAM plugins are programs.
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   return giver;

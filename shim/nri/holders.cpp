@@ -52,8 +52,8 @@ Result<std::optional<GrantPart>> find_grant_of(const Ledger& ledger, const hook:
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
     return user ? Found({owner, *user}) : Found();
   }
-  // In the node's network namespace: a token's grant, or the container's grant after createRuntime bound it. If the
-  // pod's namespace is gone: the pod's grant.
+  // The owner is no namespace. Either the container is in the node's namespace: its grant is the token's, or its own
+  // after createRuntime. Or the pod's namespace is gone: its grant is the pod's.
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});

@@ -41,7 +41,7 @@ constexpr fabric::Option<NriPluginOptions> kOptions[] = {
     hook::kHelpOption<NriPluginOptions>,
     hook::kVersionOption<NriPluginOptions>};
 
-// A runtime that starts the program passes no arguments but three variables.
+// Reads the environment. A runtime that starts the program passes no arguments but three variables.
 void take_environment(NriPluginOptions& options, const std::function<const char*(const char*)>& variable) {
   const char* const socket = variable("NRI_PLUGIN_SOCKET");
   if (!socket) return;

@@ -89,7 +89,7 @@ Result<NamespaceEnds> NamespaceEnds::open() {
 Result<void> NamespaceEnds::watch(const std::string& path) {
   if (!events_.ok() || paths_.contains(path)) return {};
   const std::string directory = path.substr(0, path.rfind('/'));
-  // The directory and not the file: a namespace's file is a mount point, and unlink(2) of it is an event of its
+  // The directory is watched, not the file. A namespace's file is a mount point, and its unlink(2) is an event of its
   // directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
   if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
@@ -123,7 +123,7 @@ bool NamespaceEnds::take() {
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
-        // Order: the IPAM helper executes programs, which the filter does not allow.
+        // The filter comes after begin(), because the IPAM helper executes programs.
         const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
@@ -250,10 +250,10 @@ void RdmaPlugin::return_what_is_left() {
   if (!done) log_.warning(fabric::wrap(done.error(), "cannot release unused grants").message);
 }
 
-// Only CreateContainer returns errors. Teardown must not fail: the next call or `rdma-hook recover` releases the rest.
-// An error for the start of a pod would do harm. containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses:
-// its pause container, shim and mounts stay on the node, once more for each retry of the kubelet. Instead, the pod's
-// first container that requests HCAs gets the rails, or is refused with the same message.
+// Answers a request. Only CreateContainer returns errors. Teardown must not fail: the next call or `rdma-hook recover`
+// releases the rest. An error for the start of a pod would do harm. containerd 2.1.9 forgets the sandbox of a pod that
+// a plugin refuses: its pause container, shim and mounts stay on the node, once more for each retry of the kubelet.
+// Instead, the pod's first container that requests HCAs gets the rails, or is refused with the same message.
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
@@ -322,7 +322,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
           creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(requesting.spec));
-      // Before the worker grants: the end of the namespace must not be missed.
+      // The watch begins before the worker grants, so that the end of the namespace is not missed.
       if (gives && requesting.spec.netns_path) watch(*requesting.spec.netns_path);
       return gives;
     }
@@ -330,7 +330,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
       hook::Ledger::Unread unread;
-      // A grant that cannot be read may be the pod's: let the worker report it.
+      // An unreadable grant may be the pod's, so the worker is called and reports it.
       return !TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty();
     }
     case Event::kStopContainer:

@@ -275,7 +275,7 @@ class Loop {
 
 }  // namespace
 
-// Order: open the descriptor first, then check the process. An open pidfd pins the process, so the number cannot be
+// The descriptor is opened before the process is checked. An open pidfd pins the process, so the number cannot be
 // reused between check and kill.
 Result<void> end_container(const std::string& id, pid_t pid) {
   if (pid <= 0 || id.empty()) return make_error("the runtime reported no process");

@@ -30,7 +30,7 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
     spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
 }
 
-// nullopt: the node's network namespace.
+// Returns the path of the pod's network namespace; nullopt: the pod is in the node's.
 std::optional<std::string> netns_of(const NriPod& pod) {
   const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
   if (!network || network->path.empty()) return std::nullopt;
@@ -54,9 +54,9 @@ Result<void> add_device(const hook::PlannedNode& node, const NriContainer& conta
                0, "remove that device, or restart the device plugin that added it"};
 }
 
-// Runtimes report rlimits since NRI 0.11 (containerd 2.3, CRI-O 1.36). If an rlimit is set twice, the later value,
-// which is this one, holds. Without a known limit only an unlimited value is safe: any other could lower the unknown
-// limit.
+// Adds RLIMIT_MEMLOCK to the adjustment. Runtimes report rlimits since NRI 0.11 (containerd 2.3, CRI-O 1.36). If an
+// rlimit is set twice, the later value, which is this one, holds. Without a known limit only an unlimited value is
+// safe: any other could lower the unknown limit.
 void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
   if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
   if (now && hook::usable(*now) >= *plan.memlock) return;

@@ -108,7 +108,7 @@ Error ended() {
 
 }  // namespace
 
-// The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
+// Runs in the new process. The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
 void Worker::be_worker(pid_t parent, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have ended before prctl(2): the signal would then never come.
@@ -120,7 +120,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
   while (read_request(STDIN_FILENO, request)) {
     const Answer answer = answer_of(serve, request);
     if (!answer.result) {
-      // Order: the plugin kills this process as soon as it has the error.
+      // afterwards() comes first after an error, because the plugin kills this process as soon as it has the error.
       if (answer.afterwards) answer.afterwards();
       (void)hook::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
       break;
@@ -128,7 +128,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
-  // _exit(2): destructors and exit handlers belong to the plugin's process.
+  // _exit(2) is used, because destructors and exit handlers belong to the plugin's process.
   ::_exit(0);
 }
 

@@ -19,19 +19,20 @@ using Kind = hook::RuntimeState::Kind;
 
 constexpr hook::JsonLimits kStateLimits = {.bytes = std::size_t{4} << 20};
 
-// Both runtimes reject an id that is not a single path component.
+// Returns true for a single path component: both runtimes reject any other id.
 bool is_component(const std::string& id) {
   return !id.empty() && id != "." && id != ".." && id.find('/') == std::string::npos;
 }
 
-// The default root of runc and crun without --root.
+// Returns the root that runc or crun uses without --root.
 std::string default_root(Dialect dialect) {
   const char* const name = dialect == Dialect::kCrun ? "/crun" : "/runc";
   const char* const own = ::geteuid() == 0 ? nullptr : std::getenv("XDG_RUNTIME_DIR");
   return std::string(own ? own : "/run") + name;
 }
 
-// Alternatives link /usr/bin/runc to another program: the name of the link's target counts.
+// Returns the name of a program. If alternatives link /usr/bin/runc to another program, the name of the link's target
+// counts.
 std::string program_name(const std::string& path) {
   char target[PATH_MAX];
   std::error_code failed;

@@ -30,8 +30,8 @@ bool makes_container(const Invocation& invocation) {
   return invocation.action == Action::kStart || invocation.action == Action::kRestore;
 }
 
-// A file that exists as long as the container. runc and crun have a directory for each container in their root. The
-// state layout of other runtimes is unknown: their bundle exists at least as long as the container.
+// Returns a path that exists as long as the container. runc and crun have a directory for each container in their root.
+// The state layout of other runtimes is unknown: their bundle exists at least as long as the container.
 std::string witness_of(const RealRuntime& behind) {
   const Invocation& invocation = behind.invocation;
   const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
@@ -57,10 +57,10 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
   const auto is_usable = [&](const std::string& file) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
-    // Compares device and inode: rdma-runtime may be installed under the name runc, or behind a link.
+    // Device and inode are compared, because rdma-runtime may be installed under the name runc, or behind a link.
     const bool is_self = ProgramId{status.st_dev, status.st_ino} == self;
     met_self = met_self || is_self;
-    // AT_EACCESS: execve(2) checks the effective IDs, faccessat(2) without it the real ones.
+    // With AT_EACCESS, faccessat(2) checks the effective IDs, as execve(2) does.
     return !is_self && ::faccessat(AT_FDCWD, file.c_str(), X_OK, AT_EACCESS) == 0;
   };
   // kUsualPath comes last: the administrator's PATH has priority.
@@ -110,7 +110,8 @@ Result<Configured> configured_runtime(Settings& settings) {
     const ProgramId self = TRY(own_id());
     return Configured{TRY(find_runtime(settings.runtimes, path ? path : "", self)), {}};
   }
-  // An error in config.json must not stop containers without RDMA.
+  // With an error in config.json (the administrator's), containers start with the runtime of the last valid
+  // configuration.
   const auto last = TRY(hook::last_choice(settings.node.ledger));
   if (!last) {
     return fabric::wrap(settings.admin.error(),
@@ -127,7 +128,7 @@ Result<std::string> note_runtime(const RealRuntime& behind, const Settings& sett
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
   if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
-  // `run` and `restore` may end without a `delete`: let a later sweep check the record.
+  // `run` and `restore` may end without a `delete`, so a later sweep checks the record.
   if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();
   if (noted.error().code == EEXIST) return noted.error();

@@ -37,7 +37,8 @@ bool is_same_program(const std::string& left, const std::string& right) {
   return left == right || std::filesystem::equivalent(left, right, failed);
 }
 
-// The first argument of rdma-hook is its stage. An entry with `verify` at the same stage adds no devices.
+// Returns true if the entry is this program at this stage. The first argument of rdma-hook is its stage. An entry with
+// `verify` at the same stage adds no devices.
 bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
   const auto* path = text_of(hook::member(entry, "path"));
   const Json* arguments = hook::member(entry, "args");
@@ -61,7 +62,7 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
     arguments.push_back(option);
   entries.push_back(Json{{"path", command.path},
                          {"args", std::move(arguments)},
-                         // A fixed PATH: the hook must not depend on the environment of the runtime.
+                         // The PATH is fixed: the hook must not depend on the environment of the runtime.
                          {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}},
                          {"timeout", kTimeoutSeconds}});
   return {};

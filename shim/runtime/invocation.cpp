@@ -30,7 +30,8 @@ struct OptionSpec {
 };
 using Options = std::span<const OptionSpec>;
 
-// As Go's strconv.ParseBool, for `--help=false`. crun accepts no value there and refuses the command.
+// Returns true if Go's strconv.ParseBool takes the value for false, as in `--help=false`. crun accepts no value there
+// and refuses the command.
 bool is_false(std::string_view value) {
   constexpr std::array<std::string_view, 6> kWords = {"0", "f", "F", "false", "False", "FALSE"};
   return std::find(kWords.begin(), kWords.end(), value) != kWords.end();
@@ -169,7 +170,7 @@ class Reader {
     take_swallowed_id();
   }
 
-  // The arguments after the id are the container's command line, or a signal.
+  // Reads the container's id. The arguments after it are the container's command line, or a signal.
   void read_id(Options options) {
     result_.id = next_operand(options, false).value_or("");
     take_swallowed_id();
@@ -178,7 +179,8 @@ class Reader {
   const Wanted& wanted() const { return wanted_; }
 
  private:
-  // The id is the last argument: if no argument is left, the unknown option had no value and the "value" is the id.
+  // Takes the id from the "value" of an unknown option. The id is the last argument: if no argument is left, the option
+  // had no value, and its "value" is the id.
   void take_swallowed_id() {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;
   }
@@ -242,7 +244,7 @@ class Reader {
     const std::string_view next = arguments_[at_];
     // A command name after an unknown global option is the command: otherwise `--new-flag create` would be missed.
     if (next.starts_with("-") || (is_global && is_command(next))) return;
-    // Remembered: if no id follows, this argument was the id and the option had no value.
+    // This argument is remembered: if no id follows, it was the id, and the option had no value.
     swallowed_ = next;
     ++at_;
   }

@@ -59,7 +59,7 @@ void RuntimeLog::warning(std::string_view message) const {
   syslog().warning(message);
 }
 
-// Opened for each message: messages are rare, and most calls write none.
+// Syslog is opened for each message, because messages are rare and most calls write none.
 hook::Log RuntimeLog::syslog() const {
   hook::Log log = hook::Log::to_syslog("rdma-runtime");
   log.set_container(container_);

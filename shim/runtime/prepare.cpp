@@ -29,7 +29,8 @@ constexpr std::string_view kArchitecture = "arm64";
 constexpr std::string_view kArchitecture = "";
 #endif
 
-// crun resolves --config against its own working directory, except for this name. runc tries the bundle first.
+// crun resolves --config against its own working directory, except for the name config.json. runc tries the bundle
+// first.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
@@ -110,7 +111,7 @@ class Start {
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!requesting.request) return {};
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
-    // Our poststop hook marks a config.json of a container that was granted HCAs.
+    // Our poststop hook in config.json shows that the container was granted HCAs.
     if (!has_return_hook(command, *requesting.document)) return {};
     if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, requesting);
     return book(grant, requesting, {}, [&](const hook::Plan& plan, Json& config) {
@@ -133,14 +134,14 @@ class Start {
     return given;
   }
 
-  // crun runs no hooks at restore (src/libcrun/container.c, libcrun_container_restore(); 1.29), runc does
-  // (libcontainer/criu_linux.go, criuNotifications()).
+  // Books again without the createRuntime hook. crun runs no hooks at restore (src/libcrun/container.c,
+  // libcrun_container_restore(); 1.29). runc runs them (libcontainer/criu_linux.go, criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
     if (!requesting.spec.has_own_pidns) {
       return Error{"cannot restore the container: it has no PID namespace, and crun does not report its last process",
                    0, "create a new container with its own PID namespace"};
     }
-    // Creates the root: this may be the first container since the node started.
+    // state_behind() creates the root: this may be the first container since the node started.
     auto state = state_behind(behind_, true);
     if (!state) {
       return Error{"cannot restore the container: crun runs no hooks at restore, and its state directory is unknown", 0,
@@ -151,7 +152,7 @@ class Start {
     return book(grant, requesting, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
   }
 
-  // The config.json from before an edit by rdma-runtime, else the file itself.
+  // Returns the config.json from before an edit by rdma-runtime, else the file itself.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
   Result<void> keep_original() const {
@@ -163,13 +164,13 @@ class Start {
     return {};
   }
 
-  // config already has the devices and limits.
+  // Adds the hooks to config, which already has the devices and limits, and writes it.
   Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
     TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(check_profile(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
-    // Order: the marker names our version of config.json and must exist first. If this process is killed in between,
-    // the config.json in place is still the engine's, and the marker does not match it.
+    // The marker is written first, and names our version of config.json. If this process is killed in between, the
+    // config.json in place is still the engine's, and the marker does not match it.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
     return edited.put_in_place();
@@ -185,7 +186,7 @@ class Start {
 };
 
 Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self) {
-  // `exec` names no bundle: it is read from the runtime's state.
+  // `exec` names no bundle, so the bundle comes from the runtime's state.
   const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
   if (!bundle) return {};
   const auto marker = TRY(read_marker(*bundle));

@@ -87,7 +87,7 @@ std::string guard_value(const hook::ProcessIdentity& self) {
   return fmt::format("{}.{}", self.pid, self.start_time);
 }
 
-// Error: the runtime executed rdma-runtime again.
+// Checks that the configured runtime did not execute rdma-runtime again.
 Result<void> refuse_loop(const hook::ProcessIdentity& self) {
   const char* const guard = std::getenv(kGuardVariable);
   if (!guard || guard != guard_value(self)) return {};
@@ -109,7 +109,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   std::string guard = name + guard_value(self);
   std::vector<char*> environment;
   for (char* const* variable = environ; *variable; ++variable) {
-    // A variable of this name from the caller is stale, or forged: exactly one value must remain.
+    // If the caller has a variable of this name, its value is stale or forged: exactly one value must remain.
     if (!std::string_view(*variable).starts_with(name)) environment.push_back(*variable);
   }
   environment.push_back(guard.data());
@@ -120,7 +120,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
 
 Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const Settings& settings,
                      const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
-  // Destroyed before become(): the runtime must get the caller's signal dispositions.
+  // This object is destroyed before become(), so that the runtime gets the caller's signal dispositions.
   const IgnoredSignals ignored;
   switch (behind.invocation.action) {
     case Action::kPass:
@@ -154,8 +154,8 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
 
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
-  // Order: the runtime's kind determines how to parse the command line, and the command line determines the log file. A
-  // loop is refused before HCAs are booked.
+  // The order of steps matters. The runtime's kind determines how to parse the command line, and the command line
+  // determines the log file. A loop is refused before HCAs are booked.
   const auto arguments = arguments_of(argv);
   Settings settings;
   RealRuntime behind{{}, parse_invocation(arguments, Dialect::kRunc)};

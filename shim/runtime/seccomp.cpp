@@ -14,7 +14,7 @@ namespace {
 
 using hook::Json;
 
-// SYS_name makes the compiler reject a name that is not a system call.
+// SYS_##name makes the compiler reject a name that is not a system call.
 #define NEEDED(name, who)          \
   NeededCall {                     \
     ((void)SYS_##name, #name), who \
@@ -100,14 +100,15 @@ bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, c
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
-    // Also for a conditional rule: the arguments that RDMA uses are assumed to be allowed.
+    // A conditional rule that allows the call counts as well: the arguments that RDMA uses are assumed to be allowed.
     if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }
   return refused;
 }
 
-// An unconditional rule that refuses a call would contradict the rule that allows it.
+// Removes the calls from unconditional rules that refuse them. Such a rule would contradict the rule that allows the
+// call.
 void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
     if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;

@@ -17,7 +17,7 @@ constexpr const char* kInstalledHook = "/usr/local/bin/rdma-hook";
 
 std::string hook_beside_us() {
   char path[PATH_MAX];
-  // /proc/self/exe and not argv[0], which the engine chooses.
+  // The path comes from /proc/self/exe, because the engine chooses argv[0].
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
   if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return {};
   const std::string_view own(path, static_cast<std::size_t>(length));

@@ -35,7 +35,8 @@ Error write_error(int code, const std::string& name) {
   return error;
 }
 
-// The random part prevents other users from creating the name first: the directory may be /tmp.
+// Returns the name of a new temporary file. The random part prevents other users from creating it first: the directory
+// may be /tmp.
 Result<std::string> temporary_name(const hook::ProcessIdentity& writer) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
@@ -84,8 +85,8 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
   file.temporary_ = temporary;
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
-  // Order: owner and mode before the text, so that no other user can read it. The mode comes last of the two, because
-  // chown(2) may clear mode bits.
+  // Owner and mode are set before the text is written, so that no other user can read it. The mode is set after the
+  // owner, because chown(2) may clear mode bits.
   const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
   if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
   if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);

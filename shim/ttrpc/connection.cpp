@@ -19,14 +19,14 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Timeout of poll(2): -1 without a deadline. Rounded up, so that the deadline has passed afterwards.
+// Returns the timeout for poll(2); -1 without a deadline. It is rounded up, so that the deadline has passed afterwards.
 int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   if (!until) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Connection::Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// Size of usual messages. Memory beyond it is returned after use. A multiple of every page size of Linux.
+// Size of usual messages. Memory beyond it is returned after use. It is a multiple of every page size of Linux.
 constexpr std::size_t kUsualSize = std::size_t{64} << 10;
 
 void shrink(std::string& buffer) {
@@ -173,8 +173,8 @@ Result<Connection::Ended> Connection::end_of_input() {
   return Ended::kPeer;
 }
 
-// MSG_DONTWAIT with poll(2), because a blocking send could wait forever. A runtime reads all the time. Data that it
-// does not read within 2 s, its own limit for a request, it never reads.
+// Sends with MSG_DONTWAIT and poll(2), because a blocking send could wait forever. A runtime reads all the time. Data
+// that it does not read within 2 s, its own limit for a request, it never reads.
 Result<void> Connection::flush() {
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto until = Clock::now() + kPatience;
@@ -211,7 +211,7 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
   while (const auto message = TRY(inbox.decoder.next(bytes))) {
     TRY_VOID(is_request ? serve_request(*message) : take_answer(*message));
     inbox.buffer.release(inbox.decoder.buffer_used());
-    // The heap keeps the memory that the handler used for a long message and freed.
+    // The heap keeps the memory that the handler used for a long message, so it is returned here.
     if (message->length > kUsualSize) ::malloc_trim(0);
   }
   return {};
@@ -220,7 +220,7 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
 Result<void> Connection::serve_request(const Message& message) {
   if (message.type != MessageType::kRequest)
     return make_error("ttrpc message of type {} on the connection for requests", static_cast<int>(message.type));
-  // As Go's server: the answer has the invalid stream number, and no request is handled twice.
+  // Go's server does the same: the answer has the invalid stream number, and no request is handled twice.
   if (message.stream % 2 == 0)
     return respond(message.stream, Error{"the stream of a request must have an odd number", EINVAL});
   if (message.stream <= last_request_)
@@ -242,7 +242,7 @@ Result<std::string> Connection::handle(const Message& message) {
   try {
     return handler_(*request);
   } catch (const std::exception& problem) {
-    // After a crash the runtime would create the container without its devices. After an error it does not.
+    // An exception becomes an error: after a crash the runtime would create the container without its devices.
     return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};
   }
 }

@@ -25,7 +25,7 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
   return std::optional<MuxPiece>();
 }
 
-// After an error the header stays complete, so that each further call fails too.
+// Starts a frame after its header. After an error the header stays complete, so that each further call fails too.
 Result<void> MuxDecoder::begin_frame() {
   const std::uint32_t connection = read_u32(header_.text());
   const std::size_t length = read_u32(header_.text().substr(4));
@@ -61,7 +61,7 @@ Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
               .length = read_u32(header),
               .data = {},
               .too_long = false};
-  // Skipped and not refused: the stream stays in step, and the request can be answered with an error.
+  // A message that is too long is skipped, so the stream stays in step, and the request can be answered with an error.
   current_.too_long = current_.length > buffer_.size();
   if (!take_data(input)) return std::optional<Message>();
   header_.size = 0;

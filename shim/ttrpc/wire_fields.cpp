@@ -46,7 +46,7 @@ Result<std::optional<WireField>> WireReader::next() {
   if (!value) return make_error("protobuf message: field {} is cut off or overlong", number);
   field.value = *value;
   if (field.type != WireType::kBytes) return std::optional(field);
-  // Compared before use: the length comes from the message and may be any number.
+  // The length comes from the message and may be any number, so it is compared before use.
   if (*value > rest_.size())
     return make_error("protobuf message: field {} has {} bytes, {} are left", number, *value, rest_.size());
   field.bytes = rest_.substr(0, *value);

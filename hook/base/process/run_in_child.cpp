@@ -119,7 +119,9 @@ Result<ChildFiles> run_in_child(std::string_view where, const std::function<Resu
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!told) {
-    return make_error("cannot work in {}: the child ended with wait status {}", where, status);
+    const bool killed = WIFSIGNALED(status);
+    return make_error("cannot work in {}: the child ended with {} {}", where, killed ? "signal" : "exit status",
+                      killed ? WTERMSIG(status) : WEXITSTATUS(status));
   }
   if (report.failed != 0) return Error{report.message, report.code, report.hint};
   return files;

@@ -93,7 +93,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
   bool retry() override {
-    // Taken out of the list first: allocate() calls functions that must not run under the mutex.
+    // The list is emptied first, because allocate() calls functions that must not run under the mutex.
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
@@ -139,7 +139,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
         const std::lock_guard lock(service_.mutex_);
         std::erase(service_.watches_, this);
       }
-      // Outside of the lock: the main thread then calls watchers(), which takes it.
+      // wake() is called outside of the lock, because the main thread then calls watchers(), which takes the lock.
       service_.settings_.wake();
       // gRPC's contract: OnDone() is the last call, and the reactor frees itself.
       delete this;
@@ -194,7 +194,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     {
       const std::lock_guard lock(mutex_);
       if (!ended_) {
-        // gRPC's callback API: a waiting call occupies no thread.
+        // With gRPC's callback API, a waiting call occupies no thread.
         waiting_.push_back(asked);
         settings_.wake();
         return;
@@ -267,7 +267,8 @@ class Call final : public Registration {
     request_.set_endpoint(request.endpoint);
     request_.set_resource_name(request.resource);
     request_.mutable_options()->set_get_preferred_allocation_available(true);
-    // A connection of its own: a shared one would also wait for gRPC's reconnection backoff of the last attempt.
+    // The call has a connection of its own: a shared one would also wait for gRPC's reconnection backoff of the last
+    // attempt.
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1beta1::Registration::NewStub(
@@ -291,7 +292,7 @@ class Call final : public Registration {
 
  private:
   void end(const grpc::Status& status) {
-    // A copy: `this` may be freed before the call below.
+    // wake_ is copied, because `this` may be freed before the call below.
     const auto wake_up = wake_;
     {
       const std::lock_guard lock(mutex_);

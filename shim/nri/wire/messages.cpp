@@ -41,7 +41,8 @@ std::size_t count_fields(std::string_view message, std::uint32_t number) {
   return count;
 }
 
-// Counts the readable fields of an invalid message: the parser then reports the error.
+// Returns the largest number of fields of one message. Counts the readable fields of an invalid message: the parser
+// then reports the error.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;
@@ -57,14 +58,14 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
   return std::max({own, most, options});
 }
 
-// level: nesting level of the message in a request.
+// Parses a message within the limits. level: nesting level of the message in a request.
 template <typename T>
 Result<void> parse(T& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
   if (bytes.size() > kMaxMessage)
     return Error{fmt::format("{} of {} bytes: the limit is {}", what, bytes.size(), kMaxMessage), EMSGSIZE};
   if (const std::size_t fields = most_fields(bytes, level); fields > kMaxFields)
     return Error{fmt::format("{} with a list of {} entries: the limit is {}", what, fields, kMaxFields), EMSGSIZE};
-  // Order: the limits above come first, because protobuf allocates memory for each element.
+  // The limits are checked first, because protobuf allocates memory for each element.
   if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
   return Error{fmt::format("{} of {} bytes is not valid protobuf", what, bytes.size()), EINVAL};
 }
@@ -206,7 +207,7 @@ Result<NriRequest> parse_nri_request(Event method, std::string_view payload) {
   return parse_request_as<wire::PodContainerRequest>(what, method, payload);
 }
 
-// A path that begins with "-" removes the device. A path that is set replaces the existing device
+// In NRI's adjustment, a path that begins with "-" removes the device. A path that is set replaces the existing device
 // (pkg/adaptation/result.go, adjustDevices).
 Result<NriValidation> parse_validation(std::string_view payload) {
   wire::ValidateContainerAdjustmentRequest message;

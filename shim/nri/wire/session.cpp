@@ -12,7 +12,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Excludes CreateContainer, which needs an answer, and events that this version does not know.
+// Returns true for the known events except CreateContainer, which needs an answer.
 bool is_change(Event event) {
   return event >= Event::kRunPodSandbox && event <= Event::kRemoveContainer && event != Event::kCreateContainer;
 }
@@ -94,7 +94,7 @@ Result<std::string> NriDispatcher::synchronize(const Request& request) {
   return response;
 }
 
-// Passes the pods and containers on one at a time. Returns true if more parts follow.
+// Passes each pod and container of this part to the handler. Returns true if the runtime will send more parts.
 Result<bool> NriDispatcher::take_found(std::string_view payload) {
   bool more = false;
   WireReader reader(payload);
@@ -127,7 +127,7 @@ Result<std::string> NriDispatcher::validate(const Request& request) {
 
 Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {
   const NriRequest request = TRY(parse_nri_request(method, payload));
-  // Ignored: a newer runtime may send events that this version does not know.
+  // The event is ignored: a newer runtime may send events that this version does not know.
   if (method == Event::kStateChange && !is_change(request.event)) return std::string();
   return handler_.answer(request);
 }

@@ -567,7 +567,7 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
   EXPECT_EQ(failed.error().hint, "a hint");
   const auto died = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> { _exit(7); });
   ASSERT_FALSE(died);
-  EXPECT_TRUE(has_text(died.error().message, "ended with wait status"));
+  EXPECT_TRUE(has_text(died.error().message, "ended with exit status 7"));
 }
 
 // Only an error that means "not supported" makes a part optional.
