@@ -30,7 +30,7 @@ class Log {
   static Log of_stage();
   // Opens syslog only, under this name: for a program with the container's stderr.
   static Log to_syslog(std::string_view program);
-  // Uses stderr only, under this name.
+  // Writes to stderr only, under this name.
   static Log to_stderr(std::string_view program);
 
   // Sets the container of later messages.

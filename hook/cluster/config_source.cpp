@@ -70,7 +70,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
       return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
                    "mount the ConfigMap itself there"};
     }
-    // O_NONBLOCK: opening a FIFO must not block. O_PATH for directories needs no read permission.
+    // O_NONBLOCK is set, because opening a FIFO must not block. O_PATH for directories needs no read permission.
     const int how = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return sys_error(errno, "open `{}`", printable(file));
@@ -123,7 +123,7 @@ Result<void> ConfigWatch::renew() {
 
 void ConfigWatch::take() const {
   alignas(inotify_event) std::array<char, 4096> events;
-  // Only the wake-up matters: the caller reads the whole file again.
+  // The content of events does not matter, because the caller reads the whole file again.
   while (::read(watch_.get(), events.data(), events.size()) > 0) {
   }
 }

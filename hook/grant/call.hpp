@@ -39,7 +39,7 @@ struct OpenLedger {
   Ledger ledger;
   // Opens the ledger, and makes it if it is missing. Errors: the ledger's.
   static Result<OpenLedger> open(Call& call);
-  // Same, but makes no ledger; nullopt: there is none.
+  // Opens the ledger if it exists; nullopt: there is none.
   static Result<std::optional<OpenLedger>> open_existing(Call& call);
   // Repairs the leftovers of killed calls. A failure is a warning, and does not fail this container.
   void repair(const Log& log) const;

@@ -40,7 +40,7 @@ enum class ReturnReason {
   kContainerGone,  // another call found that its container, or the process that requested it, is gone
   kInterrupted,    // a start was killed half-way, and no grant was counted
 };
-// "poststop", "recover", "namespace-gone", "container-gone", "interrupted".
+// Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
 std::string_view to_string(ReturnReason reason);
 
 // The results of a call, which are counted at its end.

@@ -144,7 +144,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
 
-  // Rails come before the nodes: an RDMA device that moves into the namespace may get another number.
+  // Rails come before the nodes, because an RDMA device that moves into the namespace may get another number.
   if (!way.network.netns_path.empty())
     TRY_VOID(add_network(requesting, who, way.network, inventory, ledger, call, plan));
   if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, requesting.spec, ledger, call.log));
@@ -202,7 +202,7 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
   }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
-  // "kept": an earlier call granted it, as with prestart before createRuntime.
+  // "kept" means that an earlier call granted the HCAs, as with prestart before createRuntime.
   if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, requesting, who.owner, plan, way.variables, call);
   return {};
 }
@@ -247,7 +247,8 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  // With call.state, two calls for one bundle book for the same user, and the ledger refuses the second.
+  // With call.state no turn is needed: two calls for one bundle book for the same user, and the ledger refuses the
+  // second.
   if (!call.state) {
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));

@@ -17,10 +17,10 @@ namespace hook {
 
 // The differences between the ways to grant HCAs: by createRuntime, rdma-runtime and rdma-nri.
 struct Way {
-  // Event of the log line: "granted" is counted; "booked" is counted later, by createRuntime.
+  // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   NetworkTarget network = {};
-  // First moves the grant of the token in the container's annotation to the grantee.
+  // True: the grant of the token in the container's annotation first moves to the grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
   // Writes the plan to the place where the container finds it. The rails and the view exist by then. Also called for an
@@ -29,7 +29,7 @@ struct Way {
 };
 
 // Grants HCAs to a container. requesting: with a request. Errors: as read_for(), foresee(), add_network(); the
-// ledger's; apply's.
+// ledger's; errors of way.apply.
 Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                    Call& call);
 

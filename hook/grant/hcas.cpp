@@ -29,14 +29,14 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
-  // Before Linux 5.2 there is no fsmount(2), and the HCAs stay unknown.
+  // Linux before 5.2 has no fsmount(2), so the HCAs stay unknown.
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
   TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
   std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
-  // Sort in the inventory's order, by which `index:` counts.
+  // The inventory is in natural order, by which `index:` counts.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
             [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
   return {};

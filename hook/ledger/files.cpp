@@ -107,8 +107,8 @@ bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
 }
 
-// FNV-1a. Each step is a bijection of the hash, so two texts of one length that differ in one byte never have the same
-// checksum.
+// Returns the FNV-1a hash. Each step is a bijection of the hash, so two texts of one length that differ in one byte
+// never have the same checksum.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) {
@@ -229,7 +229,7 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
 }
 
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {
-  // O_NONBLOCK: a FIFO must not stop the start of a container.
+  // O_NONBLOCK is set, because a FIFO must not stop the start of a container.
   const UniqueFd fd(
       ::openat(directory.fd.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ENOENT) return std::optional<std::string>();
@@ -240,7 +240,7 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "users other than root can change it");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size > kLargestLedgerFile) return path_error(EFBIG, "read", path);
-  // fstat() gives the size to read: files of the ledger are replaced, never written in place.
+  // The size that fstat() gave is the size to read: files of the ledger are replaced, never written in place.
   std::string text(size, '\0');
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::read(fd.get(), text.data() + done, text.size() - done);

@@ -64,7 +64,8 @@ class LedgerFiles {
   // This process. Its pid and start time are part of the names in pending/, so a child made by fork() opens its own
   // ledger.
   ProcessIdentity self;
-  // Id of the container for which the ledger is open; empty: none. The lock file names it to processes that wait.
+  // Id of the container for which the ledger is open; empty: none. The lock file names it to processes that wait for a
+  // lock.
   std::string container;
   // The names of the files in pending/ that mark unsettled steps of this ledger's calls, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;

@@ -57,7 +57,7 @@ Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
 // A container may create any number of groups below its own. This limit bounds the time of a lookup.
 constexpr unsigned kMostGroups = 10000;
 
-// ENODEV: kernfs returns it for an open file of a group that was removed.
+// kernfs returns ENODEV for an open file of a group that was removed.
 bool is_removed(int code) {
   return code == ENOENT || code == ENODEV;
 }
@@ -66,8 +66,8 @@ Error cannot_read_cgroup(int code, const std::string& path) {
   return sys_error(code, "cannot read the cgroup `{}`", fabric::printable(path));
 }
 
-// In cgroup v2, "populated 0" in cgroup.events covers the whole subtree (Documentation/admin-guide/cgroup-v2.rst).
-// Returns nullopt if there is no such file, as in v1.
+// Returns true if a process is in the group or below it: in cgroup v2, "populated" in cgroup.events covers the whole
+// subtree (Documentation/admin-guide/cgroup-v2.rst). Returns nullopt if there is no such file, as in v1.
 Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::string& path) {
   const auto events = group.read("cgroup.events");
   if (const auto* failed = std::get_if<fabric::Unreadable>(&events)) {
@@ -80,8 +80,8 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
   return std::optional(true);
 }
 
-// In cgroup v1, each group lists its own members only. `tasks` lists threads: a process with a dead first thread still
-// runs.
+// Returns true if a thread is in the group or below it: in cgroup v1, each group lists only its own members. `tasks`
+// lists threads, because a process with a dead first thread still runs.
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
   if (left-- == 0) return cannot_read_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");

@@ -46,7 +46,7 @@ Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
-    // Another process removed its last entry of this id, and the directory with it, between the two calls.
+    // Between the two calls, another process removed its last entry of this id, and the directory with it.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);

@@ -53,7 +53,8 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
 // Removes one entry. Succeeds if there is none.
 Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned units);
 
-// Replaces a wrong entry by the right one of the same grant. Returns true if the wrong entry was its only one.
+// Replaces an entry with wrong units by the right one of the same grant. Returns true if the wrong entry was the
+// grant's only one.
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units);
 
@@ -86,8 +87,8 @@ Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::strin
 std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
 // The ids of each grant, by its key.
 using IdsOfKeys = std::map<std::string, std::set<std::string>>;
-// Corrects the index of ids to match all grants. Locks a key only where they do not agree, one at a time, at most
-// timeout_ms each. Keeps the entries of `unread` grants. Errors: the first one; the rest is corrected.
+// Corrects the index of ids to match all grants. Locks a key only where index and grant do not agree, one key at a
+// time, at most timeout_ms each. Keeps the entries of `unread` grants. Errors: the first one; the rest is corrected.
 Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
                          int timeout_ms);
 

@@ -275,7 +275,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
   }
   auto grant = before;
   // While a start is rolled back, processes of the container still run, because the runtime ends them afterwards. So
-  // the cgroup is checked only without a running start.
+  // the cgroup is not checked then.
   if (!user->worker) TRY_VOID(check_empty(owner, user->user));
   std::erase_if(grant->users, leaves);
   if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);
@@ -334,8 +334,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     for (const PlannedHca& hca : held_hcas(*seen))
       names.push_back(booked_as(hca));
     const LockedHcas locked = TRY(lock(names));
-    // Between the release of the token's grant and the write of the new owner's, no record names the view. Its lock
-    // keeps recover() from removing it.
+    // Between the release of the token's grant and the write of the new owner's, no record names the view. The lock of
+    // the view keeps recover() from removing it.
     std::vector<std::string> together = {key, owner.key};
     for (const StoredUser& booked : seen->users)
       if (!booked.user.view.empty()) together.push_back(booked.user.view);

@@ -86,7 +86,8 @@ std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
   if (!proc || ::fstat(fd, &info) != 0) return kAnotherProcess;
-  // "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of fs/locks.c, Linux 4.1 and later).
+  // This line of fdinfo has the form "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of
+  // fs/locks.c, Linux 4.1 and later).
   const std::string line =
       fmt::format(" {:02x}:{:02x}:{} {} {}\n", major(info.st_dev), minor(info.st_dev), info.st_ino, offset, offset);
   for (const std::string& name : proc->list()) {

@@ -43,7 +43,7 @@ void note_unreleased(Unreleased& stuck, const std::string& name, const Result<vo
   if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
 }
 
-// Repairs the leftovers of dead processes. Notes those that it cannot repair, and continues.
+// Repairs the leftovers of dead processes. Adds those that it cannot repair to `stuck`, and continues.
 void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Unreleased& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
@@ -79,7 +79,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
   }
 }
 
-// The grants that hold an HCA, by key.
+// The HCA as each grant holds it, by the grant's key.
 using Claims = std::map<std::string, PlannedHca>;
 
 // Restores an index entry or an exclusive link that a grant lacks.
@@ -222,8 +222,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Unreleased stuck;
   const std::size_t before = files_->released.size();
-  // List the views before the grants: a view is made after its user is booked, so each listed view that is in use has
-  // its user in a grant.
+  // The views are listed before the grants. A view is made after its user is booked, so each listed view that is in use
+  // has its user in a grant.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
   // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries

@@ -125,7 +125,7 @@ void forget_runtime(const std::string& ledger, const std::string& key) {
 }
 
 void mark_ending(const std::string& ledger, const std::string& key) {
-  // This fails without a record, which is no error: `delete --force` of a container that never existed leaves no trace.
+  // Without a record this fails, which is no error: `delete --force` of a container that never existed leaves no trace.
   (void)!::linkat(AT_FDCWD, runtime_path(ledger, "containers", key).c_str(), AT_FDCWD,
                   runtime_path(ledger, "ending", key).c_str(), 0);
 }

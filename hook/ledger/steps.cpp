@@ -67,7 +67,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   // A user that joins again without a view still has its earlier mounts.
   if (user.view.empty()) user.view = found->user.view;
   const bool is_own = found->worker && found->worker->process == worker.process;
-  // Do not count unfinished steps of other users: they may be rolled back.
+  // Unfinished steps of other users do not count, because they may be rolled back.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
   const auto before = sure;
@@ -91,7 +91,7 @@ Result<void> finish_return(const LedgerFiles& files, const std::string& name, co
 }
 
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant) {
-  // "KEY" and "@PID.START.N" become "KEY@PID.START@N".
+  // From "KEY" and "@PID.START.N", the name becomes "KEY@PID.START@N".
   std::string name = grant.owner.key + files.temporary_name();
   name[name.rfind('.')] = '@';
   const std::string file = record_file(grant.owner.key);

@@ -27,7 +27,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
 // Ends the grant: from here on its HCAs are free. Returns the name of the file in pending/ that lists the index entries
 // to remove.
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// Removes these index entries and the file. Also does it for a process that was killed before it did.
+// Removes these index entries and the file, also on behalf of a process that was killed before it did.
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
 // files.released.

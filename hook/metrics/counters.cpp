@@ -186,7 +186,7 @@ Result<Counters> Counters::open_to_read(const std::string& directory) {
 Result<Counters> Counters::open(const std::string& directory, int flags) {
   const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
   const std::string path = directory + "/metrics";
-  // O_NONBLOCK: opening a FIFO must not block the start of a container.
+  // O_NONBLOCK is set, because opening a FIFO must not block the start of a container.
   UniqueFd fd(::openat(opened.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);

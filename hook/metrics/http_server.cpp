@@ -198,7 +198,7 @@ class HttpServer {
   static void write_answer(Client& client) {
     const std::size_t whole = client.head.size() + client.body->size();
     while (client.sent < whole) {
-      // Head and body are sent separately: all clients share one body.
+      // Head and body are sent separately, because all clients share one body.
       const bool in_head = client.sent < client.head.size();
       const std::string& part = in_head ? client.head : *client.body;
       const std::size_t from = in_head ? client.sent : client.sent - client.head.size();
@@ -292,7 +292,7 @@ class HttpServer {
     is_requesting_ = false;
     for (Client& client : clients_) {
       if (!client.is_requested || client.state != ClientState::kWaits) continue;
-      // Clients that came later get the next text: this one may be older than their request.
+      // Clients that came later get the next text, because this one may be older than their request.
       text_ ? answer(client, 200, text_) : refuse(client, 503);
     }
   }

@@ -28,8 +28,8 @@ inline constexpr std::size_t kLongestHttpHead = 8192;
 enum class HttpTarget { kMetrics, kIndex, kHealth };
 
 struct HttpRequest {
-  // 200, or the error: 400 not a request, 404 another path, 405 not GET, 431 a head longer than kLongestHttpHead, 505
-  // not HTTP/1.
+  // 200, or the status of the error: 400 not a request, 404 another path, 405 not GET, 431 a head longer than
+  // kLongestHttpHead, 505 not HTTP/1.
   int status = 200;
   HttpTarget target = HttpTarget::kMetrics;  // for status 200
 };
@@ -65,9 +65,9 @@ struct Admission {
   std::optional<std::size_t> closes;  // index of the client to close
 };
 
-// Decides on a new client. clients: oldest first. A peer with kMostOfOnePeer clients replaces one of its own. With
-// kMostClients clients any of them is replaced, the oldest of its state. admitted is false if all candidates wait for
-// the text.
+// Decides whether a new client is served. clients: oldest first. A peer with kMostOfOnePeer clients replaces one of its
+// own. With kMostClients clients any of them is replaced, the oldest of its state. admitted is false if all candidates
+// wait for the text.
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
 
 // Returns the key by which clients count as one peer, so that one user cannot have many clients. An IPv6 address counts

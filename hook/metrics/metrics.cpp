@@ -230,7 +230,7 @@ void Held::add(const Grant& grant) {
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.holders;
     sum.units += hca.units;
-    // config.json may have changed between two grants: the newest limit counts.
+    // config.json may have changed between two grants, so the newest limit counts.
     if (hca.limit && grant.since >= sum.limit_since) {
       sum.limit = hca.limit;
       sum.limit_since = grant.since;

@@ -224,7 +224,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
   }
   UniqueFd fd(::socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return sys_error(errno, "make a socket for `{}`", printable(listen.text));
-  // Without SO_REUSEADDR a restart fails for a minute, while closed connections are in TIME_WAIT.
+  // Without SO_REUSEADDR a restart would fail for a minute, while closed connections are in TIME_WAIT.
   const int yes = 1;
   if (!is_unix) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   // Without IPV6_V6ONLY, [::] would also accept IPv4 clients.

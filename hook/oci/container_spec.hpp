@@ -53,8 +53,8 @@ struct ContainerSpec {
   std::optional<std::string> netns_path;  // the path of the namespace that it joins: a pod
   bool has_userns = false;
   std::optional<std::string> userns_path;  // the path of the namespace that it joins
-  // Its user namespace maps the node's uid 0, which owns the files that the node mounts into the container. nullopt:
-  // unknown, because config.json names the namespace by path.
+  // The container's user namespace maps the node's uid 0, which owns the files that the node mounts into the container.
+  // nullopt: unknown, because config.json names the namespace by path.
   std::optional<bool> maps_node_root;
   bool has_own_pidns = false;  // its init is pid 1 of a PID namespace
   std::string cgroups_path;    // linux.cgroupsPath, as written
@@ -63,10 +63,10 @@ struct ContainerSpec {
   std::set<std::string> moved_netdevs = {};
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK; nullopt: not listed
   std::uint32_t uid = 0;          // process.user.uid
-  // Its first program has CAP_IPC_LOCK. In a user namespace that has no effect, because the kernel checks the
-  // capability in the node's.
+  // The container's first program has CAP_IPC_LOCK. In a user namespace that has no effect, because the kernel checks
+  // the capability in the node's user namespace.
   bool has_ipc_lock = false;
-  // It may have CAP_SYS_ADMIN in its user namespace, and so may remount read-only mounts.
+  // The container may have CAP_SYS_ADMIN in its user namespace, and so may remount read-only mounts.
   bool may_remount = false;
 };
 

@@ -43,7 +43,7 @@ Result<void> check_bundle(const std::string& bundle) {
   const std::string shown = fabric::printable(bundle.substr(0, 256));
   if (bundle.front() != '/') return make_error("cannot use bundle `{}`: it is not absolute", shown);
   if (bundle.size() >= PATH_MAX) return make_error("cannot use bundle `{}...`: it is too long", shown);
-  // System calls would end the path at a NUL, but these checks would not.
+  // A system call would end the path at a NUL, but the checks below would not.
   if (bundle.find('\0') != std::string::npos) return make_error("cannot use bundle `{}`: it has a NUL byte", shown);
   for (const auto part : fabric::split(bundle, '/')) {
     if (part == "..") return make_error("cannot use bundle `{}`: it has a `..` component", shown);

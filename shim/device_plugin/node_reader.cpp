@@ -150,7 +150,7 @@ void NodeReader::log_once(const std::string& about, const std::string& what) {
 
 void NodeReader::read_config() {
   auto texts = hook::read_config_texts(node_.config);
-  // Comparing the texts costs less than parsing them.
+  // The texts are compared, because this costs less than parsing them.
   if (texts && config_ && *texts == texts_) return log_once("config", "");
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config) {

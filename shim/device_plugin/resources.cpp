@@ -25,7 +25,7 @@ HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
   return found == holds.end() ? HcaHold() : found->second;
 }
 
-// "port 1 is DOWN", from the kernel's "1: DOWN".
+// Returns "port 1 is DOWN" for the kernel's "1: DOWN".
 std::string ports_text(const fabric::Hca& hca) {
   std::vector<std::string> ports;
   for (const fabric::Port& port : hca.ports) {
@@ -117,7 +117,7 @@ Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, c
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
   if (hold.foreign.exclusive_owner) return {"is held by " + *hold.foreign.exclusive_owner};
-  // In a pod's network namespace it is in use, and healthy.
+  // A held HCA is in a pod's network namespace: it is in use, and healthy.
   if (hold.units > 0) return {};
   return {"is no longer on the node", true};
 }
@@ -189,7 +189,7 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
   }
   for (; count > 0 && !others.empty(); --count) {
     const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
-      // Equal nearness: prefer the HCA with most free IDs, so that all HCAs fill evenly.
+      // With equal nearness the HCA with most free IDs is preferred, so that all HCAs fill evenly.
       return std::pair(left.second, free.at(left.first).size()) < std::pair(right.second, free.at(right.first).size());
     });
     sum += best->second;
@@ -240,7 +240,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
-  // Order: kinds with enough HCAs, then the kind of required HCAs, then the highest rate.
+  // Kinds with enough HCAs come first, then the kind of required HCAs, then the highest rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
@@ -251,7 +251,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   return chosen;
 }
 
-// Takes more IDs of HCAs that were chosen before, one of each in turn: no further HCA is free.
+// No further HCA is free, so this takes more IDs of HCAs that were chosen before, one of each in turn.
 void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids) {
   for (std::size_t before = 0; before != ids.size();) {
     before = ids.size();

@@ -111,7 +111,7 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
 
 void KubeletDirectory::take() const {
   alignas(inotify_event) std::array<char, 4096> events;
-  // Only the wake-up matters: callers compare the identity of the files.
+  // The content of events does not matter, because callers compare the identity of the files.
   while (::read(watch_.get(), events.data(), events.size()) > 0) {
   }
 }

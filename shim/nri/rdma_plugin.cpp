@@ -105,12 +105,12 @@ bool NamespaceEnds::take() {
     const ssize_t count = events_.ok() ? ::read(events_.get(), buffer.data(), buffer.size()) : -1;
     if (count <= 0) return any;
     for (std::size_t at = 0; at < static_cast<std::size_t>(count);) {
-      // memcpy(3) instead of a cast: reading a char array as an inotify_event would break strict aliasing.
+      // memcpy(3) is used, because reading a char array as an inotify_event would break strict aliasing.
       inotify_event event{};
       std::memcpy(&event, buffer.data() + at, sizeof event);
       const std::string_view name(buffer.data() + at + sizeof event, event.len);
       at += sizeof event + event.len;
-      // Events were lost, or the directory itself is gone: any of its namespaces may have ended.
+      // Events were lost, or the directory itself is gone, so any of its namespaces may have ended.
       any = any || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;

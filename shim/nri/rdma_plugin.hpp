@@ -158,9 +158,10 @@ class RdmaPlugin : public NriHandler {
   std::set<std::string> gone_;  // containers with unbound grants to release
   std::set<std::string> spared_;
   std::optional<Clock::time_point> recount_at_;
-  // State of one Synchronize. Pods with annotations about RDMA. The result of doubtful_containers() from its begin,
-  // without the unbound containers that the runtime has named since; a new query could include grants that another
-  // instance made meanwhile. Pod ids by container id, for users of grants that lack it.
+  // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
+  // the result of doubtful_containers() from its begin, without the unbound containers that the runtime has named
+  // since. A new query could include grants that another instance made meanwhile. pods_: pod ids by container id, for
+  // users of grants that lack it.
   std::map<std::string, NriPod> requesting_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;

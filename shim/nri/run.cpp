@@ -296,7 +296,7 @@ Result<void> end_container(const std::string& id, pid_t pid) {
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
   auto opened = NamespaceEnds::open();
-  // Without inotify the plugin still works: later calls find the ended namespaces.
+  // Without inotify the plugin still works, because later calls find the ended namespaces.
   if (!opened) log.warning(opened.error().message);
   NamespaceEnds ends = opened ? std::move(*opened) : NamespaceEnds();
   const Wake wake = TRY(Wake::make(ends.fd()));

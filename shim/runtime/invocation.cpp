@@ -209,7 +209,8 @@ class Reader {
     const auto glued =
         equals == std::string_view::npos ? std::nullopt : std::optional<std::string_view>(body.substr(equals + 1));
     if (two_dashes || dialect_ == Dialect::kRunc) {
-      // Go has no abbreviations, and runc refuses them. They are accepted here because a wrapper may execute crun.
+      // Go has no abbreviations, and runc refuses them. They are accepted here, because the runtime may be a wrapper
+      // that executes crun.
       Match match = find_long(options, name, two_dashes);
       if (!match.spec && name.size() == 1) match.spec = find_letter(options, name[0]);
       if (match.spec) return take(*match.spec, match.ambiguous, glued);
@@ -218,7 +219,7 @@ class Reader {
     if (!glued) skip_value_of_unknown(is_global);
   }
 
-  // Combined letters: `-dp FILE`, `-bDIR`.
+  // Reads combined letters: `-dp FILE`, `-bDIR`.
   void read_letters(Options options, std::string_view letters) {
     while (!letters.empty()) {
       const OptionSpec* spec = find_letter(options, letters[0]);

@@ -7,7 +7,7 @@
 
 namespace shim {
 
-// Option syntax of the runtime behind. The two syntaxes differ in `-b=X` and `-bundle`.
+// The option syntax of the real runtime. The two syntaxes differ in `-b=X` and `-bundle`.
 enum class Dialect {
   kRunc,  // Go: `-name` is `--name`, `-b=X` is X; create and run accept options after the container's id
   kCrun,  // argp: long options may be abbreviated, letters combined, `-b=X` is "=X"

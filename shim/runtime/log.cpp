@@ -68,11 +68,12 @@ hook::Log RuntimeLog::syslog() const {
 
 bool RuntimeLog::append(std::string_view level, std::string_view message) const {
   if (file_.empty()) return false;
-  // O_NONBLOCK: a FIFO without a reader must not block the start of the container. 0644 is the mode that runc uses.
+  // O_NONBLOCK is set, because a FIFO without a reader must not block the start of the container. 0644 is the mode that
+  // runc uses.
   const fabric::UniqueFd fd(
       ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
   if (!fd.ok()) return false;
-  // One write(2) per line: O_APPEND keeps lines of rdma-runtime and the runtime apart.
+  // Each line is one write(2), so that O_APPEND keeps lines of rdma-runtime and the runtime apart.
   const std::string line = log_line(level, message, std::time(nullptr), json_);
   return ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
 }

@@ -52,9 +52,9 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
   if (!process.is_object()) return make_error("the process: expected an object");
-  // edit_spec() edits a whole config.json: wrap the process in a minimal one.
+  // edit_spec() edits a whole config.json, so the process is wrapped in a minimal one.
   hook::Plan plan;
-  // edit_spec() leaves the file unchanged for a plan without HCAs.
+  // edit_spec() leaves the file unchanged for a plan without HCAs, so the plan gets one.
   plan.hcas.emplace_back();
   if (grant.ipc_lock && has(process, "capabilities")) plan.capabilities = {kIpcLock};
   plan.memlock = grant.memlock;

@@ -54,7 +54,7 @@ const Json* list_of(const Json& object, const char* name) {
 }
 
 bool contains(const Json& list, std::string_view text) {
-  // Compares strings: a comparison with Json would allocate a Json for `text` each time.
+  // Strings are compared, because a comparison with Json would allocate a Json for `text` each time.
   return std::any_of(list.begin(), list.end(), [&](const Json& entry) {
     const auto* string = entry.get_ptr<const std::string*>();
     return string && *string == text;
@@ -62,7 +62,7 @@ bool contains(const Json& list, std::string_view text) {
 }
 
 bool refuses(std::string_view action) {
-  // SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD and SCMP_ACT_KILL_PROCESS.
+  // The prefix covers SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD and SCMP_ACT_KILL_PROCESS.
   return action.starts_with("SCMP_ACT_KILL") || action == "SCMP_ACT_ERRNO" || action == "SCMP_ACT_TRAP";
 }
 

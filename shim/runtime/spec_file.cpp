@@ -112,7 +112,8 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
   if (!file.directory_.ok()) return open_error(errno, directory);
   const UniqueFd fd(
-      // O_NOFOLLOW: a link in the bundle could name any file of the node. O_NONBLOCK: opening a FIFO must not block.
+      // O_NOFOLLOW is set, because a link in the bundle could name any file of the node. O_NONBLOCK is set, because
+      // opening a FIFO must not block.
       ::openat(file.directory(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && is_missing()) return std::optional<SpecFile>();
   struct stat status {};

@@ -67,7 +67,7 @@ Result<UniqueFd> launched_socket(std::string_view number) {
 }
 
 Result<ReservedBuffer> ReservedBuffer::reserve(std::size_t size) {
-  // MAP_NORESERVE: the buffer must not count against the overcommit limit while it is empty.
+  // MAP_NORESERVE is set, because the buffer must not count against the overcommit limit while it is empty.
   void* start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return sys_error(errno, "cannot reserve {} bytes for messages", size);
   return ReservedBuffer(std::span(static_cast<char*>(start), size));
@@ -144,7 +144,7 @@ Result<std::optional<Connection::Ended>> Connection::round(int stop_fd, std::opt
   pollfd watched[] = {{socket_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}};  // poll(2) skips -1
   const int ready = ::poll(watched, std::size(watched), milliseconds_until(until));
   if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for the runtime");
-  // stop_fd comes first: a busy runtime must not delay the end of the plugin.
+  // stop_fd comes first, because a busy runtime must not delay the end of the plugin.
   if (ready > 0 && watched[1].revents != 0) return Answer(Ended::kStopped);
   if (ready > 0) {
     auto ended = receive();
@@ -277,7 +277,7 @@ Result<void> Connection::send_message(std::uint32_t connection, MessageType type
 Result<void> Connection::take_answer(const Message& message) {
   if (message.type != MessageType::kResponse)
     return make_error("ttrpc message of type {} on the connection for answers", static_cast<int>(message.type));
-  // Unknown streams mean that the connection is out of step, so this ends it.
+  // An unknown stream means that the connection is out of step, so the error ends the connection.
   if (message.stream % 2 == 0 || message.stream >= next_call_)
     return make_error("ttrpc answer to stream {}, which has no request", message.stream);
   if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // late or repeated

@@ -10,7 +10,7 @@
 namespace shim {
 namespace {
 
-// Enough for one error; runtimes write it into logs and events.
+// This is enough for one error; runtimes write it into logs and events.
 constexpr std::size_t kMaxStatusMessage = 4000;
 
 constexpr std::pair<StatusCode, int> kStatusErrnos[] = {{StatusCode::kInvalidArgument, EINVAL},

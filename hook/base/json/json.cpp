@@ -157,7 +157,7 @@ class Builder : public nlohmann::json_sax<Json> {
       parent.push_back(Json(std::forward<T>(value)));
       return &parent.back();
     }
-    // Append to the vector of ordered_map: operator[] would search all members again.
+    // The member is appended to the vector of ordered_map, because operator[] would search all members again.
     auto& members = parent.get_ref<Json::object_t&>();
     members.Container::emplace_back(std::move(key_), Json(std::forward<T>(value)));
     return &members.back().second;
@@ -196,7 +196,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     fault = {0, fmt::format("longer than {} bytes", limits.bytes)};
     return std::nullopt;
   }
-  // nlohmann's lexer takes a NUL byte for the end, and would ignore the rest.
+  // nlohmann's lexer takes a NUL byte for the end, and would ignore the text after it.
   const std::size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     fault = {1 + static_cast<unsigned>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')),
@@ -275,7 +275,7 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
 }
 
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits) {
-  // O_NONBLOCK: open(2) of a FIFO without a writer would wait.
+  // O_NONBLOCK is set, because open(2) of a FIFO without a writer would wait.
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok()) return sys_error(errno, "open `{}`", fabric::printable(path));
   struct stat status {};

@@ -17,7 +17,7 @@ namespace {
 using fabric::split;
 using fabric::UniqueFd;
 
-// mountinfo escapes space, tab, newline and backslash as three octal digits.
+// Returns the text without mountinfo's escapes: space, tab, newline and backslash are three octal digits.
 std::string unescape(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -58,7 +58,7 @@ const char* name_of(CgroupKind kind) {
   return kind == CgroupKind::kV1Rdma ? "cgroup (rdma)" : "cgroup (devices)";
 }
 
-// Bytes: /proc/PID/cgroup has one line for each hierarchy, cgroup.procs one for each process.
+// Limits in bytes: /proc/PID/cgroup has one line for each hierarchy, cgroup.procs one for each process.
 constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
 constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
 
@@ -144,7 +144,7 @@ Result<std::string> read_text(int fd, std::size_t limit, const std::string& path
 CgroupPaths parse_proc_cgroup(std::string_view text) {
   CgroupPaths paths;
   for (const std::string_view line : split(text, '\n')) {
-    // Format "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
+    // A line is "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
@@ -161,7 +161,7 @@ CgroupPaths parse_proc_cgroup(std::string_view text) {
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
   std::vector<CgroupMount> mounts;
   for (const std::string_view line : split(mountinfo, '\n')) {
-    // "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS"
+    // A line is "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS".
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
     const auto left = split(line.substr(0, dash), ' ');

@@ -69,7 +69,8 @@ constexpr int kKeptCapabilities[] = {
     CAP_SETGID,        // setfsgid(2)
 };
 
-// config.json and its temporary file keep their owner and group; a mounted directory may belong to another user.
+// The capabilities of `config apply`: config.json and its temporary file keep their owner and group, and a mounted
+// directory may belong to another user.
 constexpr int kConfigCapabilities[] = {CAP_CHOWN, CAP_DAC_OVERRIDE};
 
 std::uint32_t kept_in(int word, std::span<const int> kept) {

@@ -115,7 +115,7 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Arguments are 32 bits wide unless they are addresses: the kernel ignores the upper half.
+// Mask for arguments that are 32 bits wide, as all are unless they are addresses: the kernel ignores the upper half.
 constexpr std::uint64_t kInt = UINT32_MAX;
 
 scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
@@ -227,7 +227,8 @@ Filter make_filter_for_children() {
   return filter && add_all(filter.get(), SCMP_ACT_ERRNO(EPERM), kNever) ? std::move(filter) : nullptr;
 }
 
-// libseccomp exports a filter to a descriptor only, hence the temporary file.
+// Returns the instructions of a filter. libseccomp exports a filter to a descriptor only, so this uses a temporary
+// file.
 std::vector<sock_filter> instructions(void* filter) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   if (!file || seccomp_export_bpf(filter, fileno(file.get())) != 0) return {};
@@ -253,8 +254,8 @@ bool print(const char* name, const Filter& filter) {
 }  // namespace
 
 int main() {
-  // Level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). Set by hand, because libseccomp else detects the level by
-  // seccomp(2) of the machine that builds, which an emulator of another architecture lacks.
+  // Level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). It is set here, because libseccomp otherwise detects the level
+  // by seccomp(2) of the machine that builds, which an emulator of another architecture lacks.
   if (seccomp_api_set(3) == 0 && print("kFilter", make_filter_for_stages()) &&
       print("kFilterForChildren", make_filter_for_children()) &&
       print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&

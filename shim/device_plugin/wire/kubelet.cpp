@@ -141,7 +141,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       }
       // wake() is called outside of the lock, because the main thread then calls watchers(), which takes the lock.
       service_.settings_.wake();
-      // gRPC's contract: OnDone() is the last call, and the reactor frees itself.
+      // By gRPC's contract, OnDone() is the last call, and the reactor frees itself.
       delete this;
     }
 
@@ -178,7 +178,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
-    // Each failed request is reported, also one without a valid container.
+    // Each failed request is reported, also a request without a valid container.
     if (!done && containers.empty()) settings_.allocated({}, done);
     asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
     return true;

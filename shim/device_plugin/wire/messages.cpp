@@ -57,7 +57,7 @@ void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, c
       auto& node = *allocated.add_devices();
       node.set_container_path(path);
       node.set_host_path(path);
-      // No "m": containers must not create device nodes.
+      // The permissions lack "m", because containers must not create device nodes.
       node.set_permissions("rw");
     }
   }

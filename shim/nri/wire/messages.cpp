@@ -231,7 +231,7 @@ Result<NriValidation> parse_validation(std::string_view payload) {
   for (auto& owners : *message.mutable_owners()->mutable_owners()) {
     if (owners.key() != validation.container_id) continue;
     for (auto& field : *owners.mutable_value()->mutable_compound()) {
-      // NRI records owners of all adjusted fields; only devices matter here.
+      // NRI records the owners of all adjusted fields; only devices matter here.
       if (field.key() != kDevicesField) continue;
       for (auto& [path, plugin] : take_map(*field.mutable_value()->mutable_owners()))
         validation.owners[path] = plugin.starts_with('-') ? plugin.substr(1) : plugin;

@@ -48,7 +48,7 @@ const NriDispatcher::Method NriDispatcher::kMethods[] = {
     {"PostStartContainer", nullptr, Event::kPostStartContainer},
     {"PostUpdateContainer", nullptr, Event::kPostUpdateContainer},
     {"RemoveContainer", nullptr, Event::kRemoveContainer},
-    // Since NRI 0.10.0.
+    // This method exists since NRI 0.10.0.
     {"ValidateContainerAdjustment", &NriDispatcher::validate},
 };
 
