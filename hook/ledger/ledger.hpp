@@ -14,9 +14,9 @@
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
-// DIR is /run/rdma-hook, mode 0700, owned by root. A directory with another owner or mode is refused, and symlinks are
-// not followed. The top of ledger.cpp explains the order of writes. A child made by fork() must open its own ledger: as
-// long as the child lives, it keeps locks that its parent held.
+// DIR is /run/rdma-hook, mode 0700, owned by root. A directory that other users own or can access is refused, and
+// symlinks are not followed. The top of ledger.cpp explains the order of writes. A child made by fork() must open its
+// own ledger: as long as the child lives, it keeps locks that its parent held.
 #pragma once
 
 #include <chrono>
