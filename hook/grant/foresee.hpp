@@ -39,8 +39,8 @@ struct ForeseenPlan {
 // rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
-// Same for HCAs that are bound to the owner: reads no other grant, and takes no lock. nullopt: these HCAs no longer
-// suffice.
+// Decides the same for HCAs that are bound to the owner: reads no other grant, and takes no lock. nullopt: these HCAs
+// no longer suffice.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

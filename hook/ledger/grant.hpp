@@ -106,7 +106,7 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Same, but keeps each entry of an HCA that occurs twice: each may have left an entry in the index.
+// Returns the same HCAs, with each entry of an HCA that occurs twice: each entry may have left an entry in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 // Returns the HCA that is booked under this name; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);

@@ -74,8 +74,8 @@ class Ledger {
   // Returns false if there is no ledger. Errors: as list(); an error of use() ends the call.
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
-  // Same, from the records only: reads no process, no namespace and not DIR/place, so it works in any PID namespace.
-  // `stale` is always false.
+  // Does the same from the records only: reads no process, no namespace and not DIR/place, so it works in any PID
+  // namespace. `stale` is always false.
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);

@@ -64,7 +64,7 @@ class ConfiguredWorker {
   // Returns the configuration. Parses config.json again only if its text has changed.
   const Result<hook::Config>& read_config();
   Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
-  // As Worker::ask().
+  // Calls Worker::ask().
   Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
     return worker_.ask(job, deadline);
   }

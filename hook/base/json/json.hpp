@@ -26,7 +26,7 @@ struct JsonFault {
   unsigned line = 0;  // 0: the text as a whole
   std::string message;
 };
-// Same, but reports the fault instead of an error: on nullopt, `fault` is set.
+// Parses a text, and reports the fault instead of an error: on nullopt, `fault` is set.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
 // Returns the quotation of a text that may be hostile and megabytes long: one line, cut to `longest` bytes and "...".

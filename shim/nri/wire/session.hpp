@@ -30,12 +30,13 @@ class NriHandler {
  public:
   virtual ~NriHandler() = default;
 
-  // First request of a connection; the runtime may repeat it. Returns the events to subscribe to, at least one;
-  // Synchronize needs no subscription. An error ends the registration.
+  // Answers the first request of a connection; the runtime may repeat it. Returns the events to subscribe to, at least
+  // one; Synchronize needs no subscription. An error ends the registration.
   virtual Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
 
-  // After configure(): lists the existing pods and containers in any number of parts, then the end. The session stores
-  // none of them, because a large node has thousands. A second synchronize_begin() discards the first list.
+  // These functions follow configure(): they list the existing pods and containers in any number of parts, then the
+  // end. The session stores none of them, because a large node has thousands. A second synchronize_begin() discards the
+  // first list.
   virtual void synchronize_begin() {}
   virtual void found(const NriPod& /*pod*/) {}
   virtual void found(const NriContainer& /*container*/) {}
@@ -101,7 +102,7 @@ class NriSession {
   // Connection::call().
   Result<void> evict(const std::string& container_id, const std::string& reason);
 
-  // As Connection::serve().
+  // Calls Connection::serve().
   Result<Connection::Ended> serve(int stop_fd = -1, std::optional<Connection::Clock::time_point> until = std::nullopt) {
     return connection_->serve(stop_fd, until);
   }
