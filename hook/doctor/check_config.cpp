@@ -14,7 +14,7 @@ namespace {
 
 using fabric::Address;
 
-// Returns a warning if the node cannot set the limits of config.json. It starts containers without them.
+// Returns a warning if the node cannot set the limits of config.json. Containers then start without limits.
 std::vector<Finding> findings_of_controller(const Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);
@@ -25,12 +25,13 @@ std::vector<Finding> findings_of_controller(const Result<RdmaController>& contro
 
 constexpr const char* kObject = "node_index";
 
-// An error here refuses each container of the network, so the node is broken.
+// The finding is `broken`, because the hook refuses each container of a network with such an error.
 Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
-// Checks the slices of the rails that the pools add to this network: by address each rail can have another one.
+// Checks this node's slices of the network's ranges for each rail of the pools. With an index by address, each rail can
+// have its own index.
 std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const Config& config,
                                       const Network& network) {
   std::vector<Finding> findings;
@@ -44,7 +45,7 @@ std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const 
   return findings;
 }
 
-// Checks a node number or name: it is the same for all rails, so the first error is enough.
+// Checks the node's index by number or name. The index is the same for all rails, so only the first error is returned.
 std::optional<Finding> check_number(const Config& config, const Network& network) {
   for (const AddressRange& range : network.ranges) {
     if (!range.per_node) continue;
@@ -65,7 +66,7 @@ std::optional<Finding> check_number(const Config& config, const Network& network
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller) {
   std::vector<Finding> findings;
-  // Without pools the administrator has not configured sharing; a warning would be noise on single-tenant nodes.
+  // Without pools the administrator has not configured sharing. A warning would be noise on single-tenant nodes.
   if (config.pools.empty()) return findings;
   std::vector<std::string> seen;
   const NodeMap map(inventory, config);
@@ -93,7 +94,7 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
     });
     for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
       if (!*range || functions == 0) continue;
-      // The last index, not the count: the count of a range over all 64 bits overflows.
+      // The last index is compared, because the number of addresses in a range over all 64 bits overflows.
       const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
       if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
       findings.push_back(
@@ -107,7 +108,7 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
 
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from) {
   std::vector<Finding> findings;
-  // Only ranges with "per_node" need the index.
+  // Only ranges with `per_node` need the node's index.
   const auto is_cut = [](const auto& network) {
     const auto is_sliced = [](const auto& range) { return range && range->per_node; };
     return is_sliced(network.second.vf_macs) || is_sliced(network.second.vf_guids) ||
@@ -116,7 +117,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   };
   if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
-  // A note, not a warning: the node's programs can know the index although this call cannot.
+  // This is a note, not a warning: the node's programs can know the index although this call cannot.
   const auto unknown = [&](const char* why) {
     return std::vector<Finding>{{Grade::kNote, kObject, fmt::format("cannot check this node's index: {}", why), ""}};
   };

@@ -13,7 +13,7 @@ using fabric::printable;
 
 constexpr const char* kInstall = "run `rdma-hook install`";
 
-// The oldest version of each engine that was tested.
+// The oldest version of each engine that was tested with rdma-init.
 struct Tried {
   Engine engine;
   int major;
@@ -22,7 +22,7 @@ struct Tried {
 constexpr Tried kOldestTried[] = {
     {Engine::kContainerd, 1, 6}, {Engine::kCrio, 1, 34}, {Engine::kDocker, 20, 10}, {Engine::kPodman, 4, 3}};
 
-// Podman has no daemon.
+// Podman is missing in this list because it has no daemon.
 constexpr Word<Engine> kProcesses[] = {
     {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
@@ -32,7 +32,7 @@ const RunningProcess* find_process(const NodeEngines& engines, std::string_view 
   return found == engines.processes.end() ? nullptr : &*found;
 }
 
-// Returns local time, as the node's logs have it.
+// Returns local time, which the node's logs also use.
 std::string clock_text(std::int64_t seconds) {
   const std::time_t time = seconds;
   std::tm parts{};
@@ -42,8 +42,8 @@ std::string clock_text(std::int64_t seconds) {
   return text;
 }
 
-// An engine older than the tested versions may work: a note. An engine that refuses its configuration does not start
-// again: broken.
+// An engine older than the tested versions may work, so it gets a note. An engine that refuses its configuration cannot
+// start again, so it is `broken`.
 void check_found(const NodeEngines& engines, Check& check) {
   if (!engines.found) {
     check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
@@ -69,8 +69,8 @@ void check_found(const NodeEngines& engines, Check& check) {
   }
 }
 
-// A file without the changes of install is broken, because no container gets HCAs. A changed file may still have them:
-// a warning.
+// A file that lacks the changes of install is `broken`, because no container gets HCAs. A file that was changed since
+// may still have them, so it gets a warning.
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
     check.add(Grade::kBroken, kInstallRecord, engines.record.error().message,
@@ -90,10 +90,10 @@ bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
-// Adds a finding for each engine that has not read its present files.
+// Adds a finding for each engine that started before its files were last changed.
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
-    // A restart must not be advised: the engine refuses its configuration and would not start again.
+    // An engine that refuses its configuration would not start again, so this finding must not advise a restart.
     const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::ranges::any_of(engines.refused, is_it)) continue;
     const EngineFile* newest = nullptr;
@@ -101,7 +101,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
       if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
       if (!newest || file.changed > newest->changed) newest = &file;
     }
-    // Start times are computed from a boot time in whole seconds, so they can be one second early.
+    // The start time is computed from a boot time in whole seconds, so it can be one second early.
     if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
     check.add(Grade::kBroken, process.name,
               fmt::format("has not read `{2}`: it runs since {0} (pid {1}), the file is of {3}",
@@ -113,7 +113,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
               "run `systemctl reload docker`");
 }
 
-// The plugin must run if install selected NRI, unless the engine itself starts it from /opt/nri/plugins.
+// If install selected NRI, the plugin must run. It is not checked if the engine itself starts it from /opt/nri/plugins.
 void check_plugin(const NodeEngines& engines, Check& check) {
   const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   const bool started_by_engine = std::ranges::any_of(
@@ -144,9 +144,9 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    // A missing file is no error here, so the caller usually lacks permission.
+    // A missing file is not in `unread`, so the caller usually lacks permission.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
-  // Not reported after another finding, which may be its cause.
+  // The finding is added only if there is no other one, which may be its cause.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);
@@ -199,9 +199,10 @@ Check check_programs(const NodeEngines& engines) {
   return check;
 }
 
-// Containers inherit RLIMIT_MEMLOCK of the engine. The limit of the unit counts too: it applies after the next restart.
+// Containers inherit RLIMIT_MEMLOCK from the engine. The limit in the unit is checked too, because it applies after the
+// next restart.
 Check check_memlock(const NodeEngines& engines) {
-  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; less than that is unexpected
+  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; a lower limit is unexpected
   Check check{"memlock", {}, {}};
   std::vector<std::string> seen;
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {

@@ -29,7 +29,7 @@ std::string name_of(const NodeHca& node, const Port& port) {
   return fmt::format("{}:{}", printable(node.name()), port.number);
 }
 
-// Called for each port of an HCA.
+// A function that is called for each port of an HCA.
 using UsePort = std::function<void(const NodeHca&, const Port&)>;
 void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
   for (const NodeHca* node : hcas)
@@ -37,12 +37,14 @@ void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
       use(*node, port);
 }
 
-// Both modes add child netdevs. Their GIDs need RDMA devices that all network namespaces share.
+// Returns true for the two modes that add child netdevs. The GIDs of such netdevs need RDMA devices that all network
+// namespaces share.
 bool makes_children(Mode mode) {
   return mode == Mode::kShared || mode == Mode::kSharedMulti;
 }
 
-// Broken if the default mode of a pool is refused, a warning if another of its modes is.
+// The finding is `broken` if the kernel refuses the default mode of a pool. It is a warning if the kernel refuses
+// another mode of the pool.
 Check check_netns(const Inventory& inventory, const Config& config) {
   Check check{"netns", {}, {}};
   if (!inventory.netns_mode) {
@@ -66,8 +68,8 @@ Check check_netns(const Inventory& inventory, const Config& config) {
   return check;
 }
 
-// A pool without HCAs or an unknown name in `rails` is mostly a typing error. A node without any HCA has a finding
-// elsewhere.
+// A pool without HCAs, or an unknown name in `rails`, is mostly a typing error. A node without any HCA is not reported
+// here: check_kernel() reports it.
 Check check_pools(const NodeMap& map, const Config& config) {
   Check check{"pools", {}, {}};
   std::vector<std::string> summaries;
@@ -138,7 +140,8 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   return "check cable and the switch's port (`ibstat`)";
 }
 
-// One inactive port is a warning: spare ports are common. Without any ACTIVE port no job can use RDMA.
+// An inactive port is a warning, because spare ports are common. It is `broken` only if no port is ACTIVE: then no job
+// can use RDMA.
 Check check_ports(const std::vector<const NodeHca*>& hcas) {
   Check check{"ports", {}, {}};
   std::size_t active = 0;
@@ -157,7 +160,7 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
-// Ports that are expected to be equal: of one pool, link layer and model.
+// Ports with the same pool, link layer and model are expected to be equal.
 struct Kin {
   const Pool* pool = nullptr;
   std::string link_layer;
@@ -201,7 +204,8 @@ const Netdev* netdev_of(const Inventory& inventory, const NodeHca& node) {
   return node.netdev ? fabric::find_netdev(inventory, *node.netdev) : nullptr;
 }
 
-// Drivers derive active_mtu from the netdev's MTU. Another value means a limit of the firmware or a lost update.
+// Drivers derive active_mtu from the MTU of the netdev. If they differ, the firmware has a lower limit or an update was
+// lost.
 std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, int mtu, const ActiveMtus& active) {
   const auto found = active.find({node.name(), port.number});
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
@@ -222,7 +226,7 @@ struct RailMtu {
 std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
                                  const ActiveMtus& active) {
   const auto& [mtu, most] = rail;
-  // Most important first: one finding per rail is enough.
+  // The checks are in order of importance, because one finding per rail is enough.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{
@@ -269,7 +273,7 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
   return check;
 }
 
-// A pool without modes allows all.
+// Returns true if the pool allows mode `exclusive`. A pool without `modes` allows all modes.
 bool may_be_exclusive(const Pool& pool) {
   return pool.modes.empty() || std::ranges::find(pool.modes, Mode::kExclusive) != pool.modes.end();
 }
@@ -290,7 +294,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // the node needs its only netdev for both
+    if (in_pool < 2 && !moves) continue;  // a node with one rail needs it for the route and the jobs
     check.add(Grade::kWarning, printable(node->name()),
               fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
                           moves ? ", and mode `exclusive` is refused" : ""),
@@ -299,7 +303,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
   return check;
 }
 
-// Two netdevs with one address make equal GIDs, and replies can use either netdev.
+// If two netdevs have the same address, their GIDs are equal, and replies can use either netdev.
 Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"addresses", {}, {}};
   std::set<std::string> rails;
@@ -310,7 +314,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
-      // Every netdev has these by itself.
+      // The kernel adds loopback and link-local addresses to every netdev.
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
@@ -341,12 +345,12 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
     const std::string_view key = trimmed.substr(0, colon);
     const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
-      // `hca_id` starts a new block; lines before its first `port` belong to no port.
+      // `hca_id` starts a new HCA. The lines between it and its first `port` belong to no port.
       hca = value;
       port = 0;
     } else if (key == "port") {
       port = fabric::parse_number<unsigned>(value).value_or(0);
-    } else if (key == "active_mtu" && port != 0 && !hca.empty()) {  // "1024 (3)"
+    } else if (key == "active_mtu" && port != 0 && !hca.empty()) {  // the value is such as "1024 (3)"
       if (const auto bytes = fabric::parse_number<unsigned>(value.substr(0, value.find(' '))))
         mtus[{hca, port}] = *bytes;
     }
@@ -355,7 +359,7 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
 }
 
 unsigned roce_mtu(int netdev_mtu) {
-  // The kernel subtracts the largest headers, then takes the next lower InfiniBand MTU.
+  // The kernel subtracts the largest possible headers, then takes the next lower InfiniBand MTU.
   constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
   for (const int mtu : {4096, 2048, 1024, 512, 256})
     if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);

@@ -1,5 +1,5 @@
-// The checks of `rdma-hook doctor`. Facts are values: a read_...() function reads them from the node, a check_...()
-// function is pure.
+// The checks of `rdma-hook doctor`. A read_...() function reads facts from the node; a check_...() function is pure and
+// returns the findings about these facts.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Check {
   std::string name;
   std::string summary;  // the state of the node, printed if there is no finding
   std::vector<Finding> findings;
-  bool looked = true;  // false: not checked; the summary has the reason
+  bool looked = true;  // false: the check was not made; the summary has the reason
   void add(Grade grade, std::string object, std::string message, std::string remedy) {
     findings.push_back({grade, std::move(object), std::move(message), std::move(remedy)});
   }
@@ -53,34 +53,34 @@ struct ExpectedNode {
   fabric::Attr<SeenNode> seen;
 };
 
-// A PCI function without an HCA; its network driver has a separate RDMA module.
+// A PCI function that has a network driver but no HCA, because a separate RDMA module of the driver is missing.
 struct HalfDriven {
   std::string pci;
   std::string driver;           // "mlx5_core"; empty: no driver is bound
-  std::string module;           // "mlx5_ib"
+  std::string module;           // "mlx5_ib", the RDMA module of the driver
   fabric::Attr<bool> loaded{};  // whether the module is loaded
 };
 
 struct KernelFacts {
-  fabric::Attr<bool> uverbs{};   // ib_uverbs is loaded
-  fabric::Attr<bool> rdma_cm{};  // rdma_ucm is loaded
+  fabric::Attr<bool> uverbs{};   // whether ib_uverbs is loaded
+  fabric::Attr<bool> rdma_cm{};  // whether rdma_ucm is loaded
   std::vector<HalfDriven> half_driven;
   std::vector<ExpectedNode> nodes;
   std::optional<bool> privileged_qkey;  // nullopt: the kernel does not report it, or this is not a live node
 };
 
-// Returns whether a path exists. Unreadable: the lookup failed.
+// Returns whether a path exists; Unreadable if the lookup failed.
 fabric::Attr<bool> is_path_there(const std::string& path);
 
-// Reads the facts below root/sys and root/dev.
+// Reads the facts from root/sys and root/dev.
 KernelFacts read_kernel_facts(const std::string& root, const fabric::Inventory& inventory);
 
 // Returns the checks "modules", "nodes" and "qkey". Pure.
 std::vector<Check> check_kernel(const KernelFacts& facts, const fabric::Inventory& inventory, const Config& config);
 
-// The HCAs of the pools: GID tables, ports, rates, MTUs, and the node's own network on them. Pure.
+// Checks of the HCAs in pools: GID tables, ports, rates, MTUs, and the node's own network on them. All are pure.
 
-// The active_mtu in bytes, by HCA and port. No file in /sys has it.
+// The active_mtu in bytes, by HCA and port number. No file in /sys has it.
 using ActiveMtus = std::map<std::pair<std::string, unsigned>, unsigned>;
 // Parses the output of `ibv_devinfo` of rdma-core. Skips values that it cannot parse.
 ActiveMtus parse_ibv_devinfo(std::string_view text);
@@ -92,72 +92,78 @@ unsigned roce_mtu(int netdev_mtu);
 // Returns the checks "netns", "pools", "gids", "ports", "rates", "mtu", "routes" and "addresses".
 std::vector<Check> check_rails(const fabric::Inventory& inventory, const Config& config, const ActiveMtus& active_mtus);
 
-// Facts that enable direct transfers between GPU and HCA, and facts that slow them down.
+// Facts that enable or slow direct transfers between GPU and HCA.
 
 struct GpuFacts {
   bool has_nvidia = false;              // the node has an NVIDIA GPU
-  fabric::Attr<bool> nvidia_peermem{};  // loaded
-  fabric::Attr<bool> nv_peer_mem{};     // the module's name before driver 470
+  fabric::Attr<bool> nvidia_peermem{};  // whether nvidia_peermem is loaded
+  fabric::Attr<bool> nv_peer_mem{};     // whether nv_peer_mem is loaded, its name before driver 470
   std::string driver_version;           // /proc/driver/nvidia/version; empty: not loaded
   std::string kernel;                   // "6.1.0-18-amd64"
-  // By bridge above a GPU and an HCA: the ACS control register (PCI Express 5.0, 7.7.8.3); 0: no ACS. Unreadable also
-  // for callers that are not root, for which the kernel truncates the configuration space.
+  // The ACS control register (PCI Express 5.0, 7.7.8.3) by bridge above a GPU and an HCA; 0: no ACS. It is Unreadable
+  // for callers that are not root, because the kernel truncates the configuration space for them.
   std::map<std::string, fabric::Attr<unsigned>> acs;
   std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
 };
 
-// Returns the ACS control register in a configuration space. Unreadable EMSGSIZE: it has no extended part.
+// Returns the ACS control register of a configuration space. Returns Unreadable with EMSGSIZE if the text has no
+// extended part.
 fabric::Attr<unsigned> acs_control(std::string_view configuration_space);
 
-// Returns the bridges between a GPU and an HCA below a bridge that both share: their traffic can stay below it. Pure.
+// Returns the bridges on the way from a GPU to an HCA below their nearest common bridge. Traffic between GPU and HCA
+// can stay below that bridge. Pure.
 std::vector<std::string> bridges_between(const fabric::Inventory& inventory);
 
-// Reads the facts below root/sys and root/proc.
+// Reads the facts from root/sys and root/proc.
 GpuFacts read_gpu_facts(const std::string& root, const fabric::Inventory& inventory);
 
 // Returns the checks "gpudirect", "acs" and "iommu". Pure.
 std::vector<Check> check_gpus(const GpuFacts& facts, const fabric::Inventory& inventory);
 
-// Flow control of RoCE rails as `dcb` of iproute2 and sysfs report it. The findings are notes only: the configuration
-// of the switches is unknown.
+// Flow control of RoCE rails, as `dcb` of iproute2 and sysfs report it. All findings are notes, because the
+// configuration of the switches is unknown.
 
 struct RailQos {
   std::string netdev;
   std::optional<std::vector<unsigned>> pfc;  // priorities with PFC; nullopt: unknown
-  std::optional<bool> ecn;  // whether a priority has it, from sysfs of mlx5 in MLNX_OFED; nullopt: unknown
+  std::optional<bool> ecn;  // whether ECN is on for a priority, in sysfs of MLNX_OFED's mlx5; nullopt: unknown
 };
 
-// Returns the priorities that are on in "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt: the text has no such line.
+// Returns the priorities that are on in a line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no such
+// line.
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 
-// Reads the flow control of RoCE rails. root: in front of /sys; `dcb` is executed only if root is empty. unasked: gets
-// an error if `dcb` cannot be executed.
+// Reads the flow control of RoCE rails.
+// root: prefix of /sys. `dcb` is executed only if root is empty.
+// unasked: gets an error if `dcb` cannot be executed.
 std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
                               std::vector<Error>& unasked);
 
 // Returns the check "qos". Pure.
 Check check_qos(const std::vector<RailQos>& rails);
 
-// Checks of the configuration against the node: its slice of ranges that are for all nodes (`per_node`), the sizes of
-// ranges, and limits of RDMA objects. Pure, except that the file of NodeIndexSources is read.
+// Checks of the configuration against the node: the node's slices of ranges with `per_node`, the sizes of ranges, and
+// limits of RDMA objects. They are pure, except that check_node_index() reads the file with the node's index.
 
-// Returns a warning for each pool of config.json that has HCAs of this node, shares them between containers and lacks
-// "hca_objects"; and one for limits that the node cannot set. controller: nullopt: unknown.
+// Returns a warning for each shared pool with HCAs of this node that has no "hca_objects" in config.json. Returns
+// another warning if the node cannot set limits.
+// controller: nullopt if it is unknown.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller);
 
 struct NodeIndexSources {
-  std::optional<std::string> root;  // prefix of the file's path; nullopt: the node's files are not available
-  bool knows_addresses = false;     // the inventory has the addresses of the node's netdevs
+  std::optional<std::string> root;  // prefix of the path of the index file; nullopt: the node's files are not available
+  bool knows_addresses = false;     // whether the inventory has the addresses of the node's netdevs
   std::optional<std::string>
-      name;  // NODE_NAME of this process; nullopt: not set, which proves nothing about the other programs
+      name;  // NODE_NAME of this process; nullopt: not set. The node's other programs may have it.
 };
 
-// Returns the errors for which a container would be refused. If the index cannot be found from here, returns a note.
+// Returns the errors for which the hook would refuse a container. Returns a note if this call cannot find the node's
+// index.
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from);
 
-// Returns a warning for each range of MAC addresses or GUIDs that is smaller than the number of functions in pools of
-// its network.
+// Returns a warning for each range of MAC addresses or GUIDs that is smaller than the number of virtual functions in
+// the pools of its network.
 std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const Config& config);
 
 // The ledger and its directory: grants, their owners, and free space.
@@ -181,24 +187,24 @@ struct LedgerFacts {
   std::uint64_t free_files = UINT64_MAX;
   bool read_only = false;
   std::vector<Grant> grants;
-  // The present names of the node's HCAs, by PlannedHca::device.
+  // The present names of the node's HCAs; the key is PlannedHca::device.
   std::map<std::string, std::vector<std::string>> names;
-  std::vector<PlacedGid> gids;  // of the grants that are not stale
-  std::vector<MovedGid> moved;  // result of moved_gids()
-  bool is_there = false;        // false: no grant was made yet
+  std::vector<PlacedGid> gids;  // GIDs of the grants that are not stale
+  std::vector<MovedGid> moved;  // the result of moved_gids()
+  bool is_there = false;        // false: no grant was ever made
   std::vector<Error> unread;    // errors of grants, rail records, or the whole ledger (mode, owner)
 };
 
-// Reads the ledger without making or writing a file. Leaves `names` and `moved` empty.
+// Reads the ledger; makes and writes no file. Leaves `names` and `moved` empty.
 LedgerFacts read_ledger_facts(const std::string& path);
 
-// Returns the GIDs that are no longer at their index, for HCAs with a complete GID table. Pure.
+// Returns the GIDs that are no longer at their recorded index. Skips HCAs without a complete GID table. Pure.
 std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory);
 
 // Returns the check "ledger". Pure.
 Check check_ledger(const LedgerFacts& facts);
 
-// The node's container engines: which are installed and running, and which of their files name programs of rdma-init.
+// The node's container engines: the installed and the running ones, and their files that name programs of rdma-init.
 
 struct RunningProcess {
   std::string name;  // "containerd", "crio", "dockerd", "rdma-nri"
@@ -226,7 +232,7 @@ struct OurProgram {
 
 struct RefusedEngine {
   std::string program;
-  std::string why;     // why it would not start again or could not be checked; printable
+  std::string why;     // why the engine would not start again, or why that could not be checked; printable
   std::string remedy;  // empty: unknown
 };
 
@@ -249,17 +255,17 @@ struct NodeEngines {
   std::optional<bool> docker_has_runtime;  // nullopt: unknown
 };
 
-// Reads the facts about engines. root: prefix of the node's files.
+// Reads the facts about the engines of a node. root: prefix of the node's files.
 NodeEngines read_node_engines(const std::string& root);
 
 // Returns the checks "engine", "programs" and "memlock". Pure.
 std::vector<Check> check_engines(const NodeEngines& engines);
 
-// Returns the paths of rdma-init's programs in a text, without duplicates: "/usr/local/bin/rdma-hook". Skips lines that
-// begin with #.
+// Returns the paths of rdma-init's programs in a text, such as "/usr/local/bin/rdma-hook", without duplicates. Skips
+// lines that begin with #.
 std::vector<std::string> our_programs_in(std::string_view text);
-// Returns the last LimitMEMLOCK= of a unit's text in bytes (systemd.exec(5)): "infinity", "64K", "8M:16M" (soft and
-// hard: the hard limit). Returns nullopt if there is none or it cannot be parsed.
+// Returns the last LimitMEMLOCK= of a unit's text in bytes (systemd.exec(5)); nullopt if there is none or it cannot be
+// parsed. Accepts "infinity", "64K" and "8M:16M" (soft and hard limit; the hard limit is returned).
 std::optional<std::uint64_t> unit_memlock(std::string_view text);
 
 }  // namespace hook

@@ -25,8 +25,8 @@ void append(std::vector<Check> more, std::vector<Check>& checks) {
   std::move(more.begin(), more.end(), std::back_inserter(checks));
 }
 
-// Reads the configuration as far as possible, and returns its problems.
-// Stops at unreadable files: references into them would be reported as unknown names.
+// Reads the configuration as far as possible and returns its problems.
+// If a file cannot be read, the other files are not parsed: names that this file defines would be reported as unknown.
 Check check_config(const NodeSettings& node, Config& config) {
   ConfigPaths paths = node.config;
   if (!paths.file_must_exist && !node.root.empty()) paths = config_paths_below(node.root);
@@ -47,7 +47,8 @@ Check check_config(const NodeSettings& node, Config& config) {
   return check;
 }
 
-// A live node and a snapshot have the addresses of netdevs; a file tree has none, because only netlink reports them.
+// Returns the sources of the node's index. Only netlink reports addresses of netdevs, so a live node and a snapshot
+// have them, and a file tree has none.
 NodeIndexSources index_sources(const NodeSettings& node) {
   NodeIndexSources sources;
   if (!node.snapshot || !node.root.empty()) sources.root = node.root;
@@ -56,8 +57,8 @@ NodeIndexSources index_sources(const NodeSettings& node) {
   return sources;
 }
 
-// Returns the present names of HCAs by their identity in the ledger; empty if the node cannot be read. Renamed HCAs are
-// found by comparison with the grants.
+// Returns the present names of HCAs by their identity in the ledger; empty if the node cannot be read. Finds renamed
+// HCAs by comparison with the grants.
 std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettings& node, const Config& config) {
   std::map<std::string, std::vector<std::string>> by_device;
   const auto inventory = read_whole_node(config, node);
@@ -70,12 +71,12 @@ std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettin
   return by_device;
 }
 
-// A check that was not made has `looked` false, so that JSON readers do not take it for success.
+// Returns a check that was not made. Its `looked` is false, so that readers of the JSON do not take it for success.
 Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
 
-// Returns the netdevs of active RoCE HCAs in pools. Software HCAs have no flow control of their own.
+// Returns the netdevs of active RoCE HCAs in pools. Software HCAs are left out because they have no flow control.
 std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& config) {
   std::vector<std::string> netdevs;
   const NodeMap map(inventory, config);
@@ -99,7 +100,8 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
-// Only ibv_devinfo reports active_mtu. The check is skipped if the program is missing.
+// Returns active_mtu from the output of ibv_devinfo, because no other source has it. Returns an empty map if the
+// program is missing.
 ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
@@ -108,7 +110,8 @@ ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventor
   return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
 }
 
-// Appends text in lines of 80 columns, broken at blanks. A longer word stays whole, so that it can be copied.
+// Appends text in lines of 80 columns, broken at blanks. A word that is longer than a line stays whole, so that it can
+// be copied.
 void wrap(std::string_view text, std::size_t first, std::size_t indent, std::string& out) {
   constexpr std::size_t kColumns = 80;
   std::size_t column = first;
@@ -141,7 +144,7 @@ void add_line(std::string_view what, std::string_view name, std::string_view tex
   wrap(text, kIndent, kIndent, out);
 }
 
-// Counts findings, not printed lines: merged ones count separately.
+// Counts findings, not printed lines: findings that are merged into one line count separately.
 std::size_t count(const std::vector<Check>& checks, Grade grade) {
   std::size_t number = 0;
   for (const Check& check : checks)
@@ -166,7 +169,8 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   return merged;
 }
 
-// The default ledger path is below the node's root; a path of --ledger is used as it is.
+// Reads the facts of the ledger. The default path of the ledger is below the node's root; a path of --ledger is used as
+// it is.
 LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inventory& inventory) {
   LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger);
   if (!node.snapshot) facts.names = names_by_device(node, config);
@@ -174,8 +178,8 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
   return facts;
 }
 
+// Reads the facts of the engines.
 // unasked: errors of programs that earlier checks could not execute.
-// Reads the engines' facts.
 NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
@@ -209,7 +213,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return checks;
   }
   Inventory& inventory = *read;
-  // With a root, netlink would report the routes of this machine.
+  // With a root, netlink would report the routes of this machine, not those of the file tree.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
     append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);
@@ -217,7 +221,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     checks.push_back(not_looked_at("modules", "a snapshot has no modules and no modes of device nodes"));
   }
   std::vector<Error> unasked;
-  // Without HCAs check_kernel() reports the cause, and the checks of rails would only repeat it.
+  // Without HCAs check_kernel() reports the cause. The checks of rails would only repeat it.
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
   if (files) {
@@ -252,9 +256,9 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
     std::size_t shown = 0;
     if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
     for (const Finding& finding : merge_alike(check.findings)) {
-      // The number of hidden lines is printed below, so that a limit does not look like a complete list.
+      // The number of hidden lines is printed after the list, so that a shortened list does not seem complete.
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
-      // Messages quote devices, files and engines: foreign text, which must not control the terminal.
+      // Messages quote names of devices, files and engines. This is foreign text, which must not control the terminal.
       const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));
       add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;

@@ -10,14 +10,16 @@
 
 namespace hook {
 
-// Runs all checks. Never fails: an error is a finding. A snapshot without a root is checked only for the facts that it
-// has. With a root, files, configuration and ledger below it are checked too, unless other paths are set.
+// Runs all checks. Never fails: an error becomes a finding. A snapshot without a root is checked only for the facts
+// that it has. With a root, the files, configuration and ledger below it are checked too, unless options set other
+// paths.
 std::vector<Check> examine_node(const NodeSettings& node);
 
-// Returns the worst grade; nullopt: no warning. Notes do not count.
+// Returns the worst grade of all findings; nullopt if there are only notes or none.
 std::optional<Grade> worst(const std::vector<Check>& checks);
 
-// Returns the findings as a table of 80 columns. quiet: only warnings and broken; empty: there are none.
+// Returns the findings as a table of 80 columns.
+// quiet: only warnings and broken; returns an empty text if there are none.
 std::string findings_text(const std::vector<Check>& checks, bool quiet);
 // Returns {"verdict": "ok"|"warnings"|"broken", "version", "checks": [{"name", "looked", "summary", "findings":
 // [{"grade", "object", "message", "remedy"}]}]}

@@ -26,9 +26,9 @@ namespace sysfs = fabric::sysfs;
 struct DriverHalf {
   const char* driver;
   const char* module;
-  bool always;  // every function of the driver has RDMA
+  bool always;  // whether every function of the driver has RDMA
 };
-// Network drivers and the modules that make HCAs of their functions (drivers/infiniband/hw of Linux 6.12).
+// Network drivers and the RDMA modules that make HCAs of their functions (drivers/infiniband/hw of Linux 6.12).
 constexpr DriverHalf kDriverHalves[] = {
     {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
     {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},
@@ -37,7 +37,7 @@ constexpr DriverHalf kDriverHalves[] = {
 
 constexpr std::string_view kMellanox = "0x15b3";
 
-// Reads type, number and mode of a device node. Follows links: udev rules can make them.
+// Reads type, number and mode of a device node. Follows links, because udev rules can make links.
 Attr<SeenNode> read_node_facts(const std::string& path) {
   struct stat seen {};
   if (::stat(path.c_str(), &seen) != 0) return Unreadable{errno};
@@ -49,8 +49,8 @@ bool is_hca_of(const Inventory& inventory, const std::string& pci) {
   return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) { return hca.pci == pci; });
 }
 
-// Returns the PCI network functions that could have an HCA but have none. Drivers of other vendors also run NICs
-// without RDMA, so these count only if the node has no HCA at all.
+// Returns the PCI network functions that could have an HCA but have none. Functions of vendors that also make NICs
+// without RDMA count only if the node has no HCA at all.
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
   std::vector<HalfDriven> found;
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
@@ -58,11 +58,12 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
   for (const std::string& pci : devices->list()) {
     const auto read = [&](const char* name) { return devices->read_text((pci + name).c_str()).value_or(""); };
     if (!read("/class").starts_with("0x02") || is_hca_of(inventory, pci)) continue;
-    // A virtual function without an HCA can be reserved for a container or a virtual machine.
+    // A virtual function without an HCA can be reserved for a container or a virtual machine, so it is not reported.
     if (devices->contains((pci + "/physfn").c_str())) continue;
     const auto driver = devices->read_link_name((pci + "/driver").c_str());
     if (!driver) {
-      // A Mellanox NIC has RDMA with its driver; a NIC of another vendor may have none.
+      // A Mellanox NIC without a driver is reported, because its driver provides RDMA. A NIC of another vendor may have
+      // no RDMA.
       if (errno == ENOENT && read("/vendor") == kMellanox) found.push_back({pci, "", "mlx5_core"});
       continue;
     }
@@ -74,13 +75,14 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
   return found;
 }
 
-// The usual reason of an unreadable file is a container or a user other than root.
+// Returns the finding for a file that cannot be read. The usual cause is that doctor runs in a container or not as
+// root.
 Finding unseen(std::string object, int code) {
   return {Grade::kWarning, std::move(object), fmt::format("cannot be read: {}", std::strerror(code)),
           "call doctor as root on the node itself"};
 }
 
-// Adds `missing` if `there` is false, or an error if it is unreadable.
+// Adds the finding `missing` if `there` is false, or another finding if `there` is unreadable.
 void need(const Attr<bool>& there, const std::string& object, const Finding& missing, std::vector<Finding>& findings) {
   if (const auto* failed = std::get_if<Unreadable>(&there)) {
     findings.push_back(unseen(object, failed->code));
@@ -104,7 +106,7 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
   Check check{"modules", {}, {}};
   for (const HalfDriven& function : facts.half_driven) {
     if (const bool* loaded = std::get_if<bool>(&function.loaded); loaded && *loaded) continue;
-    // One finding per module: a node can have many functions of one driver.
+    // There is one finding per module, because a node can have many functions of one driver.
     const auto same = [&](const Finding& one) { return !function.driver.empty() && one.object == function.module; };
     if (std::ranges::none_of(check.findings, same)) check.findings.push_back(without_hca(function));
   }
@@ -118,7 +120,7 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
     }
     return check;
   }
-  // Without device nodes no container can open an HCA; rdma_cm is optional for NCCL.
+  // Without uverbs device nodes no container can open an HCA. A missing rdma_cm is less serious: NCCL does not need it.
   need(facts.uverbs, "ib_uverbs",
        {Grade::kBroken, "ib_uverbs", "not loaded: no HCA has a device node", "run `modprobe ib_uverbs`"},
        check.findings);
@@ -132,7 +134,7 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
   return check;
 }
 
-// Returns the problem of a device node; nullopt: none.
+// Returns the problem of a device node; nullopt if there is none.
 std::optional<Finding> check_node(const ExpectedNode& node) {
   constexpr unsigned kForAll = 0666;
   if (const auto* failed = std::get_if<Unreadable>(&node.seen)) {
@@ -148,13 +150,13 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
                                fabric::printable(node.number)),
                    "remove it, then run `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
-  // rdma-core's rules set 0666: the cgroup and the namespace restrict access, not the mode.
+  // The rules of rdma-core set mode 0666. The cgroup and the network namespace restrict access, not the mode.
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
   return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: only root can open it", seen.mode),
                  fmt::format("run `chmod 0666 {}` and correct the udev rule (rdma-core sets 0666)", node.path)};
 }
 
-// A kernel before 6.7 does not report the setting: unknown, not safe.
+// A kernel before 6.7 does not report the setting. The check then reports it as unknown, not as safe.
 Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
   if (!check.looked) check.summary = "the kernel does not report the rule for controlled QKEYs";
@@ -184,8 +186,8 @@ bool is_loaded(const Attr<bool>& module) {
   return fabric::value_or(module, false);
 }
 
-// Checks how NCCL can register GPU memory with an HCA: nvidia_peermem, or DMA-BUF of the open kernel module. Otherwise
-// it copies through host memory.
+// Checks how NCCL can register GPU memory with an HCA: by nvidia_peermem, or by DMA-BUF of NVIDIA's open kernel module.
+// If neither exists, NCCL copies through host memory.
 Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"gpudirect", {}, {}};
   if (!facts.has_nvidia) {
@@ -216,7 +218,7 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   return check;
 }
 
-// ACS on a bridge between GPU and HCA redirects each of their transfers through the root complex, which slows them.
+// ACS on a bridge between a GPU and an HCA redirects their transfers through the root complex, which slows them.
 Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"acs", {}, {}};
   const auto bridges = bridges_between(inventory);
@@ -273,8 +275,8 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
   KernelFacts facts;
   facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
   facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
-  // Both directories exist as soon as the module is loaded, also if it is built into the kernel, where /sys/module
-  // may lack it.
+  // Both directories exist as soon as the module is loaded. /sys/module can lack the module if it is built into the
+  // kernel.
   facts.half_driven = read_half_driven(root, inventory);
   const auto add = [&](const std::string& path, const std::string& number) {
     facts.nodes.push_back({path, number, read_node_facts(root + path)});
@@ -289,7 +291,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
-  // netlink reports the setting of this machine, not of a file tree.
+  // With a root, netlink would report the setting of this machine, not of the file tree.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }
@@ -303,17 +305,17 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
 
 Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kExtended = 0x100;
-  constexpr std::size_t kMostCapabilities = 960;  // of four bytes each: the limit ends a circular list
+  constexpr std::size_t kMostCapabilities = 960;  // each has four bytes; the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
-  // The kernel returns only 64 bytes to callers without CAP_SYS_ADMIN.
+  // The kernel returns only the first 64 bytes to callers without CAP_SYS_ADMIN.
   if (space.size() < kExtended + 4) return Unreadable{EMSGSIZE};
   std::size_t at = kExtended;
   for (std::size_t i = 0; i < kMostCapabilities && at >= kExtended && at + kControl + 2 <= space.size(); ++i) {
     const unsigned header = number_at(space, at, 4);
     if ((header & 0xffff) == kAcs) return number_at(space, at + kControl, 2);
-    // Header of an extended capability (PCI Express 5.0): id in bits 0 to 15, offset of the next one in bits 20 to
-    // 31.
+    // The header of an extended capability (PCI Express 5.0) has the id in bits 0 to 15, and the offset of the next
+    // capability in bits 20 to 31.
     at = header >> 20;
   }
   return 0U;
@@ -328,7 +330,7 @@ std::vector<std::string> bridges_between(const Inventory& inventory) {
       const auto& left = *gpu.pci_path;
       const auto& right = *hca.pci_path;
       const auto [l, r] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
-      if (l == left.begin()) continue;  // only the root complex is above both
+      if (l == left.begin()) continue;  // only the root complex is above both devices
       bridges.insert(l, left.end());
       bridges.insert(r, right.end());
     }

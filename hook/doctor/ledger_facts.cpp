@@ -15,7 +15,7 @@ namespace hook {
 namespace {
 
 void check_room(const LedgerFacts& facts, Check& check) {
-  // A record has some kilobytes and needs one inode. These limits leave room for some hundred grants.
+  // A record needs one inode and some kilobytes. These limits leave room for some hundred grants.
   constexpr std::uint64_t kFewBytes = 4 << 20;
   constexpr std::uint64_t kFewFiles = 256;
   const std::uint64_t kib = facts.free_bytes >> 10;
@@ -29,8 +29,8 @@ void check_room(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// Adds a finding for each allocated HCA with another name than in its grant. A missing HCA is in a container's
-// namespace.
+// Adds a finding for each allocated HCA that has another name than in its grant. An HCA without a present name is in a
+// container's namespace and is skipped.
 void check_names(const LedgerFacts& facts, Check& check) {
   std::set<std::string> reported;
   for (const Grant& grant : facts.grants) {
@@ -55,7 +55,7 @@ void check_names(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// The variables that were exported at the container's start, such as NCCL_IB_GID_INDEX, have the old index.
+// The exported variables, such as NCCL_IB_GID_INDEX, keep the index that was valid when the container started.
 void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
     const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("in no slot");
@@ -90,16 +90,16 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   facts.path = path;
   struct statvfs disk {};
   const std::string above = path.substr(0, path.rfind('/'));
-  // Before the first grant the ledger does not exist; its parent is on the same file system.
+  // The directory of the ledger does not exist before the first grant. Its parent is on the same file system.
   if (::statvfs(path.c_str(), &disk) == 0 || ::statvfs(above.c_str(), &disk) == 0) {
     facts.free_bytes = disk.f_bavail * disk.f_frsize;
-    // Some file systems, such as btrfs, report no inodes: then only bytes count.
+    // Some file systems, such as btrfs, report no inodes. The check then uses only the free bytes.
     if (disk.f_files != 0) facts.free_files = disk.f_favail;
     facts.read_only = (disk.f_flag & ST_RDONLY) != 0;
   }
   const auto add = [&](const Grant& grant) -> Result<void> {
     facts.grants.push_back(grant);
-    // An unreadable record of rails is reported, and the other grants are still read.
+    // If a network record cannot be read, its error is kept and the other grants are still read.
     if (auto added = add_gids(path, grant, facts.gids); !added) facts.unread.push_back(added.error());
     return {};
   };
@@ -125,7 +125,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
         if (gid.is_v2() && !now) now = gid.index;
       }
     }
-    // A table that was not read completely proves no change.
+    // A GID table that was not read completely proves no change.
     if (is_known && !stays) moved.push_back({one, now});
   }
   return moved;

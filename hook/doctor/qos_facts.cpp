@@ -12,9 +12,10 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
-// Reads /sys/class/net/NETDEV/ecn/{roce_np,roce_rp}/enable/0 to 7, which only MLNX_OFED has.
+// Reads roce_np/enable/0 to 7 and roce_rp/enable/0 to 7 in /sys/class/net/NETDEV/ecn. Only MLNX_OFED has these files.
+// Returns nullopt if there is none.
 std::optional<bool> read_ecn(const std::string& root, const std::string& netdev) {
-  // Notification point (np) and reaction point (rp): either one marks the rail as configured.
+  // One enabled file, of the notification point (np) or the reaction point (rp), is enough.
   std::optional<bool> on;
   for (const char* side : {"roce_np", "roce_rp"}) {
     const auto enable = sysfs::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
@@ -53,7 +54,7 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
       const auto answer = query_program(root, {*dcb, "pfc", "show", "dev", netdev});
       if (answer && answer->done) rail.pfc = parse_dcb_pfc(answer->text);
       if (!answer) {
-        // It would fail for each rail: one report is enough.
+        // `dcb` would fail in the same way for each rail, so only one error is reported.
         unasked.push_back(answer.error());
         dcb.reset();
       }
@@ -63,7 +64,7 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
   return rails;
 }
 
-// A note only: without the switches' configuration neither PFC nor ECN on the host proves anything.
+// Each finding is a note: without the configuration of the switches, PFC or ECN on the host proves nothing.
 Check check_qos(const std::vector<RailQos>& rails) {
   Check check{"qos", {}, {}};
   std::vector<std::string> without;

@@ -24,7 +24,7 @@ constexpr std::size_t kLongestFile = 4 << 20;
 struct EnginePlace {
   Engine engine;
   const char* path;    // a file, or a directory
-  const char* suffix;  // of the files in the directory; nullptr: path is a file
+  const char* suffix;  // of the files in the directory; nullptr: `path` is a file
   bool read_at_start;
 };
 constexpr EnginePlace kPlaces[] = {
@@ -43,7 +43,7 @@ constexpr EnginePlace kPlaces[] = {
 
 constexpr const char* kPlugins = "/opt/nri/plugins";
 
-// Returns the text; nullopt: it cannot be read. Adds a message to `unread` unless the file is missing.
+// Returns the text of a file; nullopt if it cannot be read. Adds a message to `unread` unless the file is missing.
 std::optional<std::string> read_text(const std::string& path, std::vector<std::string>* unread = nullptr) {
   auto text = sysfs::read_file(path, kLongestFile);
   if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
@@ -52,7 +52,8 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
   return std::nullopt;
 }
 
-// Adds a file that names programs of rdma-init. always: adds it in any case, because install wrote it.
+// Adds a file if it names programs of rdma-init.
+// always: adds it even if it names none, because install wrote it.
 void add_file(const std::string& root, const EnginePlace& place, const std::string& path, bool always,
               NodeEngines& engines) {
   const auto is_it = [&](const EngineFile& file) { return file.path == path; };
@@ -64,7 +65,7 @@ void add_file(const std::string& root, const EnginePlace& place, const std::stri
   if (always || !file.programs.empty()) engines.files.push_back(std::move(file));
 }
 
-// Reads the files that can name programs of rdma-init: those of all engines, because more than one can be installed.
+// Reads the files of all engines that can name programs of rdma-init, because a node can have several engines.
 void read_files(const std::string& root, NodeEngines& engines) {
   std::set<std::string> installed;
   if (engines.record && *engines.record)
@@ -81,7 +82,7 @@ void read_files(const std::string& root, NodeEngines& engines) {
       if (name.ends_with(place.suffix)) add_file(root, place, file, installed.contains(file), engines);
     }
   }
-  // An engine starts each file of this directory as an NRI plugin, a program or a link to it.
+  // containerd and CRI-O start each file of this directory as an NRI plugin. The file is a program or a link to one.
   for (const std::string& name : names_in(root + kPlugins)) {
     if (!name.ends_with("-rdma") && !name.ends_with("-rdma-nri")) continue;
     const std::string path = std::string(kPlugins) + "/" + name;
@@ -89,14 +90,15 @@ void read_files(const std::string& root, NodeEngines& engines) {
   }
 }
 
-// Only an unsafe program is reported here: other failures leave the version empty, which check_programs() reports.
+// Sets the version of a program. Only an unsafe program gets an error here. After any other failure the version is
+// empty, which check_programs() reports.
 void query_version(const std::string& root, OurProgram& program) {
   auto answer = query_program(root, {program.path, "--version"});
   if (answer && answer->done) program.version = fabric::trim(answer->text);
   if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
 
-// Each program once, however many files name it. It is executed only if it exists and is executable.
+// Reads each program once, even if several files name it. A program is executed only if it exists and is executable.
 void read_programs(const std::string& root, NodeEngines& engines) {
   for (const EngineFile& file : engines.files) {
     for (const std::string& path : file.programs) {
@@ -116,7 +118,7 @@ void read_programs(const std::string& root, NodeEngines& engines) {
   }
 }
 
-// Returns the boot time of the node in seconds since the epoch; nullopt: unknown.
+// Returns the time of the node's boot in seconds since the epoch; nullopt if it is unknown.
 std::optional<std::int64_t> boot_time(const std::string& root) {
   const auto text = read_text(root + "/proc/stat");
   if (!text) return std::nullopt;
@@ -157,7 +159,7 @@ bool runs(const NodeEngines& engines, std::string_view name) {
   return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
 
-// Returns whether dockerd has loaded the runtime; its file can be newer.
+// Returns whether the running dockerd has loaded the runtime; its file can be newer than the process.
 std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::ranges::find_if(engines.files, names_us);
@@ -173,7 +175,7 @@ std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) 
 
 std::vector<std::string> our_programs_in(std::string_view text) {
   constexpr std::string_view kNames[] = {"rdma-hook", "rdma-runtime", "rdma-nri"};
-  // Quotes, brackets, blanks and `=` separate paths in JSON, TOML and hook files alike.
+  // These characters separate paths in JSON, TOML and hook files.
   constexpr std::string_view kEnds = "\"' \t=,[]{}()";
   std::vector<std::string> programs;
   for (const std::string_view line : fabric::split(text, '\n')) {

@@ -42,7 +42,8 @@ int check_config(const ConfigPaths& paths, bool json, const std::optional<std::s
   const ConfigFiles files = read_config_files(paths);
   ParsedConfig parsed;
   parsed.problems = files.problems;
-  // If a file is missing, names that it defines would be reported as unknown in the other files.
+  // The texts are parsed only if all files were read: otherwise names that a missing file defines would be reported as
+  // unknown.
   if (files.problems.empty()) parsed = parse_config(files.texts);
   if (nodes && parsed.ok()) check_node_list(*nodes, parsed);
   const std::string fine = parsed.ok() ? config_summary(files.texts, parsed.config) : "";
@@ -55,7 +56,7 @@ int check_config(const ConfigPaths& paths, bool json, const std::optional<std::s
       out += to_string(problem) + "\n";
     if (parsed.ok()) out += "ok: " + fine + "\n";
   }
-  // On stdout also with errors: the problems are the result of this command.
+  // The output goes to stdout even if there are errors, because the problems are the result of this command.
   std::fwrite(out.data(), 1, out.size(), stdout);
   return parsed.ok() ? 0 : 1;
 }

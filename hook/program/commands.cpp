@@ -49,18 +49,19 @@ void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-// JSON on stdout replaces invalid UTF-8, because names of devices and files can have any bytes.
+// Prints JSON on stdout. Invalid UTF-8 is replaced, because names of devices and files can have any bytes.
 void print(const Json& json) {
   print(json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
-// The node is a snapshot: this node's ledger has no grants of it.
+// Returns true if the node is a snapshot and no ledger is named: the ledger of this node has no grants for the
+// snapshot.
 bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
 }
 
 struct DryRun {
-  Plan plan = {};  // with the warnings of the request; after a refusal, the warnings before it
+  Plan plan = {};  // has the warnings of the request; after a refusal, the warnings before it
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };
@@ -69,7 +70,7 @@ void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
 }
 
-// Decides as createRuntime does and makes the checks that createRuntime makes before its first change.
+// Decides as createRuntime does, without a grant. Makes the checks that createRuntime makes before its first change.
 Result<void> decide_unbooked(const ContainerRequest& requesting, const std::string& bundle, const OpenLedger* open,
                              Call& call, DryRun& done) {
   const Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
@@ -94,7 +95,8 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
   return {};
 }
 
-// Runs `plan`. The search for a free HCA releases a stale grant that it finds, with its rails, as a start does.
+// Runs `plan`. As at a container's start, the search for a free HCA releases each stale grant that it finds, with its
+// rails.
 Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const NodeSettings& node = options.node;
   const bool is_empty = !options.bundle;
@@ -117,7 +119,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// With --json the warnings are in the document, so they are not logged too.
+// With --json the printed document has the warnings, so they are not logged too.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -144,8 +146,8 @@ int run_plan(const Options& options, Log& log) {
   return kExitDone;
 }
 
-// Calls `use` for each grant of the ledger, stale ones included: reading releases none. Returns false if there is no
-// ledger. A grant that cannot be read is logged and skipped.
+// Calls `use` for each grant of the ledger, including stale grants, because reading releases none. Logs and skips a
+// grant that cannot be read. Returns false if there is no ledger.
 Result<bool> each_grant(const Options& options, const Log& log, const std::function<Result<void>(const Grant&)>& use) {
   Ledger::Unread unread;
   auto done = Ledger::for_each_at(options.node.ledger, use, &unread);
@@ -154,8 +156,8 @@ Result<bool> each_grant(const Options& options, const Log& log, const std::funct
   return done;
 }
 
-// Adds the owners of all grants. Network records are read only for owners that are shown: 10,000 grants would be 10,000
-// files.
+// Adds the owners of all grants. Reads network records only for owners that are printed: otherwise 10,000 grants would
+// cause 10,000 reads.
 Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& holders) {
   const std::string& ledger = options.node.ledger;
   std::optional<NetworkRecordStore> records;
@@ -172,7 +174,7 @@ Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& h
   return {};
 }
 
-// Driver and PCI place are read only for JSON, which prints them.
+// Driver and PCI location are read only for JSON, because the text does not print them.
 Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const fabric::HcaFacts shown{
@@ -192,16 +194,17 @@ Result<void> show_devices(const Options& options, const Log& log) {
 }
 
 Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
-  // First the runtime records: they decide which owners are stale.
+  // The runtime records are swept first, because they decide which owners are stale.
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
   auto recovered = open.ledger.recover(deadline);
-  auto rails = TRY(open.rails->recover(open.ledger, deadline));  // also if a grant could not be released
+  auto rails =
+      TRY(open.rails->recover(open.ledger, deadline));  // rails are restored even if a grant could not be released
   if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
   return recovered;
 }
 
-// Recovers without making a ledger.
+// Recovers the node; makes no ledger if there is none.
 Result<Recovered> recover_existing(Call& call) {
   const auto open = TRY(OpenLedger::open_existing(call));
   if (!open) return Recovered();
@@ -235,7 +238,7 @@ int exit_code(const Result<void>& result, const Log& log) {
   return kExitFailure;
 }
 
-// names: for the series of each container; nullptr: only sums.
+// names: gives each container its own series; nullptr: only sums.
 Result<void> collect_metrics(const Options& options, GrantNames* names, const Write& write, Ledger::Unread& unread) {
   const std::string& ledger = options.node.ledger;
   Held held;
@@ -265,21 +268,22 @@ Result<void> show_metrics(const Options& options, const Log& log) {
 
 Result<void> listen_for_metrics(const Options& options) {
   const ListenAddress address = TRY(parse_listen_address(*options.listen));
-  // A server runs for months and parses requests of other users, so it keeps no descriptor and no environment of its
-  // caller.
+  // A server runs for months and parses requests of other users. It therefore keeps no descriptor and no environment of
+  // its caller.
   TRY_VOID(isolate());
   const Log log;
   GrantNames names(options.node.root);
-  std::string said;  // the last reported error, so that each scrape does not log it again
+  std::string said;  // the last reported error, so that it is not logged at each scrape
   const auto read = [&]() -> Result<std::string> {
     std::string text;
     Ledger::Unread unread;
     auto done = collect_metrics(
         options, &names, [&](const std::string& part) { text += part; }, unread);
-    // Names of ended containers would fill memory over months.
+    // Without this, the names of ended containers would fill memory over months.
     names.forget_others();
     const std::string first = unread.empty() ? "" : unread.front().message;
-    // Only the first error is compared: one damaged record would otherwise be logged at each scrape.
+    // An error is logged only if it differs from the last one: otherwise a damaged record would be logged at each
+    // scrape.
     if (std::exchange(said, first) != first && !unread.empty()) log.error(unread.front());
     if (!done) return std::move(done).error();
     return text;
@@ -291,8 +295,8 @@ int run_metrics(const Options& options, const Log& log) {
   return exit_code(options.listen ? listen_for_metrics(options) : show_metrics(options, log), log);
 }
 
-// Sets the directory of rdma-hook and rdma-runtime on the node. Order: --hook, the directory of this program, a bin
-// directory below the root. If the root has neither and this is an image, the programs are copied to --programs.
+// Sets the directory of rdma-hook and rdma-runtime on the node: --hook, else the directory of this program, else a
+// `bin` directory below the root. If the root has no programs and this is an image, they are copied to --programs.
 Result<void> find_programs(const Options& options, InstallOptions& found) {
   const std::string own = TRY(hook_path(options));
   const std::string directory = own.substr(0, own.rfind('/'));
@@ -300,7 +304,7 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
   found.programs = directory;
   const auto has_both = [&](const std::string& at) { return node_has(root, at + "/rdma-runtime", X_OK); };
   if (options.hook || (root.empty() && has_both(directory))) return {};
-  // Packages install to /usr/bin, `cmake --install` to /usr/local/bin.
+  // Packages install into /usr/bin; `cmake --install` installs into /usr/local/bin.
   const bool in_bin = has_both("/usr/bin");
   found.programs = in_bin ? "/usr/bin" : "/usr/local/bin";
   if (root.empty() || ((in_bin || has_both("/usr/local/bin")) && !options.programs)) return {};
@@ -320,8 +324,8 @@ Result<void> release_stale(const std::string& ledger) {
   return {};
 }
 
-// Records have paths of network namespaces, cgroups and runtimes in the node's mount namespace. Only in its root can
-// their owners be looked up.
+// Records have paths of network namespaces, cgroups and runtimes in the node's mount namespace. A process can look up
+// their owners only in the root of that namespace.
 Result<void> release_stale_in(const std::string& root) {
   TRY(run_in_child("release of stale grants in the node's root", [&](ChildFiles&) -> Result<void> {
     if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return sys_error(errno, "enter `{}`", root);
@@ -330,7 +334,8 @@ Result<void> release_stale_in(const std::string& root) {
   return {};
 }
 
-// Releases stale grants and counts the remaining ones. root: the node's root with its /proc; empty: this node.
+// Releases stale grants and counts the grants that remain.
+// root: the node's root, which has its /proc; empty: this node.
 Result<HeldGrants> hold_after_release(const std::string& root, const std::string& ledger) {
   const auto released = root.empty() ? release_stale(ledger) : release_stale_in(root);
   HeldGrants held;
@@ -340,7 +345,7 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
     return {};
   };
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
-  // A grant that cannot be read may be live, so it counts.
+  // If grants remain, `stuck` has the error. Without grants it is returned, or it would be lost.
   held.count += unread.size();
   // Without grants the failed release would otherwise not be reported.
   if (!released && held.count == 0) return released.error();
@@ -348,13 +353,14 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   return held;
 }
 
-// Refuses an install over grants of another format: programs of this version could not release them.
+// Refuses to install if there are grants of another format, because the programs of this version could not release
+// them.
 Result<void> check_formats(const std::string& ledger) {
   Ledger::Unread unread;
   const auto listed = Ledger::for_each_recorded_at(
       ledger, [](const Grant&) { return Result<void>(); }, &unread);
   if (!listed.has_value() && listed.error().code != EACCES)
-    return listed.error();  // a caller that may not read the ledger cannot install either
+    return listed.error();  // EACCES is passed over: that caller cannot install either
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
@@ -368,7 +374,7 @@ Result<void> run_install(const Options& options) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
-  // Only a root with a /proc of its own has the node's processes. A file tree for tests has none.
+  // A root has the node's processes only if it has its own /proc. A file tree for tests has none.
   const bool is_in_root =
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";
@@ -387,9 +393,9 @@ int run_doctor(const Options& options) {
   return !grade ? kExitDone : *grade == Grade::kBroken ? kExitBroken : kExitFailure;
 }
 
-// Starts the helper that executes IPAM plugins; it must exist before the seccomp filter forbids execve(2). Recorded
-// leases can belong to plugins that the configuration no longer names, or names in a file that cannot be read.
-// has_rails: records of rails exist. Only poststop reads them: at a start the lookup would cost containers without
+// Starts the helper that executes IPAM plugins, before the seccomp filter forbids execve(2). Recorded leases can belong
+// to plugins that the configuration no longer names, or that a file names which cannot be read.
+// has_rails: network records exist. Only poststop checks this: at a start the lookup would slow containers without
 // rails.
 Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger,
                                                     bool has_rails) {
@@ -407,19 +413,19 @@ const char* stage_name(Command command) {
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 
-// Runs a stage with only three descriptors of the caller and behind a filter of system calls. The configuration is read
-// before the filter, because it decides whether a helper is needed. The state and the bundle, which are foreign, are
-// read behind it.
+// Runs a stage with only three descriptors of the caller and behind a seccomp filter. The configuration is read before
+// the filter starts, because it decides whether the helper is needed. The state and the bundle are foreign input, so
+// they are read behind the filter.
 int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
   Log log = Log::of_stage();
-  // poststop needs the configuration only to release leases of plugins.
+  // poststop needs the configuration only to release leases of IPAM plugins.
   const bool is_end = options.command == Command::kPoststop;
   const bool has_rails = is_end && NetworkRecordStore::has_any(options.node.ledger);
   const Result<Config> config = is_end && !has_rails ? Config() : read_config(options.node.config);
   auto ipam = start_ipam_helper(config, options.node.ledger, has_rails);
   if (!ipam) return exit_code(ipam.error(), log);
-  // From here on only the system calls of a stage are allowed, before foreign input is read.
+  // The filter starts before any foreign input is read. It allows only the system calls of a stage.
   if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};
   const auto result = run(options.command, call, config);
@@ -430,7 +436,7 @@ int stage_code(const Options& options) {
 
 int run_stage(const Options& options) {
   const int code = stage_code(options);
-  // An error of poststop would only keep the engine from removing the container.
+  // An error code of poststop would only prevent the engine from removing the container.
   return options.command == Command::kPoststop ? kExitDone : code;
 }
 

@@ -8,33 +8,34 @@
 
 namespace hook {
 
-// Runs a command and prints its result. Returns the exit code: 0 done; 1 refused or failed, with the error on stderr
-// (`plan --json`: on stdout too). doctor: 1 warnings, 2 broken.
+// Runs a command and prints its result. Returns the exit code: 0, done; 1, refused or failed, with the error on stderr
+// (`plan --json`: on stdout too). doctor returns 1 for warnings and 2 for broken.
 int run_command(const Options& options);
 
-// `check-config`: prints each problem with its place and remedy, or a summary, on stdout. nodes: the file that lists
-// the nodes. Returns the exit code: 0, also with warnings; 1, errors or files that cannot be read.
+// `check-config`: prints each problem with its place and remedy, or a summary, on stdout. Returns the exit code: 0, no
+// errors (warnings are allowed); 1, errors, or files that cannot be read.
+// nodes: the file that lists the nodes.
 int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes = std::nullopt);
 
 // Returns [{"file", "line" (null: the whole file), "severity": "error" or "warning", "message", "remedy"}]
 Json problems_json(const std::vector<ConfigProblem>& problems);
 
-// `config apply`: applies the configuration in the directory. With --watch applies it again after each change of the
-// directory or the node's own files, until SIGTERM or SIGINT. Prints problems as check-config does; with --watch only
-// when they change. The log gets an event line for each change and refusal. Returns the exit code: 0, also without a
-// change or after a signal; 1, refused.
+// `config apply`: applies the configuration in the directory. With --watch it applies the configuration again after
+// each change of the directory or of the node's own files, until SIGTERM or SIGINT. Prints problems as check-config
+// does; with --watch only when they change. Logs an event line for each change and each refusal. Returns the exit code:
+// 0, applied, unchanged or ended by a signal; 1, refused.
 int apply_config(const Options& options, const Log& log);
 
-// `cdi generate`: prints the specification, or with --out replaces that file by rename(2). An identical file is not
-// written, because engines watch the directory. Removes left-over temporaries from the directory first. Errors:
+// `cdi generate`: prints the specification, or with --out replaces that file by rename(2). Does not write an identical
+// file, because engines watch the directory. First removes temporaries of killed processes from the directory. Errors:
 // cdi_spec(); the file cannot be written.
 Result<void> generate_cdi(const Options& options, const Log& log);
 
-// Returns the path that engines execute as a hook: --hook, else the path of this program. Errors: --hook is relative;
-// the path cannot be read.
+// Returns the path that engines execute as a hook: --hook, or else the path of this program. Errors: --hook is
+// relative; the path of this program cannot be read.
 Result<std::string> hook_path(const Options& options);
 
-// `base-spec`: reads the output of `ctr oci spec` from stdin, adds rdma-hook (edit_base_spec()) and prints it.
+// `base-spec`: reads the output of `ctr oci spec` from stdin, adds rdma-hook by edit_base_spec() and prints the result.
 Result<void> print_base_spec(const Options& options);
 
 // Removes temporaries of killed processes from a directory of CDI files.

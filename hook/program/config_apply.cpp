@@ -25,9 +25,9 @@ namespace {
 using fabric::UniqueFd;
 using Outcome = AppliedConfig::Outcome;
 
-constexpr int kBurstMs = 100;  // one change of a directory causes several events
-// Some changes cause no event: the node's own files, a directory that was removed and made again, a file system without
-// inotify.
+constexpr int kBurstMs = 100;  // one change of a directory causes several events within this time
+// Some changes cause no event: changes of the node's own files, of a directory that was removed and made again, and of
+// a file system without inotify. The files are therefore also read at this interval.
 constexpr int kPollMs = 10'000;
 
 const char* word_of(Outcome outcome) {
@@ -95,8 +95,8 @@ ProbedState probe_config(const Options& options) {
 // Waits for a change or kPollMs. Returns true on a signal.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
-  // After the first event the call waits kBurstMs more, so that a swap of ConfigMap links is read once, when it is
-  // complete.
+  // After the first event the call waits kBurstMs more. A swap of the links of a ConfigMap is then complete, and is
+  // read once.
   const bool changed = ::poll(fds.data(), fds.size(), kPollMs) > 0 && fds[0].revents == 0;
   if (changed && ::poll(fds.data(), 1, kBurstMs) > 0) return true;
   return fds[0].revents != 0;
@@ -104,20 +104,20 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
 
 Result<void> apply_on_change(const Options& options, const Log& log, const UniqueFd& signals) {
   ConfigWatch watch(options.source);
-  std::string said;  // digest of the last report, so that an unchanged problem is reported once
+  std::string said;  // digest of the last report; an unchanged problem is reported once
   std::string unwatched;
   do {
-    // The watch starts before the files are read, so that no change in between is missed.
+    // The watch starts before the files are read, so that it reports a change during the read.
     const auto watched = watch.renew();
     if (watched) watch.take();
     const std::string why = watched ? "" : watched.error().message;
     const AppliedConfig applied = apply_cluster_config(options.source, options.node);
-    // For a missing directory the refusal already reports the reason.
+    // If the directory is missing, the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
       log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
-    // A rewritten file is always reported.
+    // An unchanged report is printed again only if the file was written.
     if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
     print_whole(text);
     log_event(options, applied, log);
@@ -130,8 +130,8 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
 int apply_config(const Options& options, const Log& log) {
   const auto done = [&]() -> Result<int> {
     const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
-    // The ConfigMap is foreign text: it is read behind a filter of system calls. Signals are set up before, because
-    // the filter forbids it.
+    // The ConfigMap is foreign text, so it is read behind a seccomp filter. The signals are blocked before, because the
+    // filter forbids that.
     TRY_VOID(restrict_to_config());
     if (options.probe) return print_probe("config apply", probe_config(options));
     if (!options.watch) return apply_once(options, log);

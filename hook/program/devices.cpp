@@ -16,7 +16,7 @@ using Holder = DeviceOwners::Holder;
 using Hold = DeviceOwners::Hold;
 using OfHca = DeviceOwners::OfHca;
 
-// Number of owners per HCA in the text; a person reads no more.
+// The text lists at most this number of owners per HCA, because a person reads no more.
 constexpr std::size_t kShownHolders = 8;
 
 constexpr const char* kReturns = "`rdma-hook recover` releases";
@@ -33,7 +33,7 @@ std::string state_word(const fabric::Port& port) {
   return space == std::string::npos ? state : state.substr(space + 1);
 }
 
-// Returns UTC: the time zone of the node does not matter.
+// Returns the time in UTC, so that the output does not depend on the node's time zone.
 std::string time_text(std::int64_t since) {
   const auto time = static_cast<std::time_t>(since);
   std::tm parts{};
@@ -42,7 +42,7 @@ std::string time_text(std::int64_t since) {
   return text;
 }
 
-// An owner has one record with the rails of all its HCAs.
+// Returns the owner's rails on one HCA: the record of an owner has the rails of all its HCAs.
 std::vector<const RailRecord*> rails_of(const Holder& holder, const std::string& hca) {
   std::vector<const RailRecord*> rails;
   if (!holder.network) return rails;
@@ -90,7 +90,7 @@ Json ports_json(const fabric::Hca& hca) {
   return ports;
 }
 
-// An HCA without uverbs node cannot be opened.
+// Returns the name of the uverbs device node, or a note that it is missing: such an HCA cannot be opened.
 std::string device_node(const fabric::Hca& hca) {
   return hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "no uverbs node";
 }
@@ -200,11 +200,11 @@ class ListWriter {
   bool any_ = false;
 };
 
-// hca: all members except "holders", which is written last.
+// hca: the JSON object of the HCA without the member "holders", which is written last.
 void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& holders, const WriteText& write) {
   constexpr std::size_t kHolderIndent = 8;
   std::string text = hcas.text_of(hca);
-  // Opens the closed object again, so that its list can be written entry by entry.
+  // The closing brace is removed, so that the list of owners can be written into the object entry by entry.
   text.erase(text.rfind('\n'));
   hcas.add(text + ",\n      \"holders\": [");
   ListWriter list(write, kHolderIndent);
@@ -233,7 +233,7 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
   if (shows(grant)) {
     if (network) {
       for (RailRecord& rail : network->rails)
-        // The record of the node's netdev is large and is not printed.
+        // The saved settings of the node's netdev are large and are not printed.
         rail.host = {};
     }
     Holder& holder = holders_.emplace_back(
@@ -242,7 +242,7 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
       holder.containers.push_back(user.id);
   }
   for (const PlannedHca& hca : grant.hcas) {
-    // Checked before the list grows: shows() above decided by the same state.
+    // has_room() is called before the list grows, because shows() above used the same state.
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {

@@ -20,7 +20,8 @@ struct Inventory;
 namespace hook {
 
 // The owners of each HCA, added grant by grant, so that not all grants are in memory at once. For JSON it keeps every
-// owner once, however many HCAs it has; for text the first owners of each HCA, and sums of the rest.
+// owner once, even if the owner has several HCAs. For text it keeps the first owners of each HCA and only sums for the
+// remaining owners.
 class DeviceOwners {
  public:
   explicit DeviceOwners(bool all) : all_(all) {}
@@ -34,10 +35,10 @@ class DeviceOwners {
     std::int64_t since = 0;
     bool gone = false;
     std::vector<std::string> containers;
-    std::optional<NetworkRecord> network;  // without the records of the node's netdevs
+    std::optional<NetworkRecord> network;  // without the saved settings of the node's netdevs
   };
   struct Hold {
-    std::size_t holder = 0;  // index in holders()
+    std::size_t holder = 0;  // the owner's index in holders()
     Mode mode = Mode::kHca;
     unsigned units = 1;
   };

@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kLargestSpec = std::size_t{1} << 20;
 constexpr mode_t kFileMode = 0644;
 
-// Name of a temporary: "rdma-init.json.rdma-hook-4026531836.123.4567.tmp" has the PID namespace, PID and start time of
-// its writer. Engines read only *.json and *.yaml.
+// The mark in the name of a temporary. "rdma-init.json.rdma-hook-4026531836.123.4567.tmp" has the PID namespace, PID
+// and start time of the process that writes it. Engines read only *.json and *.yaml.
 constexpr std::string_view kMark = ".rdma-hook-";
 constexpr std::string_view kEnding = ".tmp";
 
@@ -38,8 +38,8 @@ Result<ino_t> own_pid_namespace() {
   return info.st_ino;
 }
 
-// Returns whether it is a temporary of a process that has ended. A process of another PID namespace cannot be checked
-// and may still write.
+// Returns whether the name is that of a temporary whose process has ended. A process of another PID namespace cannot be
+// checked and may still write, so its temporary stays.
 bool is_left_over(std::string_view name, ino_t own) {
   const std::size_t mark = name.rfind(kMark);
   if (mark == std::string_view::npos || !name.ends_with(kEnding)) return false;
@@ -57,16 +57,17 @@ Result<void> fill(const std::string& path, std::string_view text) {
   fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (!fd.ok()) return sys_error(errno, "create");
   if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
-  // The umask can remove permissions that engines of other users need.
+  // fchmod(2) is needed because the umask can remove permissions that engines of other users need.
   if (::fchmod(fd.get(), kFileMode) != 0 || ::fsync(fd.get()) != 0) return sys_error(errno, "write");
   return {};
 }
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
   const auto before = fabric::sysfs::read_file(path, kLargestSpec);
-  // Engines reload their CDI devices at each change of the directory.
+  // An identical file is not replaced, because engines reload their CDI devices at each change of the directory.
   if (fabric::value_or(before, std::string()) == text) return {};
-  // PID and start time identify the writer, so that a later call can remove the file of a killed one.
+  // PID and start time in the name identify the process that writes the file, so that a later call can remove the
+  // temporary of a killed process.
   const ProcessIdentity self = TRY(identify(::getpid()));
   const std::string temporary =
       fmt::format("{}{}{}.{}.{}{}", path, kMark, TRY(own_pid_namespace()), self.pid, self.start_time, kEnding);
@@ -97,7 +98,8 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   CdiOptions wanted;
   wanted.kind = options.kind.value_or(kCdiKind);
   wanted.hook = TRY(hook_path(options));
-  // Without --engine the hook detects the engine at each start, so one file can serve several engines.
+  // Without --engine the file names no engine: the hook detects the engine at each start, so one file can serve several
+  // engines.
   if (options.node.engine_is_named) wanted.engine = options.node.engine;
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));

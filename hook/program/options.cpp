@@ -37,7 +37,8 @@ constexpr Word<Command> kCommands[] = {
     {"--version", Command::kVersion},
 };
 
-// Stages that run inside the container's namespaces or after its program has started (runtime-spec 1.3.0).
+// HCAs cannot be granted at these stages: they run inside the container's namespaces or after its program has started
+// (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
 
 Error usage_error(std::string message) {
@@ -214,7 +215,8 @@ Result<void> check_apply(Options& options) {
   return {};
 }
 
-// Checks the second word of "cdi generate" and "config apply"; it is reserved for later additions.
+// Checks the second word of "cdi generate" and "config apply". The word is required so that more subcommands can be
+// added later.
 Result<void> check_second_word(Command command, std::span<char* const> arguments, std::size_t& first) {
   const char* const second = command == Command::kCdiGenerate   ? "generate"
                              : command == Command::kConfigApply ? "apply"

@@ -14,7 +14,7 @@
 namespace hook {
 
 enum class Command {
-  kCreateRuntime,  // and prestart, its older name
+  kCreateRuntime,  // also for prestart, its older name
   kPoststop,
   kVerify,
   kPlan,
@@ -46,7 +46,7 @@ struct Options {
   std::optional<std::string> nodes;     // check-config: the file that lists the nodes
   std::optional<std::string> listen;    // metrics: the address to serve
   std::string source;                   // config apply: the directory of config.json
-  InstallOptions install;               // install; engine and root are copied from `node`
+  InstallOptions install;               // for install; engine and root are copied from `node`
   std::optional<std::string> programs;  // install: directory of the copied programs
   bool uninstall = false;
   bool status = false;

@@ -28,7 +28,7 @@ Result<std::string> hook_path(const Options& options) {
 
 Result<void> print_base_spec(const Options& options) {
   constexpr const char* kWhat = "the specification on stdin";
-  // No time limit: a person can type or paste the specification.
+  // The read has no time limit, because a person can type or paste the specification.
   const std::string text = TRY(read_text_fd(STDIN_FILENO, JsonLimits().bytes, -1, kWhat));
   auto spec = parse_json(text, kWhat);
   if (!spec) {

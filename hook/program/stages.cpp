@@ -20,10 +20,11 @@
 namespace hook {
 namespace {
 
-// A runtime writes the state at once. Without a limit a broken one would block the hook and the container for ever.
+// A runtime writes the state at once. Without this limit, a broken runtime would block the hook and the container for
+// ever.
 constexpr int kStdinTimeoutMs = 10000;
 
-// Sets the container in the call, so that all later messages name it.
+// Reads the state from stdin and sets the container in the call, so that all later messages name it.
 Result<OciState> read_state(Call& call) {
   const std::string text = TRY(read_state_text(STDIN_FILENO, kStdinTimeoutMs));
   OciState state = TRY(parse_oci_state(text));
@@ -38,8 +39,8 @@ Result<ContainerRequest> understand_bundle(const OciState& state, const Result<C
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// An unknown cgroup must not fail the start. A grant without a cgroup is stale as soon as the container's init has
-// ended.
+// Returns the container's cgroup; nullopt if it is unknown, because that must not fail the start. A grant without a
+// cgroup is stale as soon as the container's init has ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
@@ -47,8 +48,8 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
   return std::nullopt;
 }
 
-// Returns whether the user is this container. The program that booked may have received another path of the same
-// bundle.
+// Returns whether the user of the grant is this container. The program that made the grant may have received another
+// path of the same bundle.
 bool is_user(const GrantUser& user, const OciState& state) {
   if (user.key == container_owner(state.id, state.bundle).key) return true;
   // The path of a bundle can contain links or differ by mount namespace; device and inode decide.
@@ -58,7 +59,8 @@ bool is_user(const GrantUser& user, const OciState& state) {
 }
 
 // Releases the container's grant, and its part of its pod's grant. The state has no runtime root, so another container
-// can have the same id and bundle; only users that have ended leave.
+// Releases the container's own grant and its part of its pod's grant. The state has no root of the runtime, so another
+// container can have the same id and bundle. Therefore only users that have ended are removed.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
   bool passed_over = false;
@@ -75,11 +77,12 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
         "a "
         "killed runtime; `rdma-hook recover` releases them after it ends");
   }
-  // An unreadable grant could be this container's, so it is an error unless another one is reported.
+  // A grant that cannot be read could be this container's, so that is an error. An error of `left` comes first.
   return left && !unread.empty() ? unread.front() : left;
 }
 
-// Returns the grants of the container: its own, its pod's, and a token grant of rdma-nri, which knows no bundle.
+// Returns the grants of the container: its own, its pod's, and a grant of rdma-nri that is owned by a token, because
+// rdma-nri knows no bundle.
 Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state) {
   auto grants = TRY(ledger.find_by_id(state.id));
   std::erase_if(grants, [&](const Grant& grant) {
@@ -90,11 +93,11 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// Checks that the container has the device nodes of its grants, and sets the RDMA limits, which NRI cannot set.
+// Checks that the container has the device nodes of its grants. Sets the RDMA limits, because rdma-nri cannot set them.
 Result<void> verify_grants(const OciState& state, const ContainerRequest& requesting, const std::vector<Grant>& grants,
                            Call& call) {
   auto inventory = TRY(read_node_for(requesting, call.node, false));
-  // The container's HCAs can be in its own network namespace by now.
+  // HCAs of a grant can have moved to the container's network namespace, so they are added to the inventory.
   std::vector<PlannedHca> booked;
   for (const Grant& grant : grants) {
     TRY_VOID(add_own_hcas(call.node.ledger, grant.owner, call.node.root, inventory));
@@ -103,7 +106,7 @@ Result<void> verify_grants(const OciState& state, const ContainerRequest& reques
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
-  // HCAs can have been renamed between the grant of rdma-nri and this call.
+  // HCAs can have been renamed since rdma-nri granted them.
   const auto granted = named_by_now(booked, names, inventory, call.node.root);
   TRY_VOID(check_granted_nodes(requesting, granted, inventory));
   const auto limits = planned_rdma_limits(granted, NodeMap(inventory, requesting.admin));
@@ -130,7 +133,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   call.log.warnings(requesting.warnings);
   call.log.note(requesting.note);
   if (!requesting.request) return {};
-  // Pinned before booking: the grant then belongs to this process even if its PID is reused.
+  // The process is pinned before the grant is made: the grant then belongs to this process even if its PID is reused.
   const LiveContainer live = TRY(pin_container(state, requesting.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Grantee who = TRY(grantee_of(requesting.spec,
@@ -140,7 +143,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                       .bundle = state.bundle,
                                       .cgroup = noted_cgroup(requesting.spec, call, live)},
                                      state.bundle));
-  // A container outside of a pod has its namespace from its init.
+  // A container outside of a pod has the network namespace of its init process.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const auto apply = [&](const Plan& plan) -> Result<void> {
     call.log.warnings(TRY(about(FailureReason::kDevices,
@@ -158,7 +161,8 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   if (!requesting.request || requesting.request->selection.kind == HcaSelection::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
-  // Without a grant two cases remain: rdma-nri ignored the container, or it never received it.
+  // The container has no grant: either rdma-nri ignored it, because nothing is to be granted, or rdma-nri did not
+  // receive it.
   if (!grants.empty()) return verify_grants(state, requesting, grants, call);
   if (TRY(has_nothing_to_grant(state, requesting, call))) return {};
   return Error{fmt::format("the container requested RDMA devices ({}), but no HCA was granted",
@@ -176,7 +180,7 @@ Result<void> poststop(Call& call) {
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.report(Releaser::kPoststop, call);
   call.timing.step("return");
-  // Repairs only after the container's own release: it must not delay that.
+  // The repair comes after the container's own release, because it must not delay the release.
   if (left) open.repair(call.log);
   open.report(Releaser::kOther, call);
   return left;

@@ -10,13 +10,13 @@ namespace hook {
 // Runs prestart or createRuntime: grants the requested HCAs. A container without a request is not changed.
 Result<void> create_runtime(Call& call, const Result<Config>& config);
 
-// Checks a container after rdma-nri, because a runtime continues without an answer of rdma-nri. Grants no HCA, but sets
-// limits of RDMA objects, for which rdma-nri has no cgroup.
+// Checks a container after rdma-nri, because a runtime continues if rdma-nri does not answer. Grants no HCA, but sets
+// the limits of RDMA objects: rdma-nri has no cgroup for them.
 // Errors: the container requested HCAs and has no grant, or has a device node of another HCA.
 Result<void> verify(Call& call, const Result<Config>& config);
 
-// Releases the container's HCAs; for a container of a pod only its part of the pod's grant. A container without a grant
-// is no error: teardown must not fail.
+// Releases the container's HCAs; for a container of a pod, only its part of the pod's grant. A missing grant is no
+// error, because the container's removal must not fail.
 Result<void> poststop(Call& call);
 
 }  // namespace hook
