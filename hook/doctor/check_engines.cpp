@@ -26,7 +26,7 @@ constexpr Tried kOldestTried[] = {
 constexpr Word<Engine> kProcesses[] = {
     {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
-// Returns the first process of that name; nullptr: none runs.
+// Returns the first process of that name; nullptr if none runs.
 const RunningProcess* find_process(const NodeEngines& engines, std::string_view name) {
   const auto found = std::ranges::find(engines.processes, name, &RunningProcess::name);
   return found == engines.processes.end() ? nullptr : &*found;

@@ -96,8 +96,8 @@ Check check_pools(const NodeMap& map, const Config& config) {
   return check;
 }
 
-// Each address of a netdev, its VLANs and its children adds GIDs. A new child gets none from a full table, and no error
-// reports that.
+// Each address of a netdev, of its VLANs and of its child netdevs adds GIDs to the table of the port. If the table is
+// full, a new child netdev gets no GID and the kernel reports no error.
 Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   constexpr std::size_t kFullPercent = 75;
   Check check{"gids", {}, {}};
@@ -126,7 +126,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
-// The states "INIT" and "Polling" are those of the files state and phys_state in sysfs (Linux 6.12
+// The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
 // drivers/infiniband/core/sysfs.c).
 std::string remedy_of_port(const NodeHca& node, const Port& port) {
   const std::string phys = fabric::value_or(port.phys_state, std::string());
@@ -278,8 +278,8 @@ bool may_be_exclusive(const Pool& pool) {
   return pool.modes.empty() || std::ranges::find(pool.modes, Mode::kExclusive) != pool.modes.end();
 }
 
-// A rail with the default route shares its bandwidth with the node's own traffic, and a container that takes its netdev
-// disconnects the node.
+// If a rail has the default route, the node's own traffic shares its bandwidth. A container that takes the netdev of
+// such a rail disconnects the node.
 Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"routes", {}, {}};
   if (!inventory.routes) {

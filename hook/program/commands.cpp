@@ -345,9 +345,9 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
     return {};
   };
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
-  // If grants remain, `stuck` has the error. Without grants it is returned, or it would be lost.
+  // A grant that cannot be read may be in use, so it counts.
   held.count += unread.size();
-  // Without grants the failed release would otherwise not be reported.
+  // If grants remain, `stuck` has the error. Without grants it is returned, or it would be lost.
   if (!released && held.count == 0) return released.error();
   if (!released) held.stuck = released.error().message;
   return held;

@@ -117,7 +117,7 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
       log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
-    // An unchanged report is printed again only if the file was written.
+    // A report that did not change is printed again only if the file was written.
     if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
     print_whole(text);
     log_event(options, applied, log);

@@ -52,13 +52,12 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
 // path of the same bundle.
 bool is_user(const GrantUser& user, const OciState& state) {
   if (user.key == container_owner(state.id, state.bundle).key) return true;
-  // The path of a bundle can contain links or differ by mount namespace; device and inode decide.
+  // The path of a bundle can contain links or differ by mount namespace, so device and inode are compared.
   if (user.id != state.id || user.bundle.empty()) return false;
   const auto same = is_same_directory(user.bundle, state.bundle);
   return same.has_value() && *same;
 }
 
-// Releases the container's grant, and its part of its pod's grant. The state has no runtime root, so another container
 // Releases the container's own grant and its part of its pod's grant. The state has no root of the runtime, so another
 // container can have the same id and bundle. Therefore only users that have ended are removed.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
