@@ -23,7 +23,8 @@ using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::sysfs::Directory;
 
-// whole: also parse settings and VFs, which only find_link() needs.
+// Parses one netdev.
+// whole: also parses the settings and the number of VFs, which only find_link() needs.
 std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   const auto message = to_message(answer);
   const auto* header = message.header<ifinfomsg>();
@@ -54,7 +55,8 @@ std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
 }
 
 Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::string_view what) {
-  // The kernel reports IFLA_NUM_VF only with RTEXT_FILTER_VF. Statistics would only make the answer longer.
+  // The kernel reports IFLA_NUM_VF only with RTEXT_FILTER_VF. The statistics are not needed and would make the answer
+  // longer.
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
   std::optional<Link> link;
   auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
@@ -70,9 +72,9 @@ void put_link_data(RequestBuilder& request, const NewChild& child) {
   if (child.kind == RailKind::kMacvlan) {
     request.put(IFLA_MACVLAN_MODE, std::uint32_t{child.macvlan_private ? MACVLAN_MODE_PRIVATE : MACVLAN_MODE_BRIDGE});
   } else if (child.kind == RailKind::kIpvlan) {
-    // L2, because a child in L3 mode does not use ARP (IFF_NOARP).
+    // The child has L2 mode, because a child in L3 mode does not use ARP (IFF_NOARP).
     request.put(IFLA_IPVLAN_MODE, std::uint16_t{IPVLAN_MODE_L2});
-    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge: neither private nor VEPA
+    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge mode: neither private nor VEPA
   } else {
     if (child.pkey) request.put(IFLA_IPOIB_PKEY, *child.pkey);
     request.put(IFLA_IPOIB_MODE, std::uint16_t{IPOIB_MODE_DATAGRAM});
@@ -95,8 +97,8 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
   return made;
 }
 
-// Returns an index that no netdev of this namespace has. The kernel counts from 1, so that a large random index is free
-// in the other namespace as well.
+// Returns an index that no netdev of this namespace has. The kernel counts indices from 1, so a large random index is
+// also free in the child's namespace.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -108,14 +110,15 @@ Result<int> free_ifindex(Netlink& route) {
   return Error{"cannot find a free interface index", EBUSY};
 }
 
-// Makes an ipoib child on the node and moves it. On the node it has another name if its own is taken there.
+// Makes an ipoib child on the node and moves it. If its name is taken on the node, it has another name there.
 Result<void> make_and_move(Netlink& route, const NewChild& child) {
   NewChild here = child;
   here.netns = -1;
   const int ifindex = TRY(free_ifindex(route));
   if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
   TRY_VOID(make(route, here, ifindex));
-  // The kernel ignores the MTU of the request above: ipoib_ndo_init() sets the one of the link (Linux 6.12).
+  // The MTU is set again: the kernel ignores the MTU of the first request, and ipoib_ndo_init() sets that of the link
+  // (Linux 6.12).
   auto moved = change_link(route, ifindex, {.name = child.name, .mtu = child.mtu, .netns = child.netns});
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
@@ -144,7 +147,7 @@ std::string shown_link(Netlink& route, int ifindex) {
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
   auto changed = route.change(std::move(message), fmt::format("{} netdev {}", verb, ifindex));
   if (changed || changed.error().code == ENODEV) return changed;
-  // The name is read only now: it costs a system call, and most changes succeed.
+  // The name is read only after an error, because it costs a system call and most changes succeed.
   Error error = std::move(changed).error();
   const std::string number = fmt::format("netdev {}", ifindex);
   if (const auto at = error.message.find(number); at != std::string::npos) {
@@ -166,7 +169,7 @@ Result<std::optional<Link>> find_link(Netlink& route, int ifindex) {
 }
 
 Result<std::vector<Link>> all_links(Netlink& route) {
-  // Without RTEXT_FILTER_VF: it would make every driver report all its VFs.
+  // RTEXT_FILTER_VF is not set: with it every driver would report all its VFs.
   const auto request = [] {
     RequestBuilder builder(RTM_GETLINK, NLM_F_DUMP, link_header(0));
     builder.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
@@ -183,14 +186,14 @@ Result<std::vector<Link>> all_links(Netlink& route) {
 
 Result<std::optional<Directory>> open_netdev(int sysfs, const Link& link) {
   using None = std::optional<Directory>;
-  // Not check_name(): a container can give its netdev any name that the kernel accepts (dev_valid_name(), Linux 6.12),
-  // control characters included.
+  // check_name() is too strict here: a container can give its netdev any name that the kernel accepts
+  // (dev_valid_name(), Linux 6.12), including control characters.
   if (link.name.empty() || link.name == "." || link.name == ".." || link.name.find('/') != std::string::npos)
     return None();
   auto directory = Directory::open(sysfs, fmt::format("class/net/{}", link.name).c_str());
   int code = directory ? 0 : errno;
   if (directory) {
-    // Another netdev can have taken the name since `link` was read.
+    // Another netdev can have taken the name since `link` was read, so the index is compared.
     const auto index = directory->read("ifindex");
     if (const auto* text = std::get_if<std::string>(&index))
       return fabric::parse_number<int>(*text) == link.ifindex ? std::move(directory) : None();
@@ -208,7 +211,8 @@ Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
   return sys_error(errno, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
-// Reads again if a netdev changed its name between the dump and sysfs, because it can be the one that is searched.
+// Finds the netdev with this identity. Reads all netdevs again if one changed its name between the dump and sysfs,
+// because it can be the netdev that is searched.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity) {
   constexpr int kTries = 10;
@@ -243,9 +247,9 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
-  // EEXIST is final unless the name is taken in the socket's own namespace only.
   // Older kernels search the name in the socket's namespace, where it can be taken. With an index in the request they
-  // search the index instead (rtnl_newlink(), Linux 6.1).
+  // search the index instead (rtnl_newlink(), Linux 6.1). EEXIST is final if the name is not taken in the socket's
+  // namespace.
   if (!TRY(find_link(route, child.name))) return made;
   return make(route, child, TRY(free_ifindex(route)));
 }
@@ -257,7 +261,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
     header.ifi_flags = *change.up ? IFF_UP : 0;
   }
   RequestBuilder request(RTM_SETLINK, 0, header);
-  // Namespace and name in one message: the netdev never appears there with its old name.
+  // One message has the namespace and the name, so that the netdev never appears there with its old name.
   if (change.netns) request.put(IFLA_NET_NS_FD, *change.netns);
   if (change.name) request.put(IFLA_IFNAME, std::string_view(*change.name));
   if (change.mtu) request.put(IFLA_MTU, std::uint32_t{*change.mtu});

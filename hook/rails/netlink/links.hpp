@@ -22,40 +22,40 @@ struct Link {
   std::string name;
   std::string kind;                         // IFLA_INFO_KIND; empty: hardware
   std::vector<std::uint8_t> mac;            // 6 bytes for Ethernet, 20 for IPoIB
-  std::vector<std::uint8_t> permanent_mac;  // read-only (Linux 5.6); empty: none, as of most software netdevs
+  std::vector<std::uint8_t> permanent_mac;  // read-only (Linux 5.6); empty: none, as for most software netdevs
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;                  // IFF_UP
   bool running = false;             // IFF_RUNNING: up and with carrier
   int lower_ifindex = 0;            // IFLA_LINK
-  bool lower_is_elsewhere = false;  // IFLA_LINK_NETNSID: lower_ifindex is of another namespace
+  bool lower_is_elsewhere = false;  // IFLA_LINK_NETNSID: lower_ifindex is an index in another namespace
   int master_ifindex = 0;
   unsigned group = 0;
   std::string bus_address;  // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:1a:00.0"; empty: none, or an older kernel
-  // Set by find_link() only:
+  // Only find_link() sets the members below.
   unsigned vfs = 0;  // IFLA_NUM_VF; reading it makes a driver report every VF
   LinkSettings settings;
   std::string qdisc;  // kind of the root qdisc
 };
 
-// Reads one netdev, with all members of Link. nullopt: there is no such netdev.
+// Reads one netdev with all members of Link; nullopt if there is no such netdev.
 Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
 Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
 // Reads all netdevs of the namespace.
 Result<std::vector<Link>> all_links(Netlink& route);
 
-// Opens the netdev's directory in sysfs. sysfs: a descriptor of the sysfs of its namespace. nullopt: the netdev does
-// not have this name (any more).
+// Opens the netdev's directory in sysfs; nullopt if no netdev has this name, or the netdev has another name by now.
+// sysfs: a descriptor of the sysfs of its namespace.
 Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
 
 // Returns a number that identifies the netdev among all netdevs since the node's start, in any namespace and after any
-// change: the inode number of its directory in sysfs. The kernel assigns it once and keeps it when the netdev moves. 0:
-// the netdev does not have this name (any more).
+// change. It is the inode number of the netdev's directory in sysfs: the kernel assigns it once and keeps it when the
+// netdev moves. Returns 0 if no netdev has this name, or the netdev has another name by now.
 // sysfs: a descriptor of the sysfs of its namespace.
 // Source: kernfs_new_node(), kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12.
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
-// Finds the netdev with this identity among those of its kind; nullopt: there is none. Errors: names change while they
-// are read (EAGAIN).
+// Returns the netdev of this kind with this identity; nullopt if there is none. Errors: EAGAIN, names change while they
+// are read.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity);
 
@@ -64,27 +64,27 @@ struct NewChild {
   bool macvlan_private = false;
   std::optional<std::uint16_t> pkey = {};  // kIpoib
   std::string name = {};
-  int parent = 0;  // ifindex in the namespace of the socket
+  int parent = 0;  // ifindex of the parent in the namespace of the socket
   std::optional<unsigned> mtu = {};
   std::optional<MacAddress> mac = {};
   std::uint32_t group = 0;
-  int netns = -1;  // descriptor of the namespace in which it appears; -1: the namespace of the socket
+  int netns = -1;  // descriptor of the namespace in which the child appears; -1: the namespace of the socket
 };
-// Makes a child netdev; nothing is left on the node after an error. An ipoib child is made on the node, with its name
-// if that is free there, and then moved, because older kernels lose one that is made in another namespace.
+// Makes a child netdev. After an error nothing is left on the node. An ipoib child is made on the node and then moved,
+// because older kernels lose an ipoib child that is made in another namespace.
 // route: a socket of the node's namespace.
 // Errors: EEXIST (the namespace has a netdev of this name), EOPNOTSUPP (the kernel does not have this kind), EINVAL
 // (invalid name; a parent that cannot have such a child), EBUSY (the parent is in use by another kind).
 Result<void> create_child(Netlink& route, const NewChild& child);
 
-// ARP settings for several netdevs in one subnet, as RDMA needs them: Documentation/networking/ip-sysctl.rst.
+// ARP settings that RDMA needs if several netdevs are in one subnet (Documentation/networking/ip-sysctl.rst).
 struct ArpSettings {
   unsigned arp_ignore = 1;    // reply for an address only on the netdev that has it
   unsigned arp_announce = 2;  // send requests with an address of the netdev's own subnet
   unsigned rp_filter = 2;     // loose: replies may arrive on another netdev
 };
 
-// Changes of one netdev. All members that are set go into one message.
+// Changes of one netdev. One message has all members that are set.
 struct LinkChange {
   std::optional<std::string> name = {};
   std::optional<unsigned> mtu = {};
@@ -95,33 +95,33 @@ struct LinkChange {
   std::optional<int> netns = {};        // descriptor of the namespace to move to, with `name` if that is set
   std::optional<ArpSettings> arp = {};  // IFLA_AF_SPEC, IFLA_INET_CONF: sets them without /proc/sys
 };
-// Changes a netdev. Kernels before 6.2 rename only a netdev that is down: the caller has to set it down.
-// Errors: EEXIST: the name is taken. The kernel moves before it renames, so that the netdev may have moved already,
-// with its old name; find_link() then finds none here.
+// Changes a netdev. Kernels before 6.2 rename a netdev only while it is down, so the caller has to set it down.
+// Errors: EEXIST, the name is taken. The kernel moves a netdev before it renames it, so the netdev may have moved with
+// its old name; find_link() then does not find it here.
 Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
 
-// Deletes a netdev. Success if it is gone already.
+// Deletes a netdev. A missing netdev is no error.
 Result<void> delete_link(Netlink& route, int ifindex);
-// Deletes all netdevs of a group with one message and one grace period of the kernel. Success if there are none.
-// Errors: EINVAL for group 0; EOPNOTSUPP if the group has hardware, and then none is deleted.
+// Deletes all netdevs of a group with one message and one grace period of the kernel. A group without netdevs is no
+// error. Errors: EINVAL for group 0; EOPNOTSUPP if the group has a hardware netdev, and then none is deleted.
 Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 
-// Pure functions that make the messages above; null without memory. ifindex: the index that the child gets, 0: the
-// kernel chooses.
+// Make the messages of the functions above; null without memory. Pure.
+// ifindex: the index that the child gets; 0: the kernel chooses it.
 NetlinkMessage child_request(const NewChild& child, int ifindex);
 NetlinkMessage change_request(int ifindex, const LinkChange& change);
 
-// Used by vf.cpp too.
+// Functions that vf.cpp uses too.
 
-// Returns true for a name that dev_valid_name() (net/core/dev.c) accepts and that has no '%', which the kernel would
-// replace by a number.
+// Returns true if dev_valid_name() (net/core/dev.c) accepts the name and it has no '%', which the kernel would replace
+// by a number.
 bool is_netdev_name(std::string_view name);
 // Fails with EINVAL for an invalid name.
 Result<void> check_name(const std::string& name);
 
-// Returns "`eth0`" for messages, or "netdev 7" if it is gone.
+// Returns the name for messages, "`eth0`", or "netdev 7" if the netdev is gone.
 std::string shown_link(Netlink& route, int ifindex);
-// Sends a change. Its error has the name, "VERB `eth0`", which is read only after an error.
+// Sends a change. An error has the text "VERB `eth0`"; the name is read only then.
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
 
 }  // namespace hook

@@ -25,7 +25,7 @@ constexpr std::uint32_t kTcxEgress = 47;
 constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
 constexpr int kMostLinks = 100000;         // a container can add links while find_xdp_link() reads them
 
-// The part of union bpf_attr for BPF_PROG_QUERY, as of Linux 6.6.
+// The part of union bpf_attr for BPF_PROG_QUERY (Linux 6.6).
 struct TcxQuery {
   std::uint32_t ifindex;
   std::uint32_t attach_type;
@@ -40,7 +40,7 @@ struct TcxQuery {
 
 template <typename Part>
 int call(int command, Part& part) {
-  // A complete, zeroed union: Linux 6.17 to 7.1 write beyond a shorter one.
+  // The union is complete and zeroed, because Linux 6.17 to 7.1 write beyond a shorter one.
   union {
     bpf_attr known;
     std::array<char, 256> room;
@@ -74,7 +74,7 @@ bool detach_program(std::uint32_t ifindex, std::uint32_t attach_type, std::uint3
 struct TcxProgram {
   std::uint32_t attach_type;
   std::uint32_t program;
-  std::uint32_t link;  // ID of the BPF link that holds it; 0: none
+  std::uint32_t link;  // ID of the BPF link that attaches the program; 0: none
 };
 
 Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attach_type,
@@ -87,7 +87,8 @@ Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attac
   query.programs = reinterpret_cast<std::uint64_t>(programs.data());
   query.links = reinterpret_cast<std::uint64_t>(links.data());
   query.count = kMostPrograms;
-  // EINVAL: a kernel without tcx. ENOENT: no program was ever attached. ENODEV: the netdev is gone with its programs.
+  // These errors mean that there are no programs. EINVAL: the kernel has no tcx. ENOENT: no program was ever attached.
+  // ENODEV: the netdev is gone, and its programs with it.
   if (call(BPF_PROG_QUERY, query) != 0) {
     if (errno == EINVAL || errno == ENOENT || errno == ENODEV) return {};
     return sys_error(errno, "cannot read the tcx programs of `{}`", name);
@@ -108,8 +109,8 @@ bool is_new_xdp(const LinkSettings& before, const LinkSettings& now, std::size_t
   return now.xdp[mode] != 0 && now.xdp[mode] != before.xdp[mode];
 }
 
-// Returns the ID of an XDP link with this ifindex and program; 0: there is none. The kernel has no lookup by netdev, so
-// that this reads all BPF links of the node.
+// Returns the ID of an XDP link with this ifindex and program; 0 if there is none. The kernel has no lookup by netdev,
+// so this function reads all BPF links of the node.
 std::uint32_t find_xdp_link(int ifindex, std::uint32_t program) {
   std::array<std::uint32_t, 2> next{};  // start_id, next_id
   for (int i = 0; i < kMostLinks && call(BPF_LINK_GET_NEXT_ID, next) == 0; ++i) {
@@ -140,7 +141,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
   const auto found = all_tcx(ifindex, name);
   if (!found) return {fmt::format("{}; remedy: run `bpftool net show dev {}`", found.error().message, name)};
   std::vector<std::string> said;
-  // An ID can be attached more than once: each attachment removes one entry.
+  // An ID can be attached more than once, so each attachment removes one entry of the list.
   Ids lost = before;
   for (const TcxProgram& one : *found) {
     const auto own = std::ranges::find(lost, one.program);
@@ -148,7 +149,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
       lost.erase(own);
       continue;
     }
-    // The kernel refuses BPF_PROG_DETACH for a program that a link holds.
+    // The kernel refuses BPF_PROG_DETACH for a program that a BPF link attaches.
     const bool done = one.link != 0 ? detach_link(one.link)
                                     : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
     if (done || errno == ENOENT) continue;

@@ -27,6 +27,7 @@ using fabric::netlink::to_address;
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
 
 enum class Verdict { kLeave, kTake, kSkip };
+// Decides about one message of a dump.
 // filtered: the kernel confirms that the dump contains only the requested netdev (NLM_F_DUMP_FILTERED).
 using Judge = std::function<Verdict(const Message&, bool filtered)>;
 
@@ -35,7 +36,7 @@ struct Sorted {
   std::vector<NetRecord> skipped;
 };
 
-// A kernel without IPv6 or without rules refuses the dump: there is nothing to read then.
+// Returns true if the kernel refuses the dump because it has no IPv6 or no rules. There is nothing to read then.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }
@@ -67,7 +68,7 @@ Verdict judge_address(const Message& message, unsigned family, int ifindex) {
   if (!address || address->is_link_local()) return Verdict::kLeave;
   const std::uint32_t flags = attributes.u32(IFA_FLAGS).value_or(header->ifa_flags);
   if ((flags & IFA_F_PERMANENT) != 0) return Verdict::kTake;
-  // IPv6 addresses that expire are of router advertisements, which add them again.
+  // IPv6 addresses that expire come from router advertisements, which add them again, so they are left out.
   return family == AF_INET ? Verdict::kSkip : Verdict::kLeave;
 }
 
@@ -85,7 +86,7 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
   if (!header || header->rtm_family != family || (header->rtm_flags & RTM_F_CLONED) != 0) return Verdict::kLeave;
   const Attributes attributes = message.attributes(sizeof *header);
   const auto from = header->rtm_protocol;
-  // The kernel adds these routes again by itself, with an address or after a message of a router.
+  // The kernel adds routes of these protocols again by itself, with an address or after a message of a router.
   const bool own = from != RTPROT_KERNEL && from != RTPROT_REDIRECT && from != RTPROT_RA;
   if (!own || table_of(*header, attributes) == RT_TABLE_LOCAL) return Verdict::kLeave;
   const auto oif = attributes.u32(RTA_OIF);
@@ -94,8 +95,8 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
     const bool expires = cache && cache->rta_expires != 0;
     return attributes.has(RTA_NH_ID) || !oif || expires ? Verdict::kSkip : Verdict::kTake;
   }
-  // With net.ipv4.nexthop_compat_mode=0 a route has only the number of its nexthop object. A filtered dump proves that
-  // the object uses this netdev.
+  // With net.ipv4.nexthop_compat_mode=0 a route names no netdev, only the number of a nexthop object. If the dump is
+  // filtered, the object uses this netdev.
   return filtered && !oif && attributes.has(RTA_NH_ID) ? Verdict::kSkip : Verdict::kLeave;
 }
 
@@ -114,7 +115,7 @@ Verdict judge_rule(const Message& message, const std::string& name, const std::s
   for (const unsigned type : {FRA_IIFNAME, FRA_OIFNAME}) {
     const auto netdev = attributes.text(type);
     ours |= netdev == name;
-    // The other netdev stays on the node, so that the rule would have no effect inside.
+    // A rule that names another netdev would have no effect in the container, because that netdev stays on the node.
     others |= netdev && netdev != name && netdev != "lo";
   }
   if (!ours) return Verdict::kLeave;
@@ -135,8 +136,8 @@ Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) 
   const auto request = [&] { return RequestBuilder(RTM_GETADDR, NLM_F_DUMP, header).take(); };
   auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
                            [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
-  // Within one scope the kernel lists the newest IPv6 address first (ipv6_link_dev_addr()), and the oldest IPv4 address
-  // first.
+  // Within one scope the kernel lists the newest IPv6 address first (ipv6_link_dev_addr()), but the oldest IPv4 address
+  // first. The IPv6 addresses are reversed, so that both lists start with the oldest one.
   if (family == AF_INET6) std::ranges::reverse(found.taken);
   return found;
 }
@@ -183,8 +184,8 @@ void add(NetdevRecords& into, Sorted from) {
 
 constexpr std::uint32_t kIpv6Metric = 1024;  // IP6_RT_PRIO_USER: the metric of an IPv6 route without one
 
-// Returns the routes of one family by this netdev for which wanted() returns true. Only kernels with strict checking
-// filter by ifindex.
+// Returns the routes of one family that leave by this netdev and for which wanted() returns true. The netdev is checked
+// here, because only kernels with strict checking filter by ifindex.
 Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
                                            const std::function<bool(const Message&)>& wanted) {
   auto found = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool) {
@@ -212,7 +213,8 @@ RouteKey key_of(const Message& message) {
     const Bytes bytes = attributes.get(type);
     return Payload(bytes.begin(), bytes.end());
   };
-  // The kernel stores the default metric of IPv6 explicitly, so that a request without one is the same route.
+  // The kernel stores the default metric of an IPv6 route as a number. A route without a metric is therefore compared
+  // as one with this number.
   unsigned metric = attributes.u32(RTA_PRIORITY).value_or(0);
   if (header.rtm_family == AF_INET6 && metric == 0) metric = kIpv6Metric;
   return {.destination = header.rtm_dst_len == 0 ? Payload() : copy(RTA_DST),
@@ -224,8 +226,8 @@ RouteKey key_of(const Message& message) {
           .oif = attributes.u32(RTA_OIF).value_or(0)};
 }
 
-// Returns true if exactly this route exists. The kernel's EEXIST means only a route with the same destination, table
-// and metric.
+// Returns true if exactly this route exists. EEXIST of the kernel proves less: only destination, table and metric are
+// equal.
 Result<bool> is_there(Netlink& route, const NetRecord& record) {
   const RouteKey wanted = key_of(message_of(record));
   const auto family = static_cast<std::uint8_t>(family_of(record.payload));
@@ -241,7 +243,7 @@ Result<void> check_record(const NetRecord& record, const char* verb) {
 
 Result<void> add_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "add"));
-  // A permanent neighbour replaces one that the netdev has learned.
+  // A permanent neighbour replaces a neighbour that the netdev has learned.
   const int flags = NLM_F_CREATE | (record.type == RTM_NEWNEIGH ? NLM_F_REPLACE : NLM_F_EXCL);
   const std::string what = fmt::format("add {} `{}`", to_word(kRecordWords, record.type), to_string(record));
   auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)).take(), what);
@@ -253,12 +255,13 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
 
 Result<void> remove_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "remove"));
-  // RTM_DELADDR is RTM_NEWADDR + 1, and so on.
+  // For each kind of record the number of RTM_DEL... is that of RTM_NEW... plus 1.
   auto removed = route.change(RequestBuilder(record.type + 1, 0, Bytes(record.payload)).take(),
                               fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
-  // Already gone: ENOENT: rule or neighbour, ESRCH: route, EADDRNOTAVAIL: address, ENODEV: netdev.
+  // These errors mean that the record is gone. ENOENT: rule or neighbour; ESRCH: route; EADDRNOTAVAIL: address; ENODEV:
+  // netdev.
   const bool gone = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
   return gone ? Result<void>() : std::move(removed);
 }
@@ -280,7 +283,7 @@ Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view
     std::move(some.taken.begin(), some.taken.end(), std::back_inserter(routes.taken));
     std::move(some.skipped.begin(), some.skipped.end(), std::back_inserter(routes.skipped));
   }
-  // The kernel accepts a gateway only if an on-link route leads to it.
+  // On-link routes are added first, because the kernel accepts a gateway only if an on-link route leads to it.
   std::stable_partition(routes.taken.begin(), routes.taken.end(), is_on_link);
   add(found, std::move(routes));
   add(found, TRY(read_rules(route, std::string(name), addresses)));

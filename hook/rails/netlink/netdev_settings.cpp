@@ -26,7 +26,7 @@ using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::sysfs::Directory;
 
-// The flags that __dev_change_flags() accepts (net/core/dev.c), without IFF_UP.
+// The flags that __dev_change_flags() accepts (net/core/dev.c). IFF_UP is left out, because links.hpp sets it.
 constexpr unsigned kSettableFlags = IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP | IFF_DEBUG | IFF_NOTRAILERS | IFF_DYNAMIC |
                                     IFF_MULTICAST | IFF_PORTSEL | IFF_AUTOMEDIA;
 
@@ -66,7 +66,7 @@ NetlinkMessage bytes_request(int ifindex, int attribute, Bytes bytes) {
   return request.take();
 }
 
-// Descriptor -1 detaches the program of the mode in `flags`.
+// Makes a message that detaches the XDP program of the mode in `flags`: descriptor -1 means no program.
 NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
@@ -76,8 +76,8 @@ NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
   return request.take();
 }
 
-// Reads the message type of ethtool netlink; 0: the kernel does not have it. Without libnl-genl, because this is the
-// only message that needs it.
+// Returns the message type of ethtool netlink; 0 if the kernel does not have it. This is the only message of generic
+// netlink, so libnl-genl is not used.
 Result<int> find_ethtool_family(Netlink& generic) {
   const genlmsghdr header{CTRL_CMD_GETFAMILY, 1, 0};
   RequestBuilder request(GENL_ID_CTRL, 0, header);
@@ -95,7 +95,7 @@ RequestBuilder features_request(int family, std::uint8_t command, int ifindex) {
   RequestBuilder request(family, 0, genlmsghdr{command, ETHTOOL_GENL_VERSION, 0});
   nlattr* header = request.begin(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED);
   request.put(ETHTOOL_A_HEADER_DEV_INDEX, static_cast<std::uint32_t>(ifindex));
-  // Compact bitsets: bits by number, as FeatureBits has them, instead of a list of names.
+  // Compact bitsets identify features by number, as FeatureBits does. Otherwise the answer would have a list of names.
   request.put(ETHTOOL_A_HEADER_FLAGS, std::uint32_t{ETHTOOL_FLAG_COMPACT_BITSETS});
   request.end(header);
   return request;
@@ -121,7 +121,7 @@ Bytes bytes_of_bits(const FeatureBits& bits) {
   return {reinterpret_cast<const std::uint8_t*>(bits.data()), bits.size() * sizeof bits[0]};
 }
 
-constexpr std::size_t kMostQueues = 4096;  // limit on reading; the first queue that does not exist ends it earlier
+constexpr std::size_t kMostQueues = 4096;  // limit on reading; the loop ends earlier, at the first missing queue
 constexpr const char* kNothing = "0";
 
 std::string path_of(const SysfsSetting& setting, std::size_t queue) {
@@ -132,13 +132,14 @@ std::size_t most_values(const SysfsSetting& setting) {
   return setting.queues ? kMostQueues : 1;
 }
 
-// Shortens "00000000,0000000c" to "c", which the kernel accepts as the same value.
+// Removes leading zeros, from "00000000,0000000c" to "c". The kernel accepts both as the same value.
 std::string without_leading_zeros(std::string text) {
   text.erase(0, std::min(text.find_first_not_of("0,"), text.size()));
   return text.empty() ? kNothing : text;
 }
 
-// Reads a setting. No value: the netdev does not have the queue or the setting (xps_cpus of a netdev with one queue).
+// Reads a setting; nullopt if the netdev does not have the queue or the setting. A netdev with one queue has no
+// xps_cpus.
 Attr<std::optional<std::string>> read_value(const Directory& netdev, const std::string& path) {
   auto value = netdev.read(path.c_str());
   if (auto* text = std::get_if<std::string>(&value)) return std::optional(without_leading_zeros(std::move(*text)));
@@ -154,8 +155,8 @@ int write_value(const Directory& netdev, const std::string& path, const std::str
   return ::write(file.get(), value.data(), value.size()) < 0 ? errno : 0;
 }
 
-// Returns 0 or an errno; nullopt: there is no such queue now, and there was none before. A queue that was not there
-// before gets kNothing.
+// Restores the setting of one queue. A queue that was added since the record gets kNothing. Returns 0 or an errno;
+// nullopt if the queue exists neither now nor in the record.
 std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& setting, std::size_t queue,
                                  const std::vector<std::string>& before) {
   const std::string path = path_of(setting, queue);
@@ -164,7 +165,7 @@ std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& se
   if (value && !*value && queue >= before.size()) return std::nullopt;
   const std::string& wanted = queue < before.size() ? before[queue] : kNothing;
   const bool is_same = value && *value == wanted;
-  // An equal value does not prove that all NAPI instances have it: writing sets them, and an error is harmless then.
+  // An equal value does not prove that all NAPI instances have it. Writing it sets them all; an error is then ignored.
   if (is_same && !setting.is_of_napis) return 0;
   const int failed = write_value(netdev, path, wanted);
   return is_same ? 0 : failed;
@@ -202,7 +203,8 @@ std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, cons
   std::vector<LinkRepair> repairs;
   for (const std::string& other : now.other_names) {
     if (contains(before.other_names, other)) continue;
-    // The remedy has NAME in its place: a name of a container must not become part of a command.
+    // The remedy has the word NAME instead of the alternative name: a container chose that name, so it must not become
+    // part of a command.
     repairs.push_back({"remove a container's alternative name of",
                        fmt::format("link property del dev {} altname NAME", name),
                        name_request(RTM_DELLINKPROP, ifindex, other)});
@@ -229,7 +231,7 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
          bytes_request(ifindex, IFLA_IFALIAS,
                        {reinterpret_cast<const std::uint8_t*>(before.alias.data()), before.alias.size()})});
   }
-  // An empty broadcast address was unknown when the record was written.
+  // An empty broadcast address means that it was unknown when the record was written.
   if (!before.broadcast.empty() && before.broadcast != now.broadcast) {
     repairs.push_back({"restore the broadcast address of", fmt::format("link set dev {} broadcast ADDRESS", name),
                        bytes_request(ifindex, IFLA_BROADCAST, before.broadcast)});
@@ -238,7 +240,7 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
   bool is_size_changed = false;
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {
     const LinkNumber& number = kLinkNumbers[i];
-    // Restoring one size can change the sizes after it (kLinkNumbers), so that these are restored too.
+    // Restoring one size can change the sizes that follow it in kLinkNumbers, so they are written again too.
     is_size_changed |= number.is_size && is_changed(i);
     if (!is_changed(i) && !(number.is_size && is_size_changed && before.numbers[i])) continue;
     repairs.push_back({fmt::format("restore {} of", number.name),
@@ -266,7 +268,8 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  std::set<std::string> said;  // a container can add thousands of names: one warning for all
+  std::set<std::string>
+      said;  // kinds of repair with a warning; a container can add thousands of names, and one warning is enough
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));
     if (done || !said.insert(repair.what).second) continue;
@@ -292,7 +295,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
     features.changeable = feature_bits(answer, ETHTOOL_A_FEATURES_HW, ETHTOOL_A_BITSET_VALUE);
     features.wanted = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_VALUE);
     features.active = feature_bits(answer, ETHTOOL_A_FEATURES_ACTIVE, ETHTOOL_A_BITSET_VALUE);
-    // The kernel refuses changes of these, even if the driver reports them as changeable.
+    // The kernel refuses changes of these features, even if the driver reports them as changeable.
     const auto fixed = feature_bits(answer, ETHTOOL_A_FEATURES_NOCHANGE, ETHTOOL_A_BITSET_VALUE);
     for (std::size_t i = 0; i < features.changeable.size(); ++i)
       features.changeable[i] &= ~word_of(fixed, i);
@@ -306,7 +309,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
 Result<void> Ethtool::restore(int ifindex, const std::string& name, const NetdevFeatures& before) {
   const NetdevFeatures now = TRY(features(ifindex, name)).value_or(NetdevFeatures());
   FeatureBits changed = before.changeable;
-  // A bound driver can be another one than before: only features that both can change are restored.
+  // The netdev can have another driver by now, so only features that were and are changeable are restored.
   for (std::size_t i = 0; i < changed.size(); ++i)
     changed[i] &= word_of(now.changeable, i) & (word_of(before.wanted, i) ^ word_of(now.wanted, i));
   if (has_none(changed)) return {};
@@ -324,7 +327,8 @@ Result<void> Ethtool::restore(int ifindex, const std::string& name, const Netdev
       socket_->read(request.take(), fmt::format("restore the features of `{}`", name), [&](const nlmsghdr* answer) {
         refused = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_MASK);
       }));
-  // A feature that was wanted but not active before is no error: another feature or the driver kept it off.
+  // If a feature was requested but not active before, another feature or the driver kept it off. It is then no error
+  // that it is still off.
   for (std::size_t i = 0; i < refused.size(); ++i)
     refused[i] &= ~(word_of(before.wanted, i) ^ word_of(before.active, i));
   if (has_none(refused)) return {};
@@ -340,7 +344,7 @@ SysfsSettings read_sysfs_settings(const Directory& netdev, std::string_view name
       if (const auto* failed = std::get_if<Unreadable>(&value)) {
         warnings.push_back(sys_error(failed->code, "cannot read `{}` of `{}`", path, name).message +
                            ": it will not be restored");
-        // An incomplete list would restore only some queues.
+        // The values of this setting are discarded, because an incomplete list would restore only some queues.
         settings[i].clear();
         break;
       }
@@ -361,7 +365,7 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
     for (std::size_t queue = 0; !before[i].empty() && queue < most_values(setting); ++queue) {
       const auto failed = restore_value(netdev, setting, queue, before[i]);
       if (!failed) break;
-      // One warning for each setting, not for each queue.
+      // Each setting gets only one warning, even if several queues fail.
       if (*failed == 0 || is_reported) continue;
       is_reported = true;
       const std::string path = path_of(setting, queue);
@@ -374,7 +378,7 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
   return refused;
 }
 
-// The settings are numbers, and masks with commas.
+// Returns true for the characters of a number or of a mask with commas. No other value is written to sysfs.
 bool is_sysfs_value(std::string_view text) {
   constexpr std::size_t kLongest = 4096;
   return !text.empty() && text.size() <= kLongest &&

@@ -18,8 +18,8 @@
 
 namespace hook {
 
-// In the order in which they are restored: setting gso_max_size also sets gso_ipv4_max_size, and gro_max_size also sets
-// gro_ipv4_max_size.
+// Numbers of a netdev, in the order in which they are restored: setting gso_max_size also sets gso_ipv4_max_size, and
+// gro_max_size also sets gro_ipv4_max_size.
 struct LinkNumber {
   const char* name;
   int attribute;
@@ -35,68 +35,71 @@ inline constexpr std::array<LinkNumber, 8> kLinkNumbers{{{"group", IFLA_GROUP},
                                                          {"gso_ipv4_max_size", 63, false, true},    // Linux 6.3
                                                          {"gro_ipv4_max_size", 64, false, true}}};  // Linux 6.3
 
-// A netdev has at most one program of each mode.
+// A mode of XDP. A netdev has at most one program of each mode.
 struct XdpMode {
   const char* name;
-  int attribute;  // the one with the program's ID
+  int attribute;  // the attribute that has the program's ID
   std::uint32_t flag;
 };
 inline constexpr std::array<XdpMode, 3> kXdpModes{{{"xdpdrv", IFLA_XDP_DRV_PROG_ID, XDP_FLAGS_DRV_MODE},
                                                    {"xdpgeneric", IFLA_XDP_SKB_PROG_ID, XDP_FLAGS_SKB_MODE},
                                                    {"xdpoffload", IFLA_XDP_HW_PROG_ID, XDP_FLAGS_HW_MODE}}};
 
-// Settings of rtnetlink. Texts are untrusted if a container has had the netdev.
+// Settings that rtnetlink reports. Texts are untrusted if a container has had the netdev.
 struct LinkSettings {
   unsigned flags = 0;  // IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and the like, not IFF_UP
   std::string alias;
   std::vector<std::uint8_t> broadcast;                                         // of the link; empty: unknown
   std::vector<std::string> other_names;                                        // alternative names (Linux 5.5)
   std::array<std::optional<std::uint32_t>, kLinkNumbers.size()> numbers = {};  // nullopt: unknown to the kernel
-  std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of programs, 0: none
+  std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of XDP programs; 0: none
   friend bool operator==(const LinkSettings&, const LinkSettings&) = default;
 };
 
 // Returns the settings in an RTM_NEWLINK message.
 LinkSettings link_settings(unsigned ifi_flags, const fabric::netlink::Attributes& attributes);
 
-// A change that restores one setting. Each is a message of its own, so that a refusal does not affect other settings.
+// A change that restores one setting. Each change is a message of its own, so that a refused change does not affect the
+// other settings.
 struct LinkRepair {
   std::string what;    // "set alias", for messages
   std::string remedy;  // arguments of `ip` that do the same
   NetlinkMessage message;
 };
-// Returns the removals that come first, because they can block a move, a rename or an MTU: alternative names and XDP
-// programs that were not there before. name: for the remedies. Pure.
+// Returns the repairs that must come first, because these settings can block a move, a rename or an MTU. They remove
+// alternative names and XDP programs that are not in `before`. Pure.
+// name: the netdev's name in the remedies.
 std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, const LinkSettings& before,
                                       const LinkSettings& now);
-// Returns all other changes, for the time after the netdev has its name again. Pure.
+// Returns all other repairs, which are sent after the netdev has its name again. Pure.
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now);
-// Returns a warning for each XDP program of the node that is not attached any more: this program cannot attach it
-// again. Pure.
+// Returns a warning for each XDP program of the node that is not attached any more: rdma-init cannot attach it again.
+// Pure.
 std::vector<std::string> lost_programs(const std::string& name, const LinkSettings& before, const LinkSettings& now);
 // Sends all repairs. Returns a warning for each kind of repair that was refused.
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs);
 
-// Features of a netdev (`ethtool -K`), which move with it, by ethtool netlink (net/ethtool/features.c, Linux 5.8).
+// Features of a netdev (`ethtool -K`). They move with the netdev and are read by ethtool netlink
+// (net/ethtool/features.c, Linux 5.8).
 
-// One bit for each feature, by the number that it has in the running kernel.
+// One bit for each feature, by its number in the running kernel.
 using FeatureBits = std::vector<std::uint32_t>;
 
 struct NetdevFeatures {
   FeatureBits changeable;  // the driver allows a change
-  FeatureBits wanted;      // requested to be on; valid where changeable
-  FeatureBits active;      // on; a feature can depend on another one
+  FeatureBits wanted;      // requested to be on; valid only where `changeable` is set
+  FeatureBits active;      // on; can differ from `wanted`, because a feature can depend on another one
   friend bool operator==(const NetdevFeatures&, const NetdevFeatures&) = default;
 };
 
-// Ethtool netlink in the network namespace of the first call, which opens the socket.
+// A client of ethtool netlink. It works in the network namespace of its first call, which opens the socket.
 class Ethtool {
  public:
-  // Reads the features of a netdev; nullopt: the kernel has no such messages.
+  // Reads the features of a netdev; nullopt if the kernel has no ethtool netlink.
   Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
-  // Restores the wanted features that differ and that were and are changeable. Needs CAP_NET_ADMIN. Errors: the
-  // kernel's; a feature that was active does not become active (EIO).
+  // Restores each feature whose `wanted` bit differs, if it was and is changeable. Needs CAP_NET_ADMIN. Errors: the
+  // kernel's error; EIO, a feature that was active before does not become active.
   Result<void> restore(int ifindex, const std::string& name, const NetdevFeatures& before);
 
  private:
@@ -106,17 +109,17 @@ class Ethtool {
   int family_ = 0;                 // 0: the kernel has no ethtool netlink
 };
 
-// Settings of a netdev that only sysfs has. They move with the netdev, and a process with CAP_NET_ADMIN in its network
-// namespace can change them (net/core/net-sysfs.c, Linux 6.12).
+// Settings of a netdev that only sysfs has. They move with the netdev. A process with CAP_NET_ADMIN in the netdev's
+// network namespace can change them (net/core/net-sysfs.c, Linux 6.12).
 
 struct SysfsSetting {
   const char* name;
-  // Prefix of the queues' directories below queues/, without their numbers; nullptr: one value for the netdev.
+  // prefix of the directories below queues/, such as "rx-"; nullptr: the netdev has only one value
   const char* queues;
-  // Writing it also sets the values of all NAPI instances, which netdev netlink can change one by one (Linux 6.13).
+  // Writing this setting also overwrites the values of all NAPI instances, which Linux 6.13 can set one by one.
   bool is_of_napis = false;
 };
-// Each costs 3 system calls, or 3 for each queue and 1 in addition.
+// Reading a setting costs 3 system calls; for settings of queues, 3 for each queue and 1 in addition.
 inline constexpr std::array<SysfsSetting, 6> kSysfsSettings{{{"threaded", nullptr, true},
                                                              {"gro_flush_timeout", nullptr, true},
                                                              {"napi_defer_hard_irqs", nullptr, true},
@@ -124,36 +127,39 @@ inline constexpr std::array<SysfsSetting, 6> kSysfsSettings{{{"threaded", nullpt
                                                              {"rps_flow_cnt", "rx-"},
                                                              {"xps_cpus", "tx-"}}};
 
-// Values by setting, then by queue. Empty: the netdev does not have the setting, or it could not be read.
+// Values by setting, then by queue. A list is empty if the netdev does not have the setting or it could not be read.
 using SysfsSettings = std::array<std::vector<std::string>, kSysfsSettings.size()>;
 
-// Reads the settings. netdev: its directory in sysfs. name: for messages. warnings: gets a line for each setting that
-// could not be read.
+// Reads the settings.
+// netdev: its directory in sysfs.
+// name: the netdev's name in warnings.
+// warnings: gets a line for each setting that could not be read.
 SysfsSettings read_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                   std::vector<std::string>& warnings);
-// Writes the values of `before` that differ. Queues that were not there before get the value 0. Returns one warning for
-// each setting that was refused. The kernel refuses `threaded` while most netdevs are down.
+// Writes the values of `before` that differ. A queue that is not in `before` gets the value 0. Returns one warning for
+// each setting that the kernel refused. It refuses `threaded` for most netdevs that are down.
 // netdev: its directory on a writable mount of sysfs.
 std::vector<std::string> restore_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                                 const SysfsSettings& before);
 
-// Returns true if a record may contain this value. Values are written to sysfs as root.
+// Returns true if a record may contain this value. The check is needed because values are written to sysfs as root.
 bool is_sysfs_value(std::string_view text);
 
-// BPF programs that move with a netdev and that rtnetlink cannot detach: those of tcx (Linux 6.6), and XDP programs
-// that a BPF link holds (Linux 5.9). A pinned link outlives its process. The calling process must be in the netdev's
-// namespace. Needs CAP_NET_ADMIN and, to detach, CAP_SYS_ADMIN.
+// BPF programs that move with a netdev and that rtnetlink cannot detach: programs of tcx (Linux 6.6), and XDP programs
+// that a BPF link attaches (Linux 5.9). A pinned link outlives the process that made it. The calling process must be in
+// the netdev's namespace. Reading needs CAP_NET_ADMIN; detaching also needs CAP_SYS_ADMIN.
 
-// Returns the IDs of all tcx programs in both directions; an ID is listed once for each attachment. Empty: none, or a
-// kernel without tcx.
+// Returns the IDs of all tcx programs in both directions; an ID is listed once for each attachment. Returns an empty
+// list if there is none or the kernel has no tcx.
 Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::string& name);
-// Detaches the tcx programs that were not there before. Returns warnings: programs that could not be detached, programs
-// of `before` that are not attached any more.
+// Detaches the tcx programs that are not in `before`. Returns a warning for each program that could not be detached,
+// and for each program of `before` that is not attached any more.
 std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const std::vector<std::uint32_t>& before);
-// Returns true if `now` has XDP programs that were not there before.
+// Returns true if `now` has XDP programs that `before` does not have.
 bool has_new_xdp(const LinkSettings& before, const LinkSettings& now);
-// Detaches one new XDP program that a BPF link holds, which rtnetlink refuses to do. A link in another namespace can
-// have the same index and program, so that a further call can be necessary. Returns false if none was detached.
+// Detaches one new XDP program that a BPF link attaches, because rtnetlink refuses to detach it. Returns false if no
+// program was detached. A link in another namespace can have the same index and program, so a second call can be
+// necessary.
 bool detach_xdp_link(int ifindex, const LinkSettings& before, const LinkSettings& now);
 
 }  // namespace hook

@@ -28,7 +28,8 @@ using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 
-constexpr time_t kTimeoutSeconds = 5;  // the kernel answers within the system call: a missing answer will not come
+constexpr time_t kTimeoutSeconds =
+    5;  // the kernel answers within send(2), so an answer that is missing after this time will not arrive
 constexpr int kDumpTries = 5;
 constexpr std::size_t kAttributes = 4096;  // more than any request here has
 
@@ -48,8 +49,8 @@ int errno_of(Bytes body) {
   return fabric::netlink::errno_of(code);
 }
 
-// Returns the text of NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. It follows the code, and in NLMSG_ERROR also
-// the request. With NETLINK_CAP_ACK (Linux 4.2) the kernel returns only the header of the request.
+// Returns the text of NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. The text follows the code; in NLMSG_ERROR the
+// request is in between. With NETLINK_CAP_ACK (Linux 4.2) the kernel returns only the header of the request.
 std::string extended_text(const nlmsghdr* answer, Bytes body) {
   if ((answer->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return {};
   std::size_t skip = sizeof(int);
@@ -75,21 +76,21 @@ Error failure(std::string_view what, int code, const std::string& said = {}) {
   return error;
 }
 
-// Collects the answers to one request.
+// Collects the messages of the answer to one request.
 class Conversation {
  public:
   Conversation(const nlmsghdr& request, const Netlink::Handler& handler)
       : sequence_(request.nlmsg_seq), is_dump_((request.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP), handler_(handler) {}
 
-  // Returns false for the last answer.
+  // Returns false if this is the last message of the answer.
   bool take(const nlmsghdr* answer) {
-    if (answer->nlmsg_seq != sequence_) return true;  // the answer to a request that timed out
+    if (answer->nlmsg_seq != sequence_) return true;  // the answer to an earlier request, which timed out
     is_interrupted_ |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
     const bool is_error = answer->nlmsg_type == NLMSG_ERROR;
     if (is_error || answer->nlmsg_type == NLMSG_DONE) {
       code_ = errno_of(body_of(answer));
       if (code_ != 0) last_message_ = extended_text(answer, body_of(answer));
-      // RDMA netlink acknowledges a dump before the last message of the dump.
+      // RDMA netlink acknowledges a dump before its last message, so the dump continues after such an acknowledgement.
       return is_error && is_dump_ && code_ == 0;
     }
     if (answer->nlmsg_type >= NLMSG_MIN_TYPE) handler_(answer);
@@ -111,19 +112,20 @@ class Conversation {
   std::string last_message_;
 };
 
-// Without an errno only libnl has a text for the failure.
+// Returns an error with libnl's text if there is no errno.
 Error libnl_failure(std::string_view what, int result, int code) {
   if (code != 0) return failure(what, code);
   return Error{fmt::format("cannot {}: {}", what, nl_geterror(-result)), EIO};
 }
 
-// The descriptors that the child opens, in this order.
+// The descriptors that the child process opens, in this order.
 enum Place : std::size_t { kRoute, kRdma, kPacket, kSysfs, kPlaces };
 static_assert(kPlaces <= kChildFiles);
 
 constexpr const char* kWhere = "the container's network namespace";
 
-// Checks for nsfs first: the number of this ioctl can mean anything to a file of another type.
+// Returns an error if the descriptor is of no network namespace. The file system is checked first, because the number
+// of the ioctl can have any meaning for other files.
 Result<void> check_is_network_namespace(int fd) {
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
@@ -148,7 +150,7 @@ Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
   opened[kRdma].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (!opened[kRdma].ok() && errno != EPROTONOSUPPORT)
     return sys_error(errno, "cannot open an RDMA netlink socket in the container's namespace");
-  // A refused packet socket is no error: only the tests of addresses need it.
+  // A refused packet socket is no error, because only the tests of addresses need it.
   if (parts.packet) opened[kPacket].reset(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
   if (parts.sysfs) opened[kSysfs] = TRY(open_sysfs());
   return {};
@@ -179,7 +181,8 @@ Result<std::optional<Netlink>> Netlink::open_if_known(int protocol) {
 }
 
 Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
-  // libnl needs a bound socket. The kernel refuses to bind a socket twice, without effect on the first binding.
+  // The socket is bound here because libnl needs a bound socket. If it is bound already, the kernel refuses and keeps
+  // the first binding.
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   static_cast<void>(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address));
@@ -189,14 +192,14 @@ Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
   const int result = nl_socket_set_fd(socket.get(), protocol, fd.get());
   if (result < 0) return libnl_failure("use a netlink socket", result, errno);
   const int owned = fd.release();
-  // Messages about many VFs exceed any fixed buffer.
+  // The buffer grows with the message, because messages about many VFs exceed any fixed buffer.
   nl_socket_enable_msg_peek(socket.get());
-  // exchange() requests acknowledgements where it needs them.
+  // libnl would request an acknowledgement for each message. exchange() requests them only where it needs them.
   nl_socket_disable_auto_ack(socket.get());
   const timeval timeout{kTimeoutSeconds, 0};
   ::setsockopt(owned, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  // Older kernels lack these options: errors then have no text (before Linux 4.12), and dumps are not filtered (before
-  // Linux 4.20), so that callers filter them again.
+  // Older kernels lack these options, so their errors are ignored. Before Linux 4.12 errors then have no text. Before
+  // Linux 4.20 dumps are not filtered, so callers filter them too.
   const int on = 1;
   for (const int option : {NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK})
     ::setsockopt(owned, SOL_NETLINK, option, &on, sizeof on);
@@ -218,7 +221,7 @@ Result<void> Netlink::exchange(NetlinkMessage message, int flags, std::string_vi
     const int code = errno;
     if (count <= 0) return libnl_failure(what, count, count < 0 ? code : EPROTO);
     const std::unique_ptr<unsigned char, FreeBuffer> owner(buffer);
-    // A container can send messages to a socket in its own namespace: only the kernel has port 0.
+    // A container can send messages to a socket in its own namespace. Only the kernel has port 0.
     if (sender.nl_pid != 0) continue;
     int rest = count;
     for (auto* answer = reinterpret_cast<nlmsghdr*>(buffer); nlmsg_ok(answer, rest);
@@ -233,7 +236,7 @@ Result<void> Netlink::change(NetlinkMessage message, std::string_view what) {
 }
 
 Result<void> Netlink::read(NetlinkMessage message, std::string_view what, const Handler& handler) {
-  // NLM_F_ACK ends the answer to a single request. A dump ends with NLMSG_DONE and needs no acknowledgement.
+  // NLM_F_ACK ends the answer to a single request. A dump needs no acknowledgement, because it ends with NLMSG_DONE.
   const bool dump = message && (nlmsg_hdr(message.get())->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
   return exchange(std::move(message), dump ? 0 : NLM_F_ACK, what, handler);
 }
@@ -289,13 +292,14 @@ ifinfomsg link_header(int ifindex) {
 }
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
-  // The hook's seccomp filter allows only these two sets of attributes (hook/base/process/sandbox_filter_gen.cpp).
+  // These are the only two sets of attributes that the hook's seccomp filter allows
+  // (hook/base/process/sandbox_filter_gen.cpp).
   constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
   UniqueFd sysfs;
   if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
     sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC, access == SysfsAccess::kRead ? kReadOnly : 0));
-  // Not supported (before Linux 5.2) or not permitted: callers continue without this mount.
+  // The kernel does not support this mount (before Linux 5.2) or does not permit it. Callers continue without it.
   if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
   return sys_error(errno, "cannot mount the sysfs of a network namespace");
 }

@@ -29,9 +29,9 @@ class Netlink {
 
   // Opens a socket. protocol: NETLINK_ROUTE, NETLINK_RDMA. The socket stays in the caller's network namespace.
   static Result<Netlink> open(int protocol);
-  // As open(); nullopt: the kernel does not have the protocol.
+  // As open(), but returns nullopt if the kernel does not have the protocol.
   static Result<std::optional<Netlink>> open_if_known(int protocol);
-  // Takes over a socket that was made in another namespace (open_network_namespace()).
+  // Takes over a socket that open_network_namespace() made in another namespace.
   static Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
 
   // Sends the request and waits for the acknowledgement.
@@ -39,10 +39,10 @@ class Netlink {
   // 4.12); ENOMEM for a null message.
   Result<void> change(NetlinkMessage message, std::string_view what);
   // Sends a request or a dump and calls the handler for every message of the answer. The message is valid only during
-  // the call of the handler. Errors: as change(); EINTR: the kernel marked the dump as interrupted.
+  // that call. Errors: as change(); EINTR, the kernel marked the dump as interrupted.
   Result<void> read(NetlinkMessage message, std::string_view what, const Handler& handler);
-  // Reads a dump, and again from its start if it was interrupted, five times at most. restart: discards the results of
-  // the handler; called before each attempt.
+  // Reads a dump. Repeats an interrupted dump from its start, five times at most.
+  // restart: discards the results of the handler; called before each attempt.
   Result<void> dump(const std::function<NetlinkMessage()>& request, std::string_view what,
                     const std::function<void()>& restart, const Handler& handler);
   int fd() const;
@@ -63,7 +63,7 @@ class RequestBuilder {
   template <typename Header>
   RequestBuilder(int type, int flags, const Header& header)
       : RequestBuilder(type, flags, fabric::netlink::bytes_of(header)) {}
-  // header: may already be followed by attributes.
+  // header: the fixed header; attributes may already follow it.
   RequestBuilder(int type, int flags, fabric::netlink::Bytes header);
 
   void put(int type, fabric::netlink::Bytes value);
@@ -74,7 +74,8 @@ class RequestBuilder {
       !std::is_convertible_v<T, fabric::netlink::Bytes>)void put(int type, const T& value) {
     put(type, fabric::netlink::bytes_of(value));
   }
-  // begin() starts an attribute of this type, into which put() nests until end(). end() takes the result of begin().
+  // begin() starts a nested attribute of this type, and put() adds attributes to it until end(). end() takes the result
+  // of begin().
   nlattr* begin(int type);
   void end(nlattr* nest);
 
@@ -85,41 +86,42 @@ class RequestBuilder {
   NetlinkMessage message_;
 };
 
-// Returns header and attributes of an answer. Reading attributes stops at a malformed one.
+// Returns header and attributes of an answer. The attributes end at the first malformed one.
 fabric::netlink::Message to_message(const nlmsghdr* header);
 
-// Returns the header of RTM_GETLINK and similar requests. ifindex: 0: no particular netdev.
+// Returns the header of RTM_GETLINK and similar requests.
+// ifindex: 0 stands for no particular netdev.
 ifinfomsg link_header(int ifindex);
 
-// Another network namespace: sockets and a sysfs that were opened there and can be used from outside.
+// Descriptors of another network namespace. The sockets and the sysfs were opened there and can be used from outside.
 struct NetworkNamespace {
   fabric::UniqueFd netns;       // of /proc/PID/ns/net or a pod's path
   Netlink route;                // NETLINK_ROUTE
   std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has none
-  fabric::UniqueFd packet;      // AF_PACKET, SOCK_RAW, protocol 0 (bind it first); empty: not requested, or refused
-  // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(). Empty: not requested, or an
-  // older kernel.
+  fabric::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
+  // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). It is empty if it was not
+  // requested or the kernel is older.
   fabric::UniqueFd sysfs;
 };
 
-// The parts that are opened only on request: closing a packet socket or a mount waits for a grace period of the kernel,
-// some 10 ms.
+// The descriptors that are opened only on request: closing a packet socket or a mount waits some 10 ms for a grace
+// period of the kernel.
 struct NetnsParts {
   bool packet = false;
   bool sysfs = false;
 };
 
-// Mounts the sysfs of the caller's network namespace, detached. Empty: a kernel before 5.2, or the mount is not
-// permitted.
 enum class SysfsAccess { kRead, kWrite };
+// Mounts the sysfs of the caller's network namespace, detached. Returns an empty descriptor if the kernel is older than
+// Linux 5.2 or does not permit the mount.
 Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
 
-// Opens sockets and sysfs of another namespace. A forked child calls setns(2), opens them and passes them to the
+// Opens sockets and sysfs of another namespace: a forked child calls setns(2), opens them and passes them to the
 // caller. Errors: the descriptor is of no network namespace, or the namespace is gone.
 Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
 
-// Runs the function in a child process in that namespace, as run_in_child(), for calls that check the namespace of the
-// process (move_rdma_device_from()).
+// Runs the function in a child process in that namespace, like run_in_child(). Needed for calls for which the kernel
+// checks the namespace of the process (move_rdma_device_from()).
 Result<void> run_in_network_namespace(int netns, const std::function<Result<void>()>& function);
 
 }  // namespace hook

@@ -23,8 +23,8 @@ constexpr const char* kCount = "cannot count the contexts of RDMA devices";
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongestMessage = 1024;  // an answer has less than 500 bytes
 
-// Buffers for recvmmsg(2), which receives many messages with one system call. The kernel puts one device into each
-// message (_nldev_res_get_dumpit() returns the length).
+// Buffers for recvmmsg(2), which receives many messages with one system call. They are small, because the kernel puts
+// only one device into each message (_nldev_res_get_dumpit() returns the length).
 struct Batch {
   struct alignas(nlmsghdr) Buffer {
     std::array<std::uint8_t, kLongestMessage> bytes;
@@ -68,7 +68,7 @@ Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
   return false;
 }
 
-// Receives the dump without waiting, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
+// Receives the dump. It never waits, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
 Result<std::vector<RdmaUse>> receive(int socket) {
   const auto batch = std::make_unique<Batch>();
   std::vector<RdmaUse> devices;
@@ -79,14 +79,14 @@ Result<std::vector<RdmaUse>> receive(int socket) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       // Another process can send messages to this socket: only the kernel has port 0.
       if (batch->senders[i].nl_pid != 0) continue;
-      // A part of an answer could hide a context, so that it is an error.
+      // A truncated answer is an error, because it could hide a context.
       if ((batch->messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "{}", kCount);
       if (TRY(read_answers({batch->buffers[i].bytes.data(), batch->messages[i].msg_len}, devices))) return devices;
     }
   }
 }
 
-// Calls use() with each attribute of the kind `entry` in the table.
+// Calls use() with each attribute of type `entry` in the table.
 void for_each_entry(Bytes table, unsigned entry, const std::function<void(const Attributes&)>& use) {
   while (const auto header = fabric::netlink::value_of<nlattr>(table)) {
     if (header->nla_len < sizeof *header || header->nla_len > table.size()) return;
@@ -134,7 +134,8 @@ std::optional<RdmaUse> parse_rdma_use(const Attributes& device) {
 }
 
 void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attributes& entry) {
-  // Objects of the kernel have a name and no PID. PID 0: the process has ended, or is of another PID namespace.
+  // Objects of the kernel have a name and no PID. PID 0 means that the process has ended or is of another PID
+  // namespace.
   const auto pid = static_cast<pid_t>(entry.u32(RDMA_NLDEV_ATTR_RES_PID).value_or(0));
   if (pid <= 0) return;
   const auto add_to = [&](std::vector<pid_t>& known) {
@@ -144,7 +145,7 @@ void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attribute
   add_to(all_);
   if (!context) return;
   const auto found = contexts_.find(*context);
-  // A PD or QP of a context that ended between two dumps is dropped.
+  // The context can have ended between two dumps; its PDs and QPs are then dropped.
   if (found != contexts_.end()) add_to(found->second);
 }
 
@@ -161,7 +162,7 @@ void RdmaContextTable::add_domain(const Attributes& entry) {
   add(context, entry);
 }
 
-// QPs and MRs name their PD, and only the PD names the context.
+// A QP or MR has only the number of its PD, and the PD has that of the context.
 void RdmaContextTable::add_in_domain(const Attributes& entry) {
   const auto id = entry.u32(RDMA_NLDEV_ATTR_RES_PDN);
   const auto domain = id ? domains_.find(*id) : domains_.end();
@@ -200,7 +201,7 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device) {
   auto rdma = TRY(Netlink::open(NETLINK_RDMA));
   RdmaContextTable table;
   bool has_contexts = true;
-  // In the order of kKinds: contexts before PDs, and PDs before the QPs and MRs in them.
+  // kKinds has the necessary order: contexts before PDs, and PDs before the QPs and MRs in them.
   for (const ObjectKind& kind : kKinds) {
     const auto add = [&](const nlmsghdr* answer) {
       for_each_entry(to_message(answer).attributes(0).get(kind.table), kind.entry,

@@ -25,7 +25,7 @@ constexpr Word<int> kMoveHints[] = {
     {"rename the device that has this name there: `rdma dev set OLD name NEW`", EEXIST},
     {"check with `rdma dev` whether it was unplugged or moved", ENODEV}};
 
-// RDMA netlink has no fixed header.
+// Starts a request. RDMA netlink has no fixed header, so the attributes follow at once.
 RequestBuilder request(unsigned command, int flags = 0) {
   return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, fabric::netlink::Bytes());
 }
@@ -40,8 +40,8 @@ Result<void> check_name(std::string_view name, std::size_t longest, const char* 
                EINVAL};
 }
 
-// Replaces the text of ENFILE. The kernel returns it for a name that is taken (assign_name() of
-// drivers/infiniband/core/device.c), while strerror() has a text about open files.
+// Replaces the text of ENFILE. strerror() describes open files, but the kernel returns ENFILE for a name that is taken
+// (assign_name() of drivers/infiniband/core/device.c).
 Error explain_taken_name(Error refusal) {
   if (refusal.code != ENFILE) return refusal;
   const std::string_view said = std::strerror(ENFILE);
@@ -95,7 +95,7 @@ NetlinkMessage rdma_unlink_request(std::uint32_t index) {
 
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
   switch (refusal.code) {
-    case EOPNOTSUPP:  // two causes, which older kernels do not report apart
+    case EOPNOTSUPP:  // has two causes, which older kernels do not report separately
       if (shared_mode.value_or(false)) {
         refusal.message += "; the RDMA subsystem is shared between network namespaces";
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
@@ -155,8 +155,8 @@ Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::strin
     if (device.name == name) found = std::move(device);
   }
   if (!found) return found;
-  // A GUID made of a MAC address does not identify the device: a container can make rxe and siw on a netdev with any
-  // MAC address (addrconf_addr_eui48()). Some hardware has such a GUID too.
+  // A GUID that is made from a MAC address does not identify the device (addrconf_addr_eui48()): a container can make
+  // rxe and siw on a netdev with any MAC address. Some hardware has such a GUID too.
   const bool is_of_mac = (found->node_guid >> 24 & 0xffff) == 0xfffe;
   if (is_of_mac || guids[found->node_guid] > 1) found->node_guid = 0;
   return found;
@@ -166,7 +166,7 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevi
   std::vector<RdmaDevice> anew;
   for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
     if (device.index == known.index) return std::optional(std::move(device));
-    // A driver that was bound again registers its device with a new index.
+    // If the driver was bound again, the device has a new index, so it is found by its GUID.
     if (known.node_guid != 0 && device.node_guid == known.node_guid) anew.push_back(std::move(device));
   }
   return anew.size() == 1 ? std::optional(std::move(anew.front())) : std::nullopt;
@@ -180,7 +180,7 @@ Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint6
   return devices.size() == 1 ? std::optional(std::move(devices.front())) : std::nullopt;
 }
 
-// sysfs has GUIDs in groups of four digits.
+// sysfs prints a GUID in groups of four digits.
 std::uint64_t parse_node_guid(std::string_view text) {
   std::string digits(text);
   std::erase(digits, ':');
@@ -188,7 +188,7 @@ std::uint64_t parse_node_guid(std::string_view text) {
 }
 
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
-  // Modified EUI-64: the universal/local bit is inverted, and ff:fe is in the middle.
+  // The GUID is the modified EUI-64 of the address: the universal/local bit is inverted, and ff:fe is in the middle.
   constexpr std::size_t kLength = 6;
   if (mac.size() != kLength) return 0;
   std::uint64_t guid = 0;
@@ -201,7 +201,7 @@ std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
   auto moved = rdma.change(rdma_move_request(index, netns), fmt::format("move RDMA device {}", index));
   if (moved) return {};
-  // The mode costs a request: it is read only for the one error that it explains.
+  // Reading the mode costs a request, so it is read only for the one error that it explains.
   const bool ask = moved.error().code == EOPNOTSUPP;
   return explain_rdma_move(std::move(moved).error(), ask ? is_shared_mode(rdma) : std::nullopt);
 }
@@ -234,7 +234,7 @@ Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
   auto removed = rdma.change(rdma_unlink_request(device.index),
                              fmt::format("remove RDMA device `{}`", fabric::printable(device.name)));
   if (removed || removed.error().code != EINVAL) return removed;
-  // The kernel also returns EINVAL for an index that does not exist any more.
+  // The kernel also returns EINVAL if the index does not exist any more, which is no error.
   const auto devices = TRY(rdma_devices(rdma));
   const auto is_it = [&](const RdmaDevice& other) { return other.index == device.index; };
   if (std::ranges::none_of(devices, is_it)) return {};
@@ -250,7 +250,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
     const auto device = number ? verbs->open_at(name.c_str()) : std::nullopt;
     if (!device || device->read_text("ibdev") != hca) continue;
     const auto dev = device->read_text("dev");
-    // The GUID is read after the device number: if another device took the name meanwhile, the GUID differs.
+    // The GUID is read after the device number. If another device took the name in between, the GUID differs.
     const auto all = node_guid != 0 ? fabric::sysfs::Directory::open(sysfs, "class/infiniband") : std::nullopt;
     const auto guid = all ? all->read_text((hca + "/node_guid").c_str()) : std::nullopt;
     if (node_guid != 0 && parse_node_guid(guid.value_or("")) != node_guid) return std::nullopt;

@@ -19,8 +19,8 @@
 namespace hook {
 
 struct RdmaDevice {
-  // Does not change when the device is moved or renamed, and is not used again (xa_alloc_cyclic() in assign_name(),
-  // drivers/infiniband/core/device.c). A driver that is bound again registers its device with another index.
+  // The index stays when the device is moved or renamed, and is not used again (xa_alloc_cyclic() in assign_name(),
+  // drivers/infiniband/core/device.c). If the driver is bound again, the device gets another index.
   std::uint32_t index = 0;
   std::string name;
   std::uint64_t node_guid = 0;  // 0: none, or it does not identify the device
@@ -29,29 +29,31 @@ struct RdmaDevice {
 
 // Reads the devices that the socket's namespace shows: its own, or in shared mode all devices of the node.
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
-// Finds the device that has this name; nullopt: there is none.
+// Returns the device with this name; nullopt if there is none.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
-// Finds the device that has this name and describes it for the next function. node_guid is set only if it identifies
-// the device: no other device has it, and a container cannot make a software device with it.
+// Returns the device with this name, described for the next function; nullopt if there is none. node_guid is set only
+// if it identifies the device: no other device has it, and a container cannot make a software device with it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
-// Finds the device that describe_rdma_device() returned, under any name: by its index, else by its node GUID.
+// Returns the device that describe_rdma_device() described, under any name; nullopt if it is gone. Searches its index,
+// then its node GUID.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
-// Finds the software device with this node GUID, under any name. If several have the GUID, as rxe and siw on one
-// netdev, the one with this name. GUID 0: by name. nullopt: none, or several under other names.
+// Returns the software device with this node GUID, under any name. If several devices have the GUID, such as rxe and
+// siw on one netdev, returns the one with this name. With GUID 0, searches only the name. nullopt: none, or several
+// under other names.
 Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid, std::string_view name);
-// Parses "5054:00ff:fe12:3456" of sysfs. 0: no node GUID.
+// Parses a GUID of sysfs, such as "5054:00ff:fe12:3456"; 0 if it is no node GUID.
 std::uint64_t parse_node_guid(std::string_view text);
-// Returns the node GUID that rxe and siw make of the MAC address of their netdev (addrconf_addr_eui48()). 0: the
-// address has not six bytes.
+// Returns the node GUID that rxe and siw make from the MAC address of their netdev (addrconf_addr_eui48()); 0 if the
+// address does not have six bytes.
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac);
 // Moves a device into another namespace. Needs exclusive mode and a driver that can disconnect the users of the device.
-// The calling process must be in the namespace of the device; a socket of that namespace is not enough, because the
+// The calling process must be in the namespace of the device. A socket of that namespace is not enough, because the
 // kernel compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()).
 // netns: a descriptor of the target.
-// Errors, with remedy: EOPNOTSUPP (shared mode, or a software device, which has to be made again inside), EBUSY, EPERM,
-// EEXIST (the name is taken in the target).
+// Errors, with remedy: EOPNOTSUPP (shared mode, or a software device, which has to be made again in the target), EBUSY,
+// EPERM, EEXIST (the name is taken in the target).
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
-// Moves a device from another namespace, by a child process that joins `from`. Errors: as move_rdma_device().
+// Moves a device from another namespace: a child process joins `from` and moves it. Errors: as move_rdma_device().
 Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
 // Renames a device. Errors, with remedy: EEXIST and ENFILE (the name is taken).
 Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
@@ -59,7 +61,7 @@ Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_
 // Errors, with remedy: EINVAL (the kernel does not have the type), ENODEV (no such netdev), ENFILE (the name is taken),
 // EEXIST (the netdev has a device already).
 Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev);
-// Deletes a software device by its index. Success if there is no such device. Errors, with remedy: EINVAL (hardware).
+// Deletes a software device by its index. A missing device is no error. Errors, with remedy: EINVAL (hardware).
 Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device);
 
 // Make the messages of the functions above; null without memory. Pure.
@@ -69,19 +71,21 @@ NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, s
 NetlinkMessage rdma_unlink_request(std::uint32_t index);
 // Add cause and remedy to an error of the kernel. ENFILE means that an RDMA device in any network namespace has the
 // name. Pure.
-// shared_mode: the RDMA subsystem is shared between network namespaces; nullopt: unknown.
+// shared_mode: whether all network namespaces share the RDMA subsystem; nullopt: unknown.
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode);
 Error explain_rdma_rename(Error refusal);
 Error explain_rdma_link(Error refusal, std::string_view type);
 
-// Finds the uverbs node of a device. sysfs: a descriptor of /sys. node_guid: 0: any. nullopt: the device has no node
-// (yet), is not visible there, or another device with another node GUID has the name.
+// Returns the uverbs node of a device. Returns nullopt if the device has no node (yet), sysfs does not show it, or the
+// name now belongs to a device with another node GUID.
+// sysfs: a descriptor of /sys.
+// node_guid: 0 accepts any GUID.
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint64_t node_guid = 0);
 
-// Contexts that are open on RDMA devices, by RDMA netlink: fill_res_info() and res_get_common_dumpit() of
+// Contexts that are open on RDMA devices. Source of the messages: fill_res_info() and res_get_common_dumpit() of
 // drivers/infiniband/core/nldev.c, Linux 6.12.
 
-// One RDMA device and the number of user contexts on it. The kernel itself has no contexts.
+// One RDMA device and the number of user contexts on it. The kernel's own objects have no context.
 struct RdmaUse {
   std::uint32_t index = 0;  // RdmaDevice::index
   std::string name;
@@ -89,8 +93,8 @@ struct RdmaUse {
   friend bool operator==(const RdmaUse&, const RdmaUse&) = default;
 };
 
-// Lists the devices that this network namespace shows, with four system calls for up to 64 devices. Returns nullopt if
-// the kernel has no RDMA netlink, or does not count contexts (before Linux 4.17).
+// Returns the devices that this network namespace shows. Costs four system calls for up to 64 devices. Returns nullopt
+// if the kernel has no RDMA netlink, or does not count contexts (before Linux 4.17).
 Result<std::optional<std::vector<RdmaUse>>> rdma_use();
 
 struct RdmaContext {
@@ -99,25 +103,26 @@ struct RdmaContext {
   friend bool operator==(const RdmaContext&, const RdmaContext&) = default;
 };
 
-// Lists the contexts of one device with their processes: the one that opened the context, until it ends, and those that
-// made PDs, QPs and MRs in it. Before Linux 5.14 contexts cannot be listed: they are numbered from 0, and each gets all
-// processes of the device.
+// Returns the contexts of one device with their processes: the process that opened the context, until it ends, and the
+// processes that made PDs, QPs and MRs in it. Before Linux 5.14 contexts cannot be listed. They are then numbered from
+// 0, and each gets all processes of the device.
 Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 
-// Collects the processes of contexts from the entries of the kernel's tables. Pure.
+// Collects the processes of contexts from the kernel's tables of objects. Pure.
 class RdmaContextTable {
  public:
   void add_context(const fabric::netlink::Attributes& entry);
   void add_domain(const fabric::netlink::Attributes& entry);     // a PD
-  void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR: after all PDs
+  void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
-  // For a kernel that does not list contexts: returns `count` contexts, numbered from 0, each with all processes.
+  // Numbers the contexts for a kernel that does not list them: returns `count` contexts from 0, each with all
+  // processes.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:
   void add(std::optional<std::uint32_t> context, const fabric::netlink::Attributes& entry);
   std::map<std::uint32_t, std::vector<pid_t>> contexts_;
-  std::map<std::uint32_t, std::uint32_t> domains_;  // context by PD
+  std::map<std::uint32_t, std::uint32_t> domains_;  // number of the context by number of the PD
   std::vector<pid_t> all_;
 };
 

@@ -20,7 +20,7 @@ using fabric::netlink::Bytes;
 using fabric::netlink::Message;
 using fabric::netlink::to_address;
 
-constexpr std::size_t kIpv4Offset = 12;  // of the four bytes in the IPv6 form
+constexpr std::size_t kIpv4Offset = 12;  // offset of the four IPv4 bytes in the IPv6 form
 
 std::size_t address_size(unsigned family) {
   return family == AF_INET ? 4 : 16;
@@ -31,7 +31,7 @@ std::string address_text(unsigned family, Bytes bytes) {
   return address ? fabric::to_string(*address) : "?";
 }
 
-// Leaves out a prefix of all bits, as `ip` does.
+// Returns address and prefix as `ip` prints them: a prefix of all bits is left out.
 std::string prefix_text(unsigned family, Bytes bytes, unsigned prefix) {
   const std::string text = address_text(family, bytes);
   return prefix == address_bits(family) ? text : fmt::format("{}/{}", text, prefix);
@@ -47,7 +47,7 @@ std::string address_record_text(const Message& message) {
   const auto& header = *message.header<ifaddrmsg>();
   const Attributes attributes = message.attributes(sizeof header);
   const Bytes peer = attributes.get(IFA_ADDRESS);
-  // IPv4 always has IFA_LOCAL, IPv6 only with a peer address.
+  // IPv4 messages always have IFA_LOCAL. IPv6 messages have it only with a peer address.
   const Bytes local = attributes.has(IFA_LOCAL) ? attributes.get(IFA_LOCAL) : peer;
   std::string text = address_text(header.ifa_family, local);
   if (!std::equal(local.begin(), local.end(), peer.begin(), peer.end())) {
@@ -56,7 +56,7 @@ std::string address_record_text(const Message& message) {
   return fmt::format("{}/{}", text, header.ifa_prefixlen);
 }
 
-// RTA_VIA: a gateway of the other family than the route's (RFC 5549).
+// Returns the gateway of a route. RTA_VIA has a gateway of another family than the route's (RFC 5549).
 std::string via_text(unsigned family, const Attributes& attributes) {
   if (attributes.has(RTA_GATEWAY)) return fmt::format(" via {}", address_text(family, attributes.get(RTA_GATEWAY)));
   const auto other = value_of<std::uint16_t>(attributes.get(RTA_VIA));
@@ -70,14 +70,14 @@ std::string nexthops_text(unsigned family, Bytes multipath) {
   while (const auto hop = value_of<rtnexthop>(multipath)) {
     if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) break;
     const Attributes attributes(multipath.subspan(sizeof *hop, hop->rtnh_len - sizeof *hop));
-    // The kernel stores weight - 1.
+    // The kernel stores the weight minus 1.
     text += fmt::format(" nexthop{} weight {}", via_text(family, attributes), hop->rtnh_hops + 1);
     multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(hop->rtnh_len), multipath.size()));
   }
   return text;
 }
 
-// `ip route add` uses RTPROT_BOOT and does not print it.
+// Returns the protocol as `ip` prints it. RTPROT_BOOT is left out, because `ip route add` sets it.
 std::string protocol_text(unsigned protocol) {
   if (protocol == RTPROT_BOOT) return {};
   if (protocol == RTPROT_STATIC) return " proto static";
@@ -86,7 +86,7 @@ std::string protocol_text(unsigned protocol) {
 }
 
 std::string route_text(const Message& message) {
-  // By rtm_type, from RTN_UNSPEC on. `ip` does not print "unicast".
+  // Words of route types, by rtm_type from RTN_UNSPEC on. `ip` does not print "unicast".
   constexpr const char* kTypes[] = {"none ",      "",           "local ",       "broadcast ", "anycast ",
                                     "multicast ", "blackhole ", "unreachable ", "prohibit ",  "throw "};
   const auto& header = *message.header<rtmsg>();
@@ -179,7 +179,7 @@ Bytes bytes_of(const Address& address) {
 }
 
 unsigned table_of(const rtmsg& header, const Attributes& attributes) {
-  // rtm_table has 8 bits; RTA_TABLE, which the kernel adds to every dump, has the whole number.
+  // rtm_table has only 8 bits. RTA_TABLE, which the kernel adds to every dump, has the whole number.
   return attributes.u32(RTA_TABLE).value_or(header.rtm_table);
 }
 
@@ -197,7 +197,7 @@ bool is_well_formed(const NetRecord& record) {
   const RecordKind* const kind = kind_of(record.type);
   const std::size_t size = record.payload.size();
   if (!kind || size < kind->header_size || size > kLongestPayload) return false;
-  // Rules and neighbours of other families exist (multicast routing, bridges): they are not restored.
+  // Rules and neighbours of other families, such as multicast routing and bridges, are not restored.
   const unsigned family = family_of(record.payload);
   if (family != AF_INET && family != AF_INET6) return false;
   return for_each_attribute(Bytes(record.payload).subspan(kind->header_size), [](unsigned, Bytes) {});

@@ -23,15 +23,16 @@ using fabric::netlink::to_address;
 constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);
 constexpr std::uint32_t kForever = 0xffffffff;  // INFINITY_LIFE_TIME
 
-// Appends the attributes of one payload to another. edit: returns true for an attribute that it has handled itself.
+// Appends the attributes of one payload to another.
+// edit: returns true for an attribute that it has handled itself.
 void copy_attributes(Bytes attributes, Payload& into, const std::function<bool(unsigned type, Bytes value)>& edit) {
   for_each_attribute(attributes, [&](unsigned type, Bytes value) {
     if (!edit(type & kTypeMask, value)) append_attribute(into, type, value);
   });
 }
 
-// Returns the label for another name: "eth0:1" on "net1" becomes "net1:1". nullopt: no label is necessary, because the
-// kernel uses the name, or the label would be too long.
+// Returns an address label for a netdev with another name: "eth0:1" on "net1" becomes "net1:1". Returns nullopt if the
+// kernel uses the name anyway, or the label would be too long.
 std::optional<std::string> label_for(Bytes label, std::string_view name) {
   const std::string text(reinterpret_cast<const char*>(label.data()),
                          strnlen(reinterpret_cast<const char*>(label.data()), label.size()));
@@ -41,8 +42,8 @@ std::optional<std::string> label_for(Bytes label, std::string_view name) {
   return renamed.size() < IFNAMSIZ ? std::optional(std::move(renamed)) : std::nullopt;
 }
 
-// Removes flags that describe the state of an address. IFA_F_NODAD: the address was in use before, and a GID needs a
-// valid address at once.
+// Removes flags that only describe the state of an address. Adds IFA_F_NODAD, because the address was in use before and
+// a GID needs a valid address at once.
 std::uint32_t address_flags_for(std::uint32_t flags, unsigned family) {
   flags &= ~std::uint32_t{IFA_F_TENTATIVE | IFA_F_DADFAILED | IFA_F_OPTIMISTIC | IFA_F_DEPRECATED | IFA_F_SECONDARY};
   return family == AF_INET6 ? flags | IFA_F_NODAD : flags;
@@ -64,8 +65,8 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
     }
     return true;
   });
-  // The kernel does not choose a deprecated address as source. It sets the flag itself, for a preferred lifetime of
-  // zero.
+  // The kernel does not choose a deprecated address as source. The kernel sets that flag itself if the preferred
+  // lifetime is zero.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
   if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, fabric::netlink::bytes_of(deprecated));
   return payload;
@@ -84,12 +85,12 @@ Payload route_for(const Message& message, int ifindex) {
 
 Payload rule_for(const Message& message, std::string_view name) {
   fib_rule_hdr header = *message.header<fib_rule_hdr>();
-  // Other flags are state of the kernel, such as FIB_RULE_UNRESOLVED.
+  // All other flags are state of the kernel, such as FIB_RULE_UNRESOLVED.
   header.flags &= FIB_RULE_INVERT | FIB_RULE_FIND_SADDR;
   Payload payload = start_payload(header);
   copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes value) {
     if (type != FRA_IIFNAME && type != FRA_OIFNAME) return false;
-    // `iif lo` means traffic of the namespace itself and is valid in any namespace.
+    // `iif lo` means traffic from the namespace itself, so it is valid in any namespace.
     const bool is_lo = value.size() == 3 && std::memcmp(value.data(), "lo", 3) == 0;
     if (!is_lo) append_text(payload, type, std::string(name));
     return !is_lo;
@@ -118,7 +119,7 @@ NetRecord address_record(int ifindex, const Address& address, unsigned prefix, c
   header.ifa_scope = flags.host_scope && !ipv6 ? RT_SCOPE_HOST : RT_SCOPE_UNIVERSE;
   header.ifa_index = static_cast<std::uint32_t>(ifindex);
   Payload payload = start_payload(header);
-  // IFA_LOCAL is the address itself, IFA_ADDRESS the peer of a point-to-point link or again the address.
+  // IFA_LOCAL has the address itself. IFA_ADDRESS has the peer of a point-to-point link, or the same address.
   append_attribute(payload, IFA_LOCAL, bytes_of(address));
   append_attribute(payload, IFA_ADDRESS, bytes_of(address));
   std::uint32_t bits = flags.no_prefix_route ? std::uint32_t{IFA_F_NOPREFIXROUTE} : 0;
@@ -132,7 +133,7 @@ NetRecord route_record(const RouteSpec& route) {
   rtmsg header{};
   header.rtm_family = route.ipv6 ? AF_INET6 : AF_INET;
   header.rtm_dst_len = static_cast<std::uint8_t>(prefix);
-  // The header has one byte for the table: RTA_TABLE has larger numbers.
+  // The header has one byte for the table. Only RTA_TABLE can have a larger number.
   header.rtm_table = static_cast<std::uint8_t>(route.table <= 0xff ? route.table : unsigned{RT_TABLE_UNSPEC});
   header.rtm_protocol = RTPROT_BOOT;  // as `ip route add`
   header.rtm_scope = !route.ipv6 && !route.gateway ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
@@ -192,7 +193,7 @@ std::string to_hex(const NetRecord& record) {
   return to_hex(record.payload);
 }
 
-// Checks the record again: the text comes from a file, and its message goes to the kernel as root.
+// The record is checked again, because its text comes from a file and its message goes to the kernel as root.
 std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex) {
   auto payload = hex.size() <= 2 * kLongestPayload ? bytes_from_hex(hex) : std::nullopt;
   if (!payload) return std::nullopt;

@@ -1,5 +1,5 @@
 // Addresses, routes, rules and neighbours as records of the kernel's own messages. A record has the whole message, so
-// that adding it again also restores attributes that this program does not know.
+// adding it again also restores attributes that rdma-init does not know.
 #pragma once
 
 #include <linux/rtnetlink.h>
@@ -18,7 +18,8 @@
 
 namespace hook {
 
-// A message RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE or RTM_NEWNEIGH with its payload (header and attributes), as dumped.
+// A message RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE or RTM_NEWNEIGH. The payload has the header and attributes of the
+// dump.
 struct NetRecord {
   std::uint16_t type = 0;
   std::vector<std::uint8_t> payload;
@@ -41,11 +42,11 @@ std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);
 // Returns the 4 bytes of an IPv4 address, or the 16 of an IPv6 address.
 fabric::netlink::Bytes bytes_of(const fabric::Address& address);
-// Returns the routing table: RTA_TABLE, or the header's if there is no such attribute.
+// Returns the routing table of a route: RTA_TABLE, or the table of the header if there is no such attribute.
 unsigned table_of(const rtmsg& header, const fabric::netlink::Attributes& attributes);
 
-// Calls the function for each attribute. type: with its flags (NLA_F_NESTED). Returns false if the attributes are
-// malformed.
+// Calls the function for each attribute. Returns false if the attributes are malformed.
+// type: includes flags such as NLA_F_NESTED.
 bool for_each_attribute(fabric::netlink::Bytes attributes,
                         const std::function<void(unsigned type, fabric::netlink::Bytes value)>& function);
 // Returns true if the record has a known type and family, a complete header, and well-formed attributes to the last
@@ -66,67 +67,68 @@ Payload start_payload(const Header& header) {
 using fabric::netlink::value_of;
 
 // Returns the record for a netdev with another index and name. Removes attributes that only dumps have (cache info,
-// statistics), and sets nodad on IPv6 addresses. A label gets the new name, or is removed if it becomes too long. Keeps
-// unknown attributes. Returns a malformed record without change. Pure.
+// statistics), and sets IFA_F_NODAD on IPv6 addresses. A label gets the new name, or is removed if it would be too
+// long. Keeps unknown attributes. Returns a malformed record without change. Pure.
 NetRecord for_netdev(const NetRecord& record, int ifindex, std::string_view name);
 
-// Functions that make records. ifindex: of the netdev.
+// Functions that make records.
+// ifindex: the index of the netdev.
 struct AddressFlags {
   bool no_prefix_route = false;
   bool no_dad = true;       // IPv6: valid without duplicate address detection
-  bool host_scope = false;  // IPv4: the kernel does not choose it as source address of other traffic
+  bool host_scope = false;  // IPv4: the kernel does not choose this address as source of other traffic
 };
 NetRecord address_record(int ifindex, const fabric::Address& address, unsigned prefix, const AddressFlags& flags = {});
 struct RouteSpec {
   int ifindex = 0;
   bool ipv6 = false;
-  std::optional<fabric::Address> destination;  // host bits are cleared; nullopt: default, and prefix is ignored
+  std::optional<fabric::Address> destination;  // host bits are cleared; nullopt: default route, and prefix is ignored
   unsigned prefix = 0;
   std::optional<fabric::Address> gateway;  // nullopt: on-link
   std::optional<fabric::Address> source;   // preferred source address
   unsigned table = 254;
 };
 NetRecord route_record(const RouteSpec& route);
-// Makes a rule: from ADDRESS lookup table, with this priority.
+// Makes the rule `from ADDRESS lookup TABLE` with this priority.
 NetRecord rule_record(const fabric::Address& from, unsigned table, unsigned priority);
 
-// Returns the address of an address record; nullopt: another record.
+// Returns the address of an address record; nullopt for any other record.
 std::optional<fabric::Address> address_of(const NetRecord& record);
-// Returns the prefix length of an address record, in bits of its family; nullopt: another record.
+// Returns the prefix length of an address record, in bits of its family; nullopt for any other record.
 std::optional<unsigned> prefix_of(const NetRecord& record);
 
-// Converts a record to lower-case hex, for records on disk, and back. nullopt: no hex, unknown type or family, too
-// short or too long, or malformed attributes.
+// Convert a record to lower-case hex, for records on disk, and back. record_from_hex() returns nullopt if the text is
+// no hex, the type or family is unknown, the length is wrong, or the attributes are malformed.
 std::string to_hex(const NetRecord& record);
 std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex);
 
-// Converts bytes to lower-case hex, and back. nullopt: the text is no hex.
+// Convert bytes to lower-case hex, and back; nullopt if the text is no hex.
 std::string to_hex(const std::vector<std::uint8_t>& bytes);
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
 
-// The configuration of a netdev that can move to another namespace, both families: permanent addresses without
+// The configuration of a netdev that can move to another namespace, for IPv4 and IPv6: permanent addresses except
 // link-local ones; routes of all tables that leave by the netdev; rules that name it or one of its addresses; permanent
-// neighbours. Without routes that the kernel makes itself (table local, proto kernel, cached) or learns from routers
-// (proto ra, redirect).
+// neighbours. Routes are left out that the kernel makes itself (table local, proto kernel, cached) or learns from
+// routers (proto ra, redirect).
 struct NetdevRecords {
-  // In an order in which each record needs only records before it: addresses, routes (on-link ones first), rules,
-  // neighbours. Addresses are sorted oldest first, because their order decides GID indices and IPv6 source addresses.
-  // The records are as dumped; for_netdev() prepares them for adding.
+  // The records as dumped; for_netdev() prepares them for adding. Each record needs only records before it: addresses,
+  // routes (on-link ones first), rules, neighbours. The oldest address is first, because the order decides GID indices
+  // and IPv6 source addresses.
   std::vector<NetRecord> records;
-  // Configuration that cannot move, as `ip` writes it: IPv4 addresses that expire (DHCP), routes that expire or use
-  // nexthop objects (RTA_NH_ID) or several nexthops, rules that also name another netdev.
+  // The configuration that cannot move, as `ip` writes it: IPv4 addresses that expire (DHCP); routes that expire, or
+  // use nexthop objects (RTA_NH_ID) or several nexthops; rules that also name another netdev.
   std::vector<std::string> skipped;
 };
-// Reads the configuration of a netdev, again if a table changes meanwhile. Errors: the netdev is gone (ENODEV); a table
-// keeps changing (EINTR).
+// Reads the configuration of a netdev. Reads it again if a table changes meanwhile. Errors: ENODEV, the netdev is gone;
+// EINTR, a table keeps changing.
 Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name);
 
-// Adds the records in this order. Success for a record that is there already. The netdev must be up for routes
+// Adds the records in this order. A record that exists already is no error. The netdev must be up for routes
 // (ENETDOWN). Stops at the first error, which names the record as `ip` writes it.
-// Errors: EEXIST: another route has the same destination, metric and table. It is never replaced.
+// Errors: EEXIST, another route has the same destination, metric and table; it is never replaced.
 Result<void> add_records(Netlink& route, const std::vector<NetRecord>& records);
-// Removes the records in reverse order. Success for a record that is not there. Continues after an error and returns
-// the first one.
+// Removes the records in reverse order. A missing record is no error. Continues after an error and returns the first
+// one.
 Result<void> remove_records(Netlink& route, const std::vector<NetRecord>& records);
 
 }  // namespace hook

@@ -40,7 +40,8 @@ VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value)
   return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
 }
 
-// IFLA_VF_VLAN implies 802.1Q. Other protocols need IFLA_VF_VLAN_LIST (Linux 4.9).
+// Makes the message that sets VLAN, QoS and protocol. IFLA_VF_VLAN implies 802.1Q; other protocols need
+// IFLA_VF_VLAN_LIST (Linux 4.9).
 VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
   const unsigned vlan = attributes.vlan.value_or(0);
   const unsigned qos = attributes.qos.value_or(0);
@@ -61,9 +62,9 @@ bool has_rate(const VfAttributes& attributes) {
   return attributes.min_tx_rate || attributes.max_tx_rate;
 }
 
-// Returns an on/off attribute; nullopt: the driver does not report it (-1).
+// Returns an on/off attribute; nullopt if the driver does not report it (-1).
 std::optional<bool> switch_of(const Attributes& attributes, unsigned type) {
-  const auto value = value_of<ifla_vf_spoofchk>(attributes.get(type));  // as ifla_vf_trust
+  const auto value = value_of<ifla_vf_spoofchk>(attributes.get(type));  // ifla_vf_trust has the same layout
   if (!value || value->setting > 1) return std::nullopt;
   return value->setting == 1;
 }
@@ -74,7 +75,7 @@ void read_ethernet(const Attributes& info, VfAttributes& vf) {
     std::copy_n(mac->mac, vf.mac->size(), vf.mac->begin());
   }
   const Attributes vlans(info.get(IFLA_VF_VLAN_LIST));
-  // Kernels before Linux 4.9 report only IFLA_VF_VLAN.
+  // Linux 4.9 and later report IFLA_VF_VLAN_INFO. Older kernels report only IFLA_VF_VLAN.
   if (const auto entry = value_of<ifla_vf_vlan_info>(vlans.get(IFLA_VF_VLAN_INFO))) {
     vf.vlan = entry->vlan;
     vf.qos = entry->qos;
@@ -93,7 +94,7 @@ void read_ethernet(const Attributes& info, VfAttributes& vf) {
 
 VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   VfAttributes vf;
-  // The kernel reports zeroes for the attributes that an InfiniBand function does not have.
+  // For an InfiniBand function the kernel reports zeroes in the attributes of Ethernet, so they are not read.
   if (!is_infiniband) read_ethernet(info, vf);
   if (const auto state = value_of<ifla_vf_link_state>(info.get(IFLA_VF_LINK_STATE))) vf.link_state = state->link_state;
   if (const auto guid = value_of<ifla_vf_guid>(info.get(IFLA_VF_IB_NODE_GUID))) vf.node_guid = guid->guid;
@@ -101,8 +102,8 @@ VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   return vf;
 }
 
-// Completes VLAN, QoS and protocol, and the two rates, with present values, because the kernel takes them only
-// together.
+// Adds the present values that the kernel takes only together with the wanted ones: VLAN, QoS and protocol; the two
+// rates.
 Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAttributes wanted) {
   const bool vlan = has_vlan(wanted) && !(wanted.vlan && wanted.qos && wanted.vlan_protocol);
   const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
@@ -141,7 +142,8 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   });
   std::string pf;
   fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
-    // In switchdev mode the function also has one netdev for each VF, a representor.
+    // In switchdev mode the function also has a representor, which is one netdev for each VF. The text of
+    // phys_port_name distinguishes them.
     const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());
     if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
     return pf.empty();
@@ -156,13 +158,14 @@ std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
   if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return vfs;
   const Attributes attributes = message.attributes(sizeof *header);
   const Bytes list = attributes.get(IFLA_VFINFO_LIST);
-  // Without Attributes::get(), because the list repeats the type IFLA_VF_INFO.
+  // Attributes::get() returns only one attribute of a type, but the list repeats the type IFLA_VF_INFO.
   int rest = static_cast<int>(list.size());
   for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
        entry = nla_next(entry, &rest)) {
     const Attributes info(
         Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
-    const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));  // every VF has one, with its number
+    const auto mac =
+        value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));  // has the number of the VF; the kernel reports it for every VF
     if (mac) vfs[mac->vf] = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
   }
   return vfs;

@@ -14,23 +14,24 @@ namespace hook {
 
 struct VfSlot {
   std::string pf;   // the physical function's netdev
-  unsigned vf = 0;  // N of virtfnN
+  unsigned vf = 0;  // N of virtfnN, the link to the VF in sysfs
 };
 
-// Finds the netdev of the physical function and the number of a VF. sys: "/sys", or a file tree's. vf_address,
-// pf_address: PCI addresses ("0000:1a:00.2"). nullopt: no VF of that function, or the function has no netdev on the
-// node.
+// Returns the netdev of the physical function and the number of a VF. Returns nullopt if the function has no such VF,
+// or has no netdev on the node.
+// sys: "/sys", or that of a file tree.
+// vf_address, pf_address: PCI addresses such as "0000:1a:00.2".
 std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf_address,
                                    const std::string& pf_address);
 
-// Reads the attributes of a VF. Members that the driver does not report are nullopt. Errors: there is no such VF
-// (ENODEV).
+// Reads the attributes of a VF. Members that the driver does not report are nullopt. Errors: ENODEV, there is no such
+// VF.
 Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
 // Reads the attributes of all VFs of this physical function, by number.
 Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
-// Changes attributes of a VF, with one message for each, so that an error names the one that the driver refuses.
-// Attributes before it stay changed. The kernel takes VLAN, QoS and protocol only together, and both rates: missing
-// ones keep their value.
+// Changes attributes of a VF. Each attribute has its own message, so that an error names the attribute that the driver
+// refuses; earlier attributes stay changed. The kernel takes VLAN, QoS and protocol only together, and both rates.
+// Missing members of these groups keep their present value.
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Returns the attributes of the VFs in an RTM_NEWLINK message, by number. Pure.
@@ -41,8 +42,8 @@ struct VfRequest {
   const char* what;  // "MAC", "VLAN"
   NetlinkMessage message;
 };
-// Makes the messages of change_vf(). attributes: VLAN, QoS and protocol are all set or all missing; the two rates as
-// well. Pure.
+// Makes the messages of change_vf(). Pure.
+// attributes: VLAN, QoS and protocol are all set or all missing; so are the two rates.
 std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 }  // namespace hook
