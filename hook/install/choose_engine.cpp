@@ -21,7 +21,8 @@ bool is_link(const std::string& root, const char* path) {
   return ::lstat((root + path).c_str(), &seen) == 0 && S_ISLNK(seen.st_mode);
 }
 
-// Returns the engines with their versions. Engines that do not answer are listed too, so that the choice is explained.
+// Returns the engines with their versions. Engines that do not answer are in the list too, because the list explains
+// the choice.
 std::string names_of(const std::vector<FoundEngine>& engines) {
   std::string names;
   for (const FoundEngine& one : engines)
@@ -91,7 +92,7 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
     why = "it can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
   }
   choice.said.push_back(fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
-  // CRI-O and Podman read the same directory by default, and each would run the hook files of the other.
+  // CRI-O and Podman read the same directory by default, so each of them would run the hook files of the other.
   const bool has_hooks = one.engine == Engine::kCrio ? choice.way == InstallWay::kNri || choice.way == InstallWay::kHook
                                                      : choice.way == InstallWay::kHook;
   const Engine other = one.engine == Engine::kCrio ? Engine::kPodman : Engine::kCrio;
@@ -116,8 +117,8 @@ std::optional<std::string> template_of_distribution(const std::string& root, con
     EngineFacts facts;
     facts.programs = programs;
     facts.engine.major = 2;
-    // The kubelets of all three distributions use the systemd cgroup driver, and no engine prints its settings
-    // here.
+    // This text replaces the engine's settings, which cannot be read here. The kubelets of all three distributions use
+    // the systemd cgroup driver.
     for (const char* plugin : {"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"})
       facts.settings[{fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"}] = "true";
     std::string text = fmt::format(
@@ -134,10 +135,10 @@ std::vector<std::string> restart_command(Engine engine, InstallWay way) {
   switch (engine) {
     case Engine::kContainerd:
       return {"systemctl", "restart", "containerd"};
-    case Engine::kCrio:  // reads new files of hooks.d without a restart
+    case Engine::kCrio:  // it reads new files of hooks.d without a restart
       if (way == InstallWay::kHook || way == InstallWay::kCdi) return {};
       return {"systemctl", "restart", "crio"};
-    case Engine::kDocker:  // SIGHUP makes dockerd read `runtimes` and restarts no container
+    case Engine::kDocker:  // SIGHUP makes dockerd read `runtimes`; no container is restarted
       return {"systemctl", way == InstallWay::kRuntime ? "reload" : "restart", "docker"};
     default:
       return {};

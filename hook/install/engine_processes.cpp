@@ -19,7 +19,7 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
-// Larger files are not a comm, a status or a unit.
+// Limit on reading: a comm, a status and a unit are never larger.
 constexpr std::size_t kLongestText = 1 << 20;
 
 std::optional<std::string> text_of(const std::string& path) {
@@ -28,7 +28,8 @@ std::optional<std::string> text_of(const std::string& path) {
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
 
-// NSpid of proc_pid_status(5) has one number for each PID namespace that the process is in.
+// Returns true if the process is in a PID namespace below the node's: NSpid of proc_pid_status(5) has one number for
+// each PID namespace of the process.
 bool is_in_container(std::string_view status) {
   constexpr std::string_view kName = "NSpid:";
   for (const std::string_view line : fabric::split(status, '\n'))
@@ -37,11 +38,11 @@ bool is_in_container(std::string_view status) {
   return false;
 }
 
-// The kernel appends this to the path of a program that was replaced or removed (proc_pid_exe(5)).
+// The kernel appends this text to the path of a program that was replaced or removed (proc_pid_exe(5)).
 constexpr std::string_view kDeleted = " (deleted)";
 
-// Returns nullopt if the process is not root's, its program is unknown or has another name: any user can name a process
-// `containerd`.
+// Returns the path of the process's program. Returns nullopt if the process is not root's, or its program is unknown or
+// has another name. The checks are needed because any user can name a process `containerd`.
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
   if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;
@@ -93,7 +94,7 @@ std::string read_unit(const std::string& root, const std::string& unit) {
     break;
   }
   std::map<std::string, std::string>
-      drop_ins;  // by name; a file of an earlier directory hides later ones (systemd.unit(5))
+      drop_ins;  // the key is the file name: a file in an earlier directory hides later ones (systemd.unit(5))
   for (const char* directory : kDirectories) {
     const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
     for (const std::string& name : names_in(of_unit))
@@ -123,7 +124,7 @@ std::optional<std::string> exec_start(std::string_view unit) {
 }
 
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name) {
-  // A running engine is the one to configure, even if the node has several installed.
+  // A running engine is preferred to other installed programs of this name.
   for (const EngineProcess& process : find_processes(root, {name}))
     if (auto program = program_of(root, process)) return program;
   auto by_unit = exec_start(read_unit(root, name == "dockerd" ? "docker.service" : name + ".service"));

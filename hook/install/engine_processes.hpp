@@ -1,4 +1,4 @@
-// Finds the program of an engine that a node runs: from its processes, its systemd unit and the usual directories.
+// Finds the program of an engine on a node: from its processes, its systemd unit and the usual directories.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace hook {
 
 struct EngineProcess {
-  std::string name;  // its comm: "containerd"
+  std::string name;  // its comm, such as "containerd"
   int pid = 0;
   std::string directory;      // ROOT/proc/PID
-  bool in_container = false;  // it is in a PID namespace below the node's
+  bool in_container = false;  // whether it is in a PID namespace below the node's
 };
 
-// Returns the processes of the node that have one of `names` as comm, in the order of /proc. root: prefix of the node's
-// /proc.
+// Returns the processes of the node whose comm is in `names`, in the order of /proc.
+// root: prefix of the node's /proc.
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names);
 
 // Returns the start of a process in clock ticks since the boot; nullopt: it has ended.
@@ -29,8 +29,8 @@ std::string read_unit(const std::string& root, const std::string& unit);
 // its path is not absolute. Pure.
 std::optional<std::string> exec_start(std::string_view unit);
 
-// Returns the path of an engine's program on the node. Order: a process of root that runs it outside of containers, the
-// unit NAME.service, find_program(). Returns nullopt if the engine is not installed.
+// Returns the path of an engine's program on the node; nullopt if the engine is not installed. Searches in this order:
+// a process of root outside of containers that executes it, the unit NAME.service, find_program().
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name);
 
 }  // namespace hook

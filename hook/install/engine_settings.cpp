@@ -19,7 +19,7 @@ bool is_key(std::string_view text) {
   });
 }
 
-// Appends one line of a list that is printed over several lines, so that the whole becomes "['a', 'b']".
+// Appends one line of a list that is printed over several lines. The result is a list in one line: "['a', 'b']".
 void add_to_list(std::string_view line, std::string& list) {
   if (line == "]") {
     list += line;
@@ -49,14 +49,14 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       table = line.substr(1, line.rfind(']') - 1);
     } else if (equals != std::string::npos) {
       const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
-      // CRI-O's descriptions of settings are comments too, and can contain `=`.
+      // In the output of CRI-O, text that describes a setting is a comment too and can contain `=`.
       if (is_default && !is_key(key)) continue;
       const auto at =
           settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
       if (at->second == "[") list = at;
     }
   }
-  // The output ended inside a list: its value is unknown.
+  // The output ended inside a list, so the value of this list is unknown.
   if (list != settings.end()) settings.erase(list);
   return settings;
 }

@@ -1,5 +1,5 @@
-// Parses the configuration that containerd and CRI-O print, by table and key. The engine has parsed its files; its
-// output has one header or key in each line, so this parser needs only a small part of TOML.
+// Parses the configuration that containerd and CRI-O print, by table and key. The engine prints one header or key in
+// each line, so this parser needs only a small part of TOML.
 #pragma once
 
 #include <compare>
@@ -11,34 +11,36 @@
 
 namespace hook {
 
-// "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type"; each " is replaced by '.
+// Table and key, such as "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type". Each "
+// is replaced by '.
 struct SettingName {
   std::string table;
   std::string key;
   friend auto operator<=>(const SettingName&, const SettingName&) = default;
 };
-// Values as printed, with " replaced by '.
+// Values as the engine prints them, with each " replaced by '.
 using EngineSettings = std::map<SettingName, std::string>;
 
-// Parses printed settings. Pure.
-// defaults_are_comments: CRI-O prints a setting that has its default value behind "# ", between comments in English.
-// Only an exact header or `key = value` counts in such a line. A list over several lines becomes one line.
+// Parses printed settings. A list over several lines becomes one line. Pure.
+// defaults_are_comments: true for CRI-O, which prints a setting with its default value as a comment, between comments
+// in English. A comment counts only if it is exactly a header or `key = value`.
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments = false);
 
-// Returns the text of a string setting; empty if the setting is missing or is not a string.
+// Returns the text of a string setting; an empty text if the setting is missing or is not a string.
 std::string setting_text(const EngineSettings& settings, const std::string& table, const std::string& key);
 
-// Returns the texts of a list of strings; empty if the setting is missing or is not a list.
+// Returns the texts of a list of strings; an empty list if the setting is missing or is not a list.
 std::vector<std::string> setting_list(const EngineSettings& settings, const std::string& table, const std::string& key);
 
-// Returns true for '', 0, false, [] and the like, which have the same effect as a missing setting.
+// Returns true for '', 0, false, [] and similar values, which have the same effect as a missing setting.
 bool is_empty_setting(std::string_view value);
 
-// Returns the first setting of `before` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt: none.
-// Ignores `imports`, `version`, the settings of `meant`, and empty settings.
+// Returns the first setting of `before` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt if there is
+// none. Ignores `imports`, `version`, empty settings, and settings in `meant`.
 std::optional<std::string> lost_setting(const EngineSettings& before, const EngineSettings& after,
                                         const EngineSettings& meant);
-// Returns the first setting of `meant` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt: none.
+// Returns the first setting of `meant` that is missing or different in `after`, as "[TABLE]: KEY"; nullopt if there is
+// none.
 std::optional<std::string> missing_setting(const EngineSettings& after, const EngineSettings& meant);
 
 }  // namespace hook

@@ -43,8 +43,8 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
   return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Returns Podman's configuration files in the order in which it reads them (containers.conf(5)); the last value of a
-// key counts.
+// Returns Podman's configuration files in the order in which Podman reads them (containers.conf(5)). The last value of
+// a key counts.
 std::vector<std::string> podman_files(const std::string& root) {
   constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
   std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
@@ -55,8 +55,8 @@ std::vector<std::string> podman_files(const std::string& root) {
   return files;
 }
 
-// Sets the hook directories that CRI-O or Podman reads, and the first one that can be written. Errors: none can be
-// written, and a file that may name another one cannot be read.
+// Sets the hook directories that CRI-O or Podman reads, and the first one of them that can be written. Errors: none can
+// be written, and a file that may name another directory cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
   const auto take = [&](const EngineSettings& settings, const char* table) {
@@ -114,8 +114,8 @@ Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, co
   return {};
 }
 
-// CRI-O reads drop-ins in the order of their names, so a later file can override this one. A setting that `crio config`
-// does not print proves nothing: it omits some defaults.
+// CRI-O reads drop-ins in the order of their names, so a later file can override the drop-in of install. If `crio
+// config` does not print a setting, that proves nothing, because it omits some defaults.
 Result<void> check_overridden(const InstallPlan& plan, const std::string& printed) {
   const EngineSettings after = parse_engine_settings(printed, true);
   for (const auto& [setting, value] : plan.meant) {
@@ -127,8 +127,8 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
   return {};
 }
 
-// Has the engine check the temporaries. containerd 2 reads the drop-in only under its final name; therefore a check
-// file imports both temporaries.
+// Makes the engine check the temporaries. containerd 2 reads the drop-in only under its final name, so a check file
+// imports both temporaries.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
@@ -182,7 +182,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   return commit_install_record(root);
 }
 
-// Removes the copied programs and then the record, which has no other entries left.
+// Removes the copied programs and then the record, which lists nothing else any more.
 Result<void> remove_what_was_put(const std::string& root) {
   const auto record = TRY(read_install_record(root));
   if (!record) return {};
@@ -190,7 +190,8 @@ Result<void> remove_what_was_put(const std::string& root) {
   return remove_install_record(root, *record);
 }
 
-// directories: made by an earlier install and still present.
+// Returns the record of this plan.
+// directories: directories that an earlier install made and that still exist.
 InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         std::vector<std::string> directories) {
   const std::string& root = options.root;
@@ -213,7 +214,7 @@ InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts,
   return record;
 }
 
-// Returns whether both records write the same texts to the same paths, whatever the earlier texts.
+// Returns whether both records write the same texts to the same paths. The earlier texts are not compared.
 bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
   return std::equal(
       one.edits.begin(), one.edits.end(), other.edits.begin(), other.edits.end(),
@@ -225,8 +226,8 @@ bool is_refusal(const Error& error) {
   return error.code == 0 || error.code == EINVAL;
 }
 
-// Restores the files that a failed call wrote, and adds the outcome to its error. Returns false if a file could not be
-// restored.
+// Restores the files that a failed call wrote, and adds the outcome to the error of that call. Returns false if a file
+// could not be restored.
 bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
   std::vector<std::string> kept;
   std::string said;
@@ -241,15 +242,15 @@ bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_
   return true;
 }
 
-// Makes the plan in the form that the engine accepts, and writes it unless this is a dry run. before: the record of an
-// earlier install; its files were restored for this one.
+// Makes the plan in the form that the engine accepts, and writes it unless this is a dry run.
+// before: the record of an earlier install, whose files are already restored.
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
                                    const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
-  // The forms are tried in turn: the guess first, the other one if the engine refuses it.
+  // The guessed form is tried first, then the other one if the engine refuses it.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
@@ -265,8 +266,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     if (!needs_restart) done.state = InstallState::kInEffect;
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
-    // The first error that leaves files behind, or else the first refusal, is reported: the second form only
-    // guesses.
+    // The error that leaves files behind is reported, or else the first refusal, because the second form is only a
+    // guess.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -287,7 +288,7 @@ std::string report_service(const EngineFacts& facts, bool is_put) {
 }
 
 // Returns whether all files and programs are as this version would write them. Errors: EEXIST, another engine or way is
-// installed, or files were changed since.
+// installed, or files were changed since install.
 Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
   if ((options.engine && to_string(*options.engine) != record.engine) ||
@@ -307,7 +308,7 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
   return complete;
 }
 
-// Programs are copied before any file names them: an engine must never call a missing one.
+// Programs are copied before any file names them, so that an engine never executes a missing program.
 Result<std::string> report_installed(const InstallOptions& options) {
   std::string said;
   for (const std::string& program : TRY(install_programs(options.root, options.put_from, options.put)))
@@ -315,8 +316,8 @@ Result<std::string> report_installed(const InstallOptions& options) {
   return said;
 }
 
-// The lock is on a directory that always exists, so that no lock file stays behind. It ends when the descriptor is
-// closed.
+// Locks out other installs and uninstalls until the descriptor is closed. The lock is on a directory that always
+// exists, so that no lock file is left.
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
@@ -324,8 +325,8 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-// Installs on a node where all files are as they were before install. before: the record of an earlier install; its
-// files were restored.
+// Installs on a node where all files are as they were before install.
+// before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const Choice choice = TRY(choose_engine(root, options.engine, options.way));
@@ -453,7 +454,7 @@ Result<std::string> install(const InstallOptions& asked) {
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;
-  // The earlier choice of engine and way stays, or an upgrade could select another one.
+  // The earlier choice of engine and way is kept; otherwise an upgrade could select another one.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
   if (TRY(is_installed(asked, *record))) {
@@ -476,7 +477,8 @@ Result<std::string> uninstall(const InstallOptions& options) {
   } else if (!options.dry_run) {
     TRY_VOID(remove_unfinished_record(options.root));
   }
-  // In an image `config apply` writes this file; after uninstall no process updates it.
+  // If install ran in an image, `config apply` writes the file in this directory. No process updates the file after
+  // uninstall, so it is removed.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
   return said;
 }

@@ -1,4 +1,4 @@
-// `rdma-hook install`: configures an engine of the node for RDMA, and removes that configuration again.
+// `rdma-hook install`: configures an engine of the node for RDMA, and removes this configuration again.
 #pragma once
 
 #include <functional>
@@ -11,30 +11,29 @@
 
 namespace hook {
 
-// Grants that still exist. Their release needs the programs on the node.
+// Grants that still exist. The programs on the node are needed to release them.
 struct HeldGrants {
   std::size_t count = 0;
-  std::string stuck;  // why stale grants could not be released; empty: all owners are live
+  std::string stuck;  // why stale grants could not be released; empty: there are no stale grants
 };
 
 struct InstallOptions {
   std::string root;              // prefix of the node's files and programs; "": this node
-  std::optional<Engine> engine;  // nullopt: the only one that is installed
+  std::optional<Engine> engine;  // nullopt: the only engine that is installed
   std::optional<InstallWay> way;
   std::string programs;  // directory of rdma-runtime and rdma-hook on the node
-  // When install runs in an image: the programs to copy, as paths on the node, and the directory that they are copied
-  // from.
+  // When install runs in an image: the programs to copy, as paths on the node.
   std::vector<std::string> put;
   std::string put_from;
-  // Releases stale grants and returns the grants that remain. Empty: no grants are checked.
+  // Releases stale grants and returns the grants that remain. If it is empty, grants are not checked.
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;  // only diffs of the files are returned
   bool restart = false;
   bool force = false;  // uninstall: drop changes that were made to the files since install
 };
 
-// Each function returns the text to print. The record is written before the first file and removed after the last file,
-// so that a later install or uninstall completes a call that was killed. A second install changes nothing.
+// Each function returns the text to print. The record is written before the first file and removed after the last file.
+// A later install or uninstall can therefore complete a call that was killed. A second install changes nothing.
 //
 // install() writes the files of the plan. While the engine may not have read the files, each call restarts the engine
 // with `restart`, and otherwise reports that a restart is due: the pod of an image calls it at each start.

@@ -31,13 +31,14 @@ Error link_in_the_way(const std::string& path) {
           "merge the output of `--dry-run` into the link's target by hand, or replace the link by a file"};
 }
 
-// Opens a path with links resolved below root. Invalid descriptor and errno: it does not exist or a link leads out.
+// Opens a path with links resolved below root. Returns an invalid descriptor and sets errno if the path does not exist
+// or a link leads out of root.
 UniqueFd open_below(const std::string& root, const std::string& path) {
   const UniqueFd base(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!base.ok()) return {};
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC;
-  // Absolute links of the node are resolved below root, not in this file system.
+  // An absolute link of the node is resolved below root, not in the file system of this process.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return UniqueFd(static_cast<int>(::syscall(SYS_openat2, base.get(), path.c_str(), &how, sizeof how)));
 }
@@ -58,7 +59,8 @@ Result<bool> is_there(const std::string& root, const std::string& path, struct s
   return true;
 }
 
-// A rename is on disk only after fsync(2) of the directory. Errors are ignored: the file itself is complete.
+// Makes renames in the directory permanent, which needs fsync(2) of the directory. Errors are ignored, because the file
+// itself is complete.
 void sync_directory(const std::string& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.ok()) ::fsync(fd.get());
@@ -69,7 +71,8 @@ struct FileOwner {
   gid_t gid = 0;
 };
 
-// Writes and syncs the temporary of `path`. owner: nullopt: the owner of this process.
+// Writes and syncs the temporary of `path`.
+// owner: nullopt is the owner of this process.
 Result<void> write_temporary(const std::string& root, const std::string& path, std::string_view text,
                              std::optional<FileOwner> owner, mode_t mode) {
   const std::string file = TRY(node_path(root, path));
@@ -77,8 +80,8 @@ Result<void> write_temporary(const std::string& root, const std::string& path, s
   std::filesystem::create_directories(directory_of(file), failed);
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
   const std::string temporary = file + kCandidate;
-  ::unlink(temporary.c_str());  // left by an install that was killed
-  // 0600 until the owner is set: another user must not open the file in between.
+  ::unlink(temporary.c_str());  // a killed install can have left it
+  // The mode is 0600 until the owner is set, so that no other user can open the file before.
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
   int code = write_all(fd.get(), text);
@@ -101,7 +104,7 @@ std::vector<std::string> directories_above(const std::string& path) {
 
 Result<std::string> node_path(const std::string& root, const std::string& path) {
   if (root.empty()) return path;
-  // Resolves the innermost existing directory, with all links.
+  // The innermost existing directory is resolved with all its links.
   std::string above = directory_of(path);
   for (; !above.empty(); above = directory_of(above)) {
     const UniqueFd fd = open_below(root, above);
@@ -171,7 +174,7 @@ Result<void> prepare_node_program(const std::string& root, const std::string& pa
 
 Result<void> commit_node_file(const std::string& root, const std::string& path) {
   const std::string file = TRY(node_path(root, path));
-  // rename(2) is atomic: an engine that starts now reads the old file or the new one.
+  // rename(2) is atomic: an engine that starts now reads either the old file or the new one.
   if (::rename((file + kCandidate).c_str(), file.c_str()) != 0) return sys_error(errno, "replace `{}`", path);
   sync_directory(directory_of(file));
   return {};
@@ -186,7 +189,7 @@ Result<void> remove_node_file(const std::string& root, const std::string& path) 
   const std::string file = TRY(node_path(root, path));
   if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
   const int code = errno;
-  // A read-only file system returns EROFS before ENOENT.
+  // A read-only file system returns EROFS before ENOENT, so lstat(2) decides whether the file is missing.
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0 && errno == ENOENT) return {};
   return sys_error(code, "remove `{}`", path);

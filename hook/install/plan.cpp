@@ -9,14 +9,15 @@
 namespace hook {
 namespace {
 
-// Used if the engine reads no directory that can be written: on an image-based system /usr cannot.
+// This directory is used if no directory that the engine reads can be written: on an image-based system /usr is
+// read-only.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
 constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
 constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 
-// The files of config/hooks.d, compiled in.
+// The files of config/hooks.d, which are compiled into the program.
 struct HooksFile {
   std::string_view name;
   std::string_view text;
@@ -24,15 +25,15 @@ struct HooksFile {
 constexpr HooksFile kHooksFiles[] = {
 #include "hooks_files.inc"
 };
-// The directory of the programs in these files.
+// The files above name the programs in this directory.
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
 std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// Adds the hook files with a name that begins with `begin`, such as "rdma-hook-crio-verify", and sets the node's
-// directory of programs in them.
+// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". Replaces the directory of the
+// programs in them by the node's.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;
@@ -44,7 +45,7 @@ Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::s
   return {};
 }
 
-// Returns the setting that adds kOwnHooksDir to the engine's directories; empty: not needed.
+// Returns the setting that adds kOwnHooksDir to the engine's directories; an empty text if it is not needed.
 std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   if (!facts.hooks_dir.empty()) return {};
   std::string directories;
@@ -53,21 +54,22 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
 }
 
-// dockerd accepts an empty file as an empty object.
+// Parses a JSON object. An empty file counts as an empty object, as for dockerd.
 Result<Json> object_of(const std::string& text, const char* path) {
   Json json = fabric::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
   if (!json.is_object()) return make_error("`{}` is not a JSON object", path);
   return json;
 }
 
-// Returns the object `name`; adds it if it is missing.
+// Returns the object `name` of a JSON object; adds it if it is missing.
 Result<Json*> object_in(Json& json, const char* name) {
   if (!json.contains(name)) json[name] = Json::object();
   if (!json[name].is_object()) return make_error("`{}`: `{}` is not an object", kDockerConfig, name);
   return &json[name];
 }
 
-// Returns the indentation of the first member, so that the other members keep their lines; -1: all in one line.
+// Returns the indentation of the first member, so that the other members keep their lines when the file is written
+// again; -1 if all members are in one line.
 int indentation_of(const std::string& text) {
   if (fabric::trim(text).empty()) return 2;
   const auto line = text.find('\n');
@@ -112,7 +114,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   } else {
     return make_error("Docker has no way {}: use `--way runtime` or `--way cdi`", to_word(kInstallWays, facts.way));
   }
-  // The file is written again as a whole, with its indentation; JSON has no comments to lose.
+  // The whole file is written again with its indentation. JSON has no comments that could be lost.
   if (json != old) {
     std::string text = json.dump(indentation_of(before.value_or("")));
     if (!before || before->ends_with('\n')) text += '\n';
@@ -121,7 +123,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the table of the default handler. Errors: CRI-O does not print its name.
+// Returns the table of the default handler. Errors: CRI-O does not print the name of its default handler.
 Result<std::string> crio_default(const EngineFacts& facts) {
   const std::string name = setting_text(facts.settings, "crio.runtime", "default_runtime");
   if (!name.empty()) return "crio.runtime.runtimes." + name;
@@ -129,8 +131,9 @@ Result<std::string> crio_default(const EngineFacts& facts) {
                "set `default_runtime` in a file of /etc/crio/crio.conf.d, or use `--way hook`; nothing was changed"};
 }
 
-// Returns the handler `rdma` as a copy of the default handler, for the reason of add_copy_of_default(). Without a
-// `runtime_path` CRI-O would search a program named `rdma` in PATH; then no handler is added.
+// Returns the handler `rdma` as a copy of the default handler, for the reason that add_copy_of_default() states.
+// Returns an empty text if the default handler has no `runtime_path`: CRI-O would search a program named `rdma` in
+// PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};
@@ -161,7 +164,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
-    // Older versions of CRI-O have NRI disabled by default.
+    // The setting is written because older versions of CRI-O disable NRI by default.
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
@@ -176,7 +179,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime must use the same state directory as the runtime behind it: /run/crun for crun.
+  // rdma-runtime must use the state directory of the runtime that it executes, such as /run/crun for crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
       add_own_file(plan, facts, kCrioDropIn,
@@ -185,14 +188,14 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the quoted path of NVIDIA's runtime; empty: none.
+// Returns the path of NVIDIA's runtime that the text has in quotes; empty if there is none.
 std::string quoted_nvidia_runtime(std::string_view text) {
   for (const std::string_view part : fabric::split(text, '"'))
     if (part.starts_with('/') && is_nvidia_runtime(part)) return std::string(part);
   return {};
 }
 
-// Returns whether a line `rdma = ...` differs from `entry`.
+// Returns whether the text has a line `rdma = ...` that differs from `entry`.
 bool has_other_rdma(std::string_view text, std::string_view entry) {
   for (const std::string_view line : fabric::split(text, '\n')) {
     const std::string_view bare = fabric::trim(line);
@@ -218,7 +221,8 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns NVIDIA's runtime among containerd's handlers, preferably the default handler's; empty: none.
+// Returns NVIDIA's runtime among the handlers of containerd, preferably that of the default handler; empty if there is
+// none.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;
@@ -282,7 +286,7 @@ Result<InstallPlan> plan_install(const EngineFacts& facts) {
                  EINVAL, "correct it in the engine's configuration; nothing was changed"};
   }
   auto plan = plan_for_engine(facts);
-  // The engine's output is foreign text: control characters must not reach the terminal.
+  // The engine's output is foreign text, so control characters are removed before it reaches the terminal.
   if (!plan) {
     plan.error().message = fabric::one_line(plan.error().message);
     plan.error().hint = fabric::one_line(plan.error().hint);
@@ -321,7 +325,7 @@ Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::
     return {};
   }
   Json runtimes = Json::array({program});
-  // runc is the fallback on a node where the program is missing.
+  // runc is executed on a node where the program is missing.
   if (program != "runc") runtimes.push_back("runc");
   const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
   TRY_VOID(add_own_file(plan, facts, kOwnConfig, json.dump() + "\n"));

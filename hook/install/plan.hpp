@@ -1,4 +1,4 @@
-// Plans the files of `rdma-hook install`: maps facts about the engine to complete files. Pure.
+// Plans the files of `rdma-hook install`: turns facts about the engine into complete files. Pure.
 #pragma once
 
 #include <map>
@@ -26,14 +26,16 @@ struct EngineFacts {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
   std::string programs;                  // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;               // present settings of containerd or CRI-O
-  std::string base_spec;                 // containerd: with rdma-hook; empty: cannot be made
-  bool are_runtimes_configured = false;  // rdma-init's configuration has `runtimes`
+  EngineSettings settings;               // settings that containerd or CRI-O prints before the change
+  std::string base_spec;                 // containerd: the specification with rdma-hook; empty: it cannot be made
+  bool are_runtimes_configured = false;  // whether rdma-init's configuration has `runtimes`
   std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
-  std::string hooks_dir;                 // the first one that can be written; empty: none
-  unsigned drop_in_version = 3;          // containerd 2: the version of config.toml, because it merges no other version
-  bool replaces_default = false;         // containerd 1.7: the first table of handlers replaces the default handler
-  // The files of plan_files(); nullopt: no such file. An error counts only if the plan depends on the file.
+  std::string hooks_dir;                 // the first of hooks_dirs that can be written; empty: none
+  unsigned drop_in_version =
+      3;  // containerd 2: that of config.toml, because drop-ins of another version are not merged
+  bool replaces_default =
+      false;  // containerd 1.7: whether the first table of handlers replaces the built-in default handler
+  // The files of plan_files(); nullopt: no such file. An error counts only if the plan needs the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };
 
@@ -41,7 +43,7 @@ struct InstallPlan {
   std::vector<FileEdit> edits;    // in the order of writing; each changes a file
   std::vector<std::string> said;  // messages for the administrator
   EngineSettings
-      meant;  // settings that the engine must print after the change; CRI-O: that it must not print with another value
+      meant;  // settings that the engine must print after the change; CRI-O must only print no other value for them
   std::string drop_in;  // path of the drop-in of containerd 2; empty: none
 };
 
@@ -53,18 +55,18 @@ std::vector<std::string> plan_files(const EngineFacts& facts);
 // way.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
-// Sets drop_in_version or replaces_default to the form that fits this config.toml. It is a guess: the engine's check
-// decides.
+// Sets drop_in_version or replaces_default to the form that probably fits this config.toml. The engine's check decides
+// whether it does.
 void guess_form(EngineFacts& facts, std::string_view config);
-// Switches to the other form.
+// Switches to the other form, if the engine refuses the first one.
 void change_form(EngineFacts& facts);
 
-// Functions for the engines' parts of a plan.
+// Functions that the plans for the single engines use.
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
-// The file in which rdma-init's configuration names the runtime behind rdma-runtime.
+// The file of rdma-init's configuration that names the runtime which rdma-runtime executes.
 inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
-// The first line of a file or block that install writes.
+// The first line of each file or block that install writes.
 inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.\n";
 
 // The last line of a block in a file that existed. Uninstall removes all lines between these two.
@@ -72,20 +74,20 @@ inline constexpr const char* kOursEnd = "# End of the lines of `rdma-hook instal
 
 // Returns the text of a file in facts.files; nullopt: no such file. Errors: it could not be read.
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
-// Adds a file that contains nothing else. Errors: EEXIST, a file with another text exists.
+// Adds a file that install alone writes. Errors: EEXIST, a file with another text exists.
 Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
                           const std::string& text);
 
 // Returns whether the program's name begins with "nvidia-container-runtime".
 bool is_nvidia_runtime(std::string_view program);
 
-// Makes rdma-runtime execute `program` instead of runc, for example NVIDIA's runtime: otherwise containers would lose
-// their GPUs. Adds a message instead if rdma-init's configuration already names runtimes.
+// Makes rdma-runtime execute `program` instead of runc. Without this, containers that use NVIDIA's runtime would lose
+// their GPUs. If rdma-init's configuration already names runtimes, only adds a message.
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
 
 // Returns the paths that plan_containerd() reads.
 std::vector<std::string> containerd_files(const EngineFacts& facts);
-// Adds the edits and settings for containerd.
+// Adds the edits and settings for containerd to the plan.
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
 
 // Returns the settings for containerd as TOML tables.

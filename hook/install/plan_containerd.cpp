@@ -1,5 +1,5 @@
-// The plan for containerd. Version 2 merges a drop-in key by key. In version 1 an import replaces the whole table of a
-// plugin; therefore lines are added to the tables of config.toml, and missing tables to its end.
+// The plan for containerd. Version 2 merges a drop-in key by key. In version 1, an import replaces the whole table of a
+// plugin. Therefore lines are added to the existing tables of config.toml, and missing tables are added at its end.
 #include "hook/install/plan.hpp"
 
 #include <algorithm>
@@ -28,14 +28,14 @@ struct TomlTable {
 };
 using TomlTables = std::vector<TomlTable>;
 
-// Adds the table of a handler, and the table of its options if there are any.
+// Adds the table of a handler, and the table of the handler's options if it has any.
 void add_tables(TomlTables& tables, const std::string& handler, std::vector<TomlMember> members,
                 std::vector<TomlMember> options) {
   tables.push_back({handler, std::move(members)});
   if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
 }
 
-// Returns the table of the plugin that has the handlers, as the engine prints it.
+// Returns the name of the table that contains the handlers, as the engine prints it.
 std::string handlers_of(const EngineFacts& facts) {
   return fmt::format("plugins.'{}'.containerd",
                      facts.engine.major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime");
@@ -54,14 +54,14 @@ std::string toml_string(std::string_view text) {
   return fmt::format("'{}'", text);
 }
 
-// Returns the entries of a printed list; empty if the value is not a list.
+// Returns the entries of a printed list; an empty text if the value is not a list.
 std::string_view inside_brackets(std::string_view list) {
   const bool is_list = list.size() >= 2 && list.front() == '[' && list.back() == ']';
   return is_list ? list.substr(1, list.size() - 2) : std::string_view();
 }
 
-// Returns the annotations that containerd passes from a pod to the containers of a handler: the present ones, then
-// those of rdma-init.
+// Returns the annotations that containerd passes from a pod to the containers of a handler: the present ones, followed
+// by those of rdma-init.
 std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   std::vector<std::string> all;
   const auto found = facts.settings.find({table, "pod_annotations"});
@@ -73,7 +73,7 @@ std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   return fmt::format("[{}]", fabric::join(all, ", "));
 }
 
-// Copied from the default handler: all handlers must use the kubelet's cgroup driver.
+// Returns the cgroup driver of the default handler, because all handlers must use the kubelet's cgroup driver.
 std::string systemd_cgroup(const EngineFacts& facts) {
   const auto found = facts.settings.find({handler_table(facts, default_handler(facts)) + ".options", "SystemdCgroup"});
   return found == facts.settings.end() ? "false" : found->second;
@@ -88,15 +88,15 @@ void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string
   add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
-// Returns the handlers of runc and the default handler: rdma-nri receives their containers, and they can have a base
-// specification.
+// Returns the default handler and all handlers that execute runc. rdma-nri receives their containers, and they can have
+// a base specification.
 std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   std::vector<std::string> names{default_handler(facts)};
   for (const auto& [setting, value] : facts.settings) {
     if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
     std::string name = setting.table.substr(above.size());
-    // A name with a dot or quote would be another table after printing.
+    // A name with a dot or quote is skipped, because it would be printed as the name of another table.
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -106,8 +106,8 @@ std::string base_spec_of(const EngineFacts& facts, const std::string& handler) {
   return setting_text(facts.settings, handler_table(facts, handler), "base_runtime_spec");
 }
 
-// Adds the default handler with more members. containerd 1.7 drops the built-in default handler as soon as a file has
-// one, so all its members are written.
+// Adds the default handler with more members. containerd 1.7 drops its built-in default handler if a file has one, so
+// all members of the handler are written.
 void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vector<TomlMember> members) {
   const std::string handler = handler_table(facts, default_handler(facts));
   std::vector<TomlMember> options;
@@ -125,13 +125,13 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// Adds the handler `rdma` as a copy of the default handler. A pod of RuntimeClass `rdma` then starts on each configured
-// node, whatever its way, and on no other node.
+// Adds the handler `rdma` as a copy of the default handler. A pod of RuntimeClass `rdma` then starts on each node with
+// rdma-init, whatever its way, and on no other node.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
   const std::string handler = handler_table(facts, "rdma");
-  // A handler `rdma` of another origin stays: pods may depend on it.
+  // A handler `rdma` that install did not write is kept, because pods may depend on it.
   if (facts.settings.contains({handler, "runtime_type"})) return;
   std::vector<TomlMember> members;
   std::vector<TomlMember> options;
@@ -175,7 +175,7 @@ TomlTables tables_of(const EngineFacts& facts) {
   return tables;
 }
 
-// Prints tables in the syntax of files. Version 2 of the syntax has another name for the plugin.
+// Prints tables in the syntax of files. In version 2 of the syntax, the plugin has another name.
 std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {
@@ -191,7 +191,7 @@ std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   return text;
 }
 
-// Removes blanks and quotes, which TOML allows in several forms.
+// Removes blanks and quotes, because TOML allows several forms of the same name.
 std::string bare(std::string_view text) {
   std::string result(text);
   std::erase_if(result, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
@@ -202,7 +202,8 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Sets a member of the table that begins at the line `header`: replaces the line of that key, or adds it first.
+// Sets a member of the table that begins at the line `header`. Replaces the line that has the key, or adds a line at
+// the start of the table.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
@@ -215,9 +216,9 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
   lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(header) + 1, indentation + "  " + member);
 }
 
-// Returns the file with the members of those tables that it already has, because containerd 1 refuses a second table of
-// the same name. The missing tables are left in `tables`. The text is edited by lines; if it has another form, the
-// engine's check fails and nothing is changed.
+// Returns the file with the members of the tables that it already has, because containerd 1 refuses two tables with the
+// same name. Removes these tables from `tables`, so that only the missing tables remain there. The text is edited by
+// lines. If it has another form, the engine's check fails and nothing is changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))
@@ -238,8 +239,8 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
   return fabric::join(lines, "\n");
 }
 
-// Returns the directory of drop-ins that `imports` names; empty: no import. Errors: EEXIST, `imports` names no
-// directory.
+// Returns the directory of drop-ins that `imports` names; an empty text if there is no import. Errors: EEXIST,
+// `imports` names no directory.
 Result<std::string> imported_directory(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "imports"});
   const std::string list = found == facts.settings.end() ? "[]" : found->second;
@@ -253,7 +254,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
     if (!pattern.ends_with("/*.toml")) continue;
     const std::string directory = pattern.substr(0, pattern.rfind('/'));
-    // A pattern in the directory or `..` could lead to a directory that is not meant for drop-ins.
+    // A directory with a pattern or `..` is skipped, because it could lead to a directory that is not meant for
+    // drop-ins.
     const bool is_plain = (directory + "/").find("/../") == std::string::npos;
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
@@ -262,13 +264,13 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
                fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
-// Returns the path of the drop-in; the usual directory if `directory` has none.
+// Returns the path of the drop-in. It is in the usual directory if `directory` is an error or empty.
 std::string drop_in_path(const Result<std::string>& directory) {
   const bool is_named = directory && !directory->empty();
   return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
 }
 
-// Returns the text with a line `imports`, which TOML requires in front of all tables. Replaces an empty `imports`.
+// Returns the text with a line `imports`, which TOML requires before all tables. Replaces an empty `imports`.
 std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);
@@ -285,7 +287,8 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// containerd calls runtimes for pods and rdma-nri only by these plugins. Errors: EINVAL, one is disabled.
+// Checks that the plugins are enabled by which containerd calls runtimes for pods and rdma-nri. Errors: EINVAL, one is
+// disabled.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};
@@ -301,8 +304,8 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
   return {};
 }
 
-// A drop-in would change an existing handler `rdma` or `rdma-hook` of another origin. More annotations or an empty
-// setting do not make it another handler.
+// Refuses to change a handler `rdma` or `rdma-hook` that install did not write. A handler with more annotations or an
+// empty setting still counts as written by install.
 Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& tables) {
   if (facts.way == InstallWay::kNri) return {};
   const char* name = facts.way == InstallWay::kRuntime ? "rdma" : "rdma-hook";

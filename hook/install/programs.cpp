@@ -18,7 +18,7 @@
 namespace hook {
 namespace {
 
-// Reads a whole program with one read(2): it has megabytes.
+// Reads a whole program. One read(2) is used, because programs have megabytes.
 Result<std::string> read_program(const std::string& path) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat seen {};
@@ -33,7 +33,7 @@ Result<std::string> read_program(const std::string& path) {
 }
 
 // Returns true if `place` has this content, owner and mode. Returns false if it cannot be read: the program is then
-// written, and a failure of that write is reported.
+// written, and that write reports the error.
 bool is_put(const std::string& bytes, const std::string& place) {
   struct stat seen {};
   if (::lstat(place.c_str(), &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_uid != 0 ||
@@ -49,7 +49,7 @@ Error cannot_put(int code, const std::string& path) {
   return error;
 }
 
-// Returns whether the temporary was written.
+// Writes the temporary of a program if the program differs. Returns whether it was written.
 Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
   const std::string bytes = TRY(read_program(from + path.substr(path.rfind('/'))));
   if (is_put(bytes, TRY(node_path(root, path)))) return false;
@@ -57,7 +57,8 @@ Result<bool> prepare_program(const std::string& root, const std::string& from, c
   return prepared ? Result<bool>(true) : cannot_put(prepared.error().code, path);
 }
 
-// Writes all temporaries before the first program is replaced: without space the node keeps all old programs.
+// Writes all temporaries before the first program is replaced. If there is no space, the node therefore keeps all old
+// programs.
 Result<std::vector<std::string>> prepare_programs(const std::string& root, const std::string& from,
                                                   const std::vector<std::string>& put) {
   std::vector<std::string> prepared;
@@ -77,7 +78,8 @@ Result<std::vector<std::string>> prepare_programs(const std::string& root, const
 
 std::vector<std::string> programs_to_install(const std::string& from, const std::string& directory) {
   std::vector<std::string> put;
-  // rdma-nri and rdma-device-plugin run in the image; engines execute only these two on the node.
+  // Only these two are copied: engines execute them on the node, while rdma-nri and rdma-device-plugin run in the
+  // image.
   for (const std::string_view name : std::array<std::string_view, 2>{"rdma-hook", "rdma-runtime"})
     if (::access(fmt::format("{}/{}", from, name).c_str(), X_OK) == 0)
       put.push_back(fmt::format("{}/{}", directory, name));
@@ -90,7 +92,7 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
   for (const std::string& path : written)
     TRY_VOID(commit_node_file(root, path));
   for (const std::string& path : put) {
-    // A program that another user can change would be executed as root by the engine.
+    // The engine executes the program as root, so a program that another user can change is refused.
     if (auto safe = open_program(path, root); !safe)
       return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
   }
@@ -126,7 +128,7 @@ Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
-  // A running `config apply` then fails instead of writing the file again: its directory is gone.
+  // The directory is removed too: a `config apply` that still runs then fails instead of writing the file again.
   const std::string directory = file.substr(0, file.rfind('/'));
   remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
   return {};

@@ -8,14 +8,15 @@
 
 namespace hook {
 
-// Default directory of the copied programs.
+// The default directory of the copied programs.
 inline constexpr const char* kPutDirectory = "/opt/rdma-init/bin";
 
-// Returns those of rdma-hook and rdma-runtime that `from` has, as paths in `directory` of the node.
+// Returns the paths in `directory` of the node for rdma-hook and rdma-runtime. Leaves out a program that `from` does
+// not have.
 std::vector<std::string> programs_to_install(const std::string& from, const std::string& directory);
 
-// Copies each program, owned by root and with mode 0755. An identical program is not written. A file is replaced by
-// rename(2), so that processes that execute the old file continue.
+// Copies each program, owned by root and with mode 0755. Does not write an identical program. Replaces a file by
+// rename(2), so that processes which execute the old file continue.
 // Returns the paths that were written. Errors: a program cannot be read or written, or a user other than root can
 // change it or a directory above it.
 Result<std::vector<std::string>> install_programs(const std::string& root, const std::string& from,
@@ -23,13 +24,15 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
 // Removes the programs and the temporaries that a killed process left.
 Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
 
-// Makes the directory of the ledger, which only root may read, before an engine or the kubelet makes it with mode 0755.
+// Makes the directory of the ledger, which only root may read. Otherwise an engine or the kubelet would make it with
+// mode 0755.
 Result<void> make_ledger_directory(const std::string& root);
 
-// Makes the directory of the file that `config apply` writes, owned by root and with mode 0755, before the kubelet
-// makes it.
+// Makes the directory of the file that `config apply` writes, owned by root and with mode 0755. Otherwise the kubelet
+// would make it.
 Result<void> make_cluster_directory(const std::string& root);
-// Removes that file and its temporary, then the directory and /etc/rdma-init if they are empty.
+// Removes the file that `config apply` writes and its temporary, then the directory and /etc/rdma-init if they are
+// empty.
 Result<void> remove_cluster_directory(const std::string& root);
 
 }  // namespace hook

@@ -14,7 +14,7 @@
 namespace hook {
 namespace {
 
-// Bytes of an engine's message that are quoted: some engines print their usage.
+// Only this number of bytes of an engine's message is quoted, because some engines print their usage.
 constexpr std::size_t kShownOfEngine = 400;
 
 struct EngineProgram {
@@ -26,7 +26,7 @@ constexpr EngineProgram kEnginePrograms[] = {{Engine::kContainerd, "containerd"}
                                              {Engine::kDocker, "dockerd"},
                                              {Engine::kPodman, "podman"}};
 
-// Reads the first "N.N" of the text that `--version` prints: "containerd github.com/containerd/containerd/v2
+// Reads the first "N.N" in the output of `--version`, such as "containerd github.com/containerd/containerd/v2
 // 2.1.9+unknown".
 bool parse_version(std::string_view text, int& major, int& minor) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -52,7 +52,7 @@ bool parse_version(std::string_view text, int& major, int& minor) {
   return false;
 }
 
-// Engines print the fatal error as the last line, behind warnings.
+// Returns the last line, because engines print the fatal error last, after warnings.
 std::string_view last_line(std::string_view messages) {
   messages = fabric::trim(messages);
   return messages.substr(messages.rfind('\n') + 1);
@@ -65,7 +65,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
   all.insert(all.end(), arguments.begin(), arguments.end());
   Answer answer = TRY(query_program(root, all, variable));
   if (answer.done) return std::move(answer.text);
-  // Docker before 23 has no `--validate`.
+  // Docker before 23 has no `--validate`, so its configuration cannot be checked.
   if (answer.messages.find("unknown flag: --validate") != std::string::npos) return std::string();
   return Error{fmt::format("{}: {}", why_refused, shown(last_line(answer.messages), kShownOfEngine)), EINVAL};
 }
@@ -82,7 +82,8 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     one.program = *program;
     const auto answer = query_program(root, {one.program, "--version"});
     if (!answer && answer.error().code == EPERM) return answer.error();
-    // A program that cannot run, such as the rest of a removed package, must not hide the other engines.
+    // A program that cannot run, such as the rest of a removed package, is listed with its error, so that the other
+    // engines are still found.
     if (!answer) {
       one.trouble = answer.error().message;
       one.remedy = fabric::remedy_of(answer.error());
@@ -102,7 +103,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
   };
   const auto has_file = [&](const char* path) { return node_has(root, path, F_OK); };
   switch (engine.engine) {
-    case Engine::kContainerd:  // `config dump` of 1.7 fails without the file
+    case Engine::kContainerd:  // not `config dump`: that of 1.7 fails without the file
       return ask({"config", has_file("/etc/containerd/config.toml") ? "dump" : "default"});
     case Engine::kCrio:
       return ask({"config"});
@@ -110,7 +111,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
       if (!has_file("/etc/docker/daemon.json")) return std::string();
       return ask({"--validate", "--config-file", "/etc/docker/daemon.json"});
     default:
-      return ask({"--version"});  // `podman version` opens the storage too, which can fail for other reasons
+      return ask({"--version"});  // not `podman version`: it opens the storage too, which can fail for other reasons
   }
 }
 

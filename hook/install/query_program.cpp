@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
 constexpr int kCannotExecute = 127;
-// Interval between two checks of a child if the kernel has no pidfd_open(2), which is in Linux 5.3.
+// The interval between two checks of a child if the kernel has no pidfd_open(2) (before Linux 5.3).
 constexpr int kLookMs = 50;
 
 struct Pipe {
@@ -39,12 +39,12 @@ struct Pipe {
 Result<Pipe> make_answer_pipe(const std::string& name) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
-  // The reader polls: a read that blocks would delay the deadline.
+  // The reading end does not block, because a blocked read(2) would delay the deadline.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-// Runs in the child, between fork and exec.
+// Runs in the child process between fork and exec.
 [[noreturn]] void become(const std::string& root, int program, std::vector<char*>& argv, const std::string& variable,
                          int out, int err) {
   if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(kCannotEnter);
@@ -52,13 +52,13 @@ Result<Pipe> make_answer_pipe(const std::string& name) {
   ::dup2(err, STDERR_FILENO);
   if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
   ::fexecve(program, argv.data(), environ);
-  // fexecve(3) of a script fails with ENOENT: the descriptor is closed by exec before the interpreter opens it by its
-  // path below /dev/fd.
+  // fexecve(3) of a script fails with ENOENT: exec closes the descriptor before the interpreter opens it by its path
+  // below /dev/fd. The script is therefore executed by its path.
   if (errno == ENOENT) ::execv(argv[0], argv.data());
   ::_exit(kCannotExecute);
 }
 
-// A child process with pipes for its output. The destructor kills it and waits for it if it still runs.
+// A child process with pipes for its output. If the child still runs, the destructor kills it and waits for it.
 class Child {
  public:
   Child(pid_t pid, std::string name, UniqueFd out, UniqueFd err)
@@ -75,8 +75,8 @@ class Child {
     }
   }
 
-  // Returns the wait status of the child. Reads the output until the child exits; a process that the child started
-  // may keep the pipes open, and its later output is not read.
+  // Waits for the child and returns its wait status. Reads the output until the child exits. Processes that the child
+  // started may keep the pipes open; their later output is not read.
   Result<int> wait(int patience_ms) {
     const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
     for (;;) {
@@ -109,7 +109,7 @@ class Child {
     ::poll(watched.data(), watched.size(), ended_.ok() ? longest_ms : std::min(longest_ms, kLookMs));
   }
 
-  // Returns false if the output has more than kMostAnswer bytes.
+  // Reads the output that is available. Returns false if the output has more than kMostAnswer bytes.
   static bool read_available(Output& output) {
     std::array<char, 65536> buffer;
     while (output.fd.ok()) {
@@ -129,10 +129,10 @@ class Child {
   std::array<Output, 2> outputs_;
 };
 
-// Returns the interpreter that execve(2) starts for a script; empty for a binary. The kernel reads at most
+// Returns the interpreter that execve(2) starts for a script; an empty text for a binary. The kernel reads at most
 // BINPRM_BUF_SIZE bytes of the first line (include/uapi/linux/binfmts.h).
 std::string interpreter_of(const UniqueFd& program) {
-  // The descriptor of open_program() has O_PATH and cannot be read.
+  // The file is opened again, because the descriptor of open_program() has O_PATH and cannot be read.
   const UniqueFd file(::open(fmt::format("/proc/self/fd/{}", program.get()).c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, BINPRM_BUF_SIZE> start;
   const ssize_t size = file.ok() ? ::read(file.get(), start.data(), start.size()) : 0;
@@ -167,7 +167,7 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
   if (pid == 0) become(root, program->get(), argv, variable, out.out.get(), err.out.get());
-  // The parent closes the writing ends, or it would never read the end of the output.
+  // The parent closes the writing ends: otherwise the output would never end.
   out.out.reset();
   err.out.reset();
   Child child(pid, name, std::move(out.in), std::move(err.in));

@@ -1,6 +1,6 @@
 // The record of an installation, /var/lib/rdma-init/install.json: the files that install wrote and their earlier
-// contents. It is written before the first file and removed after the last one, so that a later call completes a killed
-// one.
+// contents. It is written before the first file and removed after the last one. A later call can therefore complete a
+// call that was killed.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace hook {
 
 inline constexpr const char* kInstallRecord = "/var/lib/rdma-init/install.json";
 
-// A file to write. before: its present text; nullopt: it does not exist.
+// A file to write.
+// before: its present text; nullopt if it does not exist.
 struct FileEdit {
   std::string path;
   std::optional<std::string> before;
@@ -46,7 +47,7 @@ std::optional<WriteTime> write_time_now();
 struct InstallRecord {
   std::string engine;
   std::string way;
-  std::string programs;  // directory of rdma-runtime and rdma-hook in the files
+  std::string programs;  // directory of rdma-runtime and rdma-hook, as the files name it
   std::string version;   // version of the rdma-hook that wrote the record
   std::vector<FileEdit> edits;
   std::vector<std::string> directories;  // directories that install made, outermost first
@@ -55,7 +56,7 @@ struct InstallRecord {
   // When the files were written or restored; nullopt: unknown, for example in a record of an earlier version.
   std::optional<WriteTime> written = {};
 
-  // Returns whether the engine may not have read the present files.
+  // Returns true if the engine may not have read the present files.
   bool is_unread() const { return state == InstallState::kWritten || state == InstallState::kRestored; }
   bool is_restored() const { return state == InstallState::kRestored || state == InstallState::kRestoredInEffect; }
   // Notes that the engine has read the present files.
@@ -72,18 +73,19 @@ std::string install_record_text(const InstallRecord& record);
 
 // Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged, with the remedy.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
-// Writes the record. A missing directory appears together with the record, by one rename(2): a kill in between leaves
+// Writes the record. Missing directories appear together with the record, by one rename(2), so a killed call leaves
 // only a temporary.
 Result<void> write_install_record(const std::string& root, const InstallRecord& record);
-// Writes the temporary of the record. commit_install_record() renames it, which needs no space.
+// Writes the temporary of the record. commit_install_record() renames it later, which needs no space.
 Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
 Result<void> commit_install_record(const std::string& root);
-// Removes the record and its empty directories. Directories above the record go together with it, by one rename(2).
+// Removes the record and its empty directories. The directories above the record disappear together with it, by one
+// rename(2).
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
-// Removes the temporaries that a killed call left of a record that was not yet written or was being removed.
+// Removes the temporaries that remain if a call was killed while it wrote or removed the record.
 Result<void> remove_unfinished_record(const std::string& root);
 
-// Compares a file of the node with its edit. Errors: the lookup fails, so that the state is unknown.
+// Compares a file of the node with its edit. Errors: the lookup fails, so the state of the file is unknown.
 Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit);
 
 }  // namespace hook

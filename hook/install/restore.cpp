@@ -83,7 +83,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record,
   return plan;
 }
 
-// Writes all temporaries before the first file is restored.
+// Writes all temporaries before the first file is restored, so that without space nothing is changed.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
   for (const auto& [edit, said] : plan.undone)
@@ -123,7 +123,7 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // If this write fails too, the record stays at kWritten, and the engine is restarted once more than necessary.
+    // If this write fails too, the state stays kWritten. The engine is then restarted once more than necessary.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }

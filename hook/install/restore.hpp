@@ -1,4 +1,4 @@
-// Restores the files that an install wrote: the inverse of a record.
+// Restores the files that an install wrote, by its record.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace hook {
 
-// A temporary file of containerd that imports the temporaries of a plan, for the engine's check.
+// A temporary file that imports the temporaries of a plan. containerd checks this file.
 inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
 struct RestoreOptions {
