@@ -31,10 +31,10 @@ struct EngineFacts {
   bool are_runtimes_configured = false;  // whether rdma-init's configuration has `runtimes`
   std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
   std::string hooks_dir;                 // the first of hooks_dirs that can be written; empty: none
-  unsigned drop_in_version =
-      3;  // containerd 2: that of config.toml, because drop-ins of another version are not merged
-  bool replaces_default =
-      false;  // containerd 1.7: whether the first table of handlers replaces the built-in default handler
+  // containerd 2: that of config.toml, because drop-ins of another version are not merged.
+  unsigned drop_in_version = 3;
+  // containerd 1.7: whether the first table of handlers replaces the built-in default handler.
+  bool replaces_default = false;
   // The files of plan_files(); nullopt: no such file. An error counts only if the plan needs the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };

@@ -198,8 +198,8 @@ Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
   auto recovered = open.ledger.recover(deadline);
-  auto rails =
-      TRY(open.rails->recover(open.ledger, deadline));  // rails are restored even if a grant could not be released
+  // Rails are restored even if a grant could not be released.
+  auto rails = TRY(open.rails->recover(open.ledger, deadline));
   if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
   return recovered;
 }

@@ -16,13 +16,13 @@
 namespace hook {
 namespace {
 
-// Returns the link group of a grant's children, the same at every call. Never 0, which is the group of all other
-// netdevs.
+// Returns the link group of the children of a grant, which is the same at every call. It is never 0, because all other
+// netdevs are in group 0.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
 
-// One call of add_rails().
+// The state and the steps of one call of add_rails().
 class RailAdder {
  public:
   RailAdder(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
@@ -32,9 +32,9 @@ class RailAdder {
         node_(std::move(node)),
         inside_(std::move(inside)) {}
 
-  // The order matters. Refusals come before the first change (append_rails()), the record of a change before the change
-  // (address_rails()). The test for duplicates needs a link that is up and has no address yet. The test of gateways
-  // needs addresses and routes. GIDs come last, because the kernel makes them of the addresses.
+  // The order matters. append_rails() refuses before the first change, and address_rails() records each change before
+  // it is made. The test for duplicates needs a link that is up and has no address yet. The test of gateways needs
+  // addresses and routes. GIDs come last, because the kernel makes them from the addresses.
   Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
@@ -59,8 +59,8 @@ class RailAdder {
       RailRecord record;
       record.network = plan.netdevs[i].network;
       const Network* const options = find_network(input_->config, record.network);
-      // describe_host() records the attributes that are set here. Their new values are allocated later, by
-      // take_addresses(), and must not be allocated before the old ones are on record.
+      // describe_host() records the present values of the attributes that are set here. take_addresses() allocates
+      // their new values later, because the present ones must be on record first.
       Rail described = rails[i];
       if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
       record.host = TRY(
@@ -81,7 +81,7 @@ class RailAdder {
   }
 
   // Writes the record twice: before the first address or lease is allocated, and again before the first one is
-  // configured. A call that is killed in between leaves nothing that no record has.
+  // configured. The record therefore has everything that a killed call leaves.
   Result<void> address_rails() {
     note_leases(input_->config, cni_args(input_->pod), record_);
     TRY_VOID(store_.write(record_));
@@ -109,7 +109,7 @@ class RailAdder {
 
   Result<void> bring_up(const PlacedRail& rail) {
     LinkChange change;
-    // create_child() sets the MTU of a child. A netdev that moved keeps the node's MTU unless the network sets one.
+    // create_child() sets the MTU of a child. A moving netdev keeps the node's MTU unless the network sets one.
     if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
     if (rail.record->rail.kind != RailKind::kIpoib) change.arp = ArpSettings{};
     change.up = true;
@@ -130,8 +130,8 @@ class RailAdder {
     return {};
   }
 
-  // Finds the device nodes again: the kernel gives an RDMA device that is made or registered anew, as in another
-  // namespace, the first free number.
+  // Finds the device nodes again: an RDMA device that is made again, or registered again in another namespace, gets the
+  // first free number.
   Result<void> find_nodes() {
     const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     for (const PlacedRail& placed : placed_) {
@@ -139,7 +139,7 @@ class RailAdder {
       if (!rail.move_rdma && !rail.recreate) continue;
       const std::uint64_t guid = guid_on_record(*placed.record);
       auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
-      // Before Linux 5.2 the namespace has no sysfs of its own: the node's sysfs shows the device.
+      // Before Linux 5.2 sysfs of the namespace cannot be mounted, but the node's sysfs shows the device.
       if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
       if (!found) return make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
       report_.nodes.push_back(std::move(*found));
@@ -155,8 +155,8 @@ class RailAdder {
       if (!address || !hca || !placed_[i].network) continue;
       rails.push_back({placed_[i], hca, *address, configs_[i]});
     }
-    // Aligning moves GIDs to other indices. It is safe only while no process can use a GID: before the first start, and
-    // without rails of an earlier call.
+    // Aligning moves GIDs to other indices, which is safe only while no process can use a GID. Therefore rails are
+    // aligned only before the first start, and only if no earlier call added rails.
     auto settled = TRY(settle_rail_gids(
         input_->ledger, inside_, rails,
         {.align = input_->before_first_start && first_new_ == 0, .wait = !input_->hurried, .sys = input_->sys}));
@@ -177,9 +177,9 @@ class RailAdder {
   NodeSockets node_;
   NetworkNamespace inside_;
   NetworkRecord record_;
-  std::size_t first_new_ = 0;        // index of the first rail of this call; earlier calls placed the ones before
+  std::size_t first_new_ = 0;        // index of the first rail of this call; earlier calls added the rails before it
   std::vector<PlacedRail> placed_;   // the new rails
-  std::vector<RailConfig> configs_;  // their configuration, in the same order
+  std::vector<RailConfig> configs_;  // the configuration of placed_, in the same order
   RailsReport report_;
 };
 
@@ -190,7 +190,7 @@ NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
     if (!network) continue;
     const bool tests = network->gateway_test != RailTest::kOff || network->duplicate_test != RailTest::kOff;
     parts.packet = parts.packet || (tests && !input.hurried);
-    // Only the namespace's own sysfs shows an HCA that moved.
+    // Only the sysfs of the container's namespace shows an HCA that moved.
     parts.sysfs = parts.sysfs || netdev.mode == Mode::kExclusive;
   }
   return parts;
@@ -215,7 +215,7 @@ Result<RailsReport> add_rails(RailsInput input, Timing& timing) {
   NetworkRecord record = TRY(store.read(input.owner.key))
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
   const Plan rest = without_existing(input.plan, record);
-  // Entering the namespace forks a child process: not without a new rail.
+  // Without a new rail the namespace is not entered, because that forks a child process.
   if (rest.netdevs.empty()) return RailsReport{};
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());

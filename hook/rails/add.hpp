@@ -30,68 +30,70 @@ struct RailsInput {
   const fabric::Inventory& inventory;
   const Ledger& ledger;
   const std::string& ledger_directory;
-  std::string sys;  // "/sys", or a file tree's
+  std::string sys;  // "/sys", or that of a file tree
   const Owner& owner;
-  NetnsIdentity netns;  // the container's namespace; a later call opens it by this path
+  NetnsIdentity netns;  // the namespace that gets the rails; a later call opens it by this path
   fabric::UniqueFd netns_fd;
-  IpamHelper* ipam = nullptr;  // nullptr: IPAM plugins cannot be run
+  IpamHelper* ipam = nullptr;  // executes IPAM plugins; nullptr: they cannot be executed
   PodIdentity pod = {};        // passed to IPAM plugins in CNI_ARGS
-  // No container of this grant has started yet, so that addresses can still move to other GID indices.
+  // Whether no container of this grant has started yet. Addresses can then still move to other GID indices.
   bool before_first_start = false;
-  // The runtime waits two seconds at most (NRI): no tests and no waiting for GIDs. rdma-init waits instead.
+  // Whether the runtime waits only two seconds (NRI). There are then no tests and no waiting for GIDs; rdma-init waits
+  // instead.
   bool hurried = false;
 };
 
 struct RailsReport {
   std::vector<std::string> warnings;
-  std::string alignment;       // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
-  std::vector<NewNode> nodes;  // device nodes of RDMA devices that moved inside: their numbers can have changed
+  std::string alignment;  // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
+  // Device nodes of RDMA devices that moved or were made again; their numbers can have changed.
+  std::vector<NewNode> nodes;
 };
 
-// Returns true if a netdev of the plan moves.
+// Returns true if the plan moves a netdev.
 bool moves_any(const Plan& plan);
 // Returns the plan without the rails that the grant already has.
 Plan without_existing(const Plan& plan, const NetworkRecord& record);
 
-// Adds the rails of the plan to the container's namespace, except those that the grant already has. Writes each change
-// into the record of the rails before it makes the change.
-// Errors: the caller rolls back by letting the ledger drop the HCAs that the user booked (GrantEffects).
+// Adds the rails of the plan to the container's namespace, except rails that the grant already has. Writes each change
+// to the record of the rails before it makes the change.
+// Errors: the caller makes the ledger release the HCAs that this user booked, which undoes the rails (GrantEffects).
 Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 
-// The GIDs of a container's rails: waits for the kernel to make them, and aligns them to one index.
+// The GIDs of a container's rails: the functions wait until the kernel has made them, and align them to one index.
 
 // Reads the GID table of a port from slot 0 on. Stops when it has the v2 GID of each wanted address and at least
-// `at_least` slots, or at the end of the table. Without wanted addresses it reads exactly at_least slots. Not atomic:
-// the kernel can change the table between two reads.
+// `at_least` slots, or at the end of the table. Without wanted addresses it reads exactly at_least slots. The kernel
+// can change the table between two reads.
 // sysfs: a descriptor of /sys, or of a detached mount of it.
-// Errors name the file below sysfs: an invalid name of an HCA, no such HCA or port (ENOENT), an attribute that cannot
-// be read (ENODEV while the device is unplugged) or holds no GID.
+// Errors name the file below sysfs: the name of the HCA is invalid; there is no such HCA or port (ENOENT); an attribute
+// cannot be read (ENODEV while the device is unplugged) or is no GID.
 Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
                                 const std::vector<fabric::Address>& wanted, unsigned at_least);
 
 struct GidRail {
   PlacedRail placed;
   const fabric::Hca* hca = nullptr;
-  fabric::Address address;  // NCCL uses the GID of this address
-  RailConfig config;        // with the routes and rules that depend on the address
+  fabric::Address address;  // the address whose GID NCCL uses
+  RailConfig config;        // includes the routes and rules that depend on the address
 };
 
 struct GidOptions {
-  bool align = true;  // align if all networks of the rails have align_gids; false: only read the indices
-  bool wait = true;   // wait for GIDs that the kernel has not made yet
-  std::string sys;    // "/sys", or a file tree's
+  bool align = true;  // aligns if all networks of the rails have align_gids; false: only reads the indices
+  bool wait = true;   // waits for GIDs that the kernel has not made yet
+  std::string sys;    // "/sys", or that of a file tree
 };
 
 struct SettledGids {
-  std::map<std::string, unsigned> indices;  // by the rail's name inside
+  std::map<std::string, unsigned> indices;  // GID index by the name of the rail's netdev in the container
   std::string alignment;                    // text about the rails that moved; empty: none
   std::vector<std::string> warnings;        // rails without a GID; rails that could not be aligned
 };
 
-// Waits for the GIDs of the rails and aligns them to one index. Skips InfiniBand rails, which have one GID each.
-// Locks: those of the HCAs while it aligns, because two processes that count the same free slots would disturb each
-// other.
-// Errors: an address could not be restored. Rails that cannot be aligned are a warning.
+// Waits for the GIDs of the rails and aligns them to one index. Skips InfiniBand rails, because each has only one GID.
+// Locks: has the locks of the HCAs while it aligns, because two processes that count the same free slots would disturb
+// each other.
+// Errors: an address could not be restored. Rails that cannot be aligned are only a warning.
 Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& rails,
                                      const GidOptions& options);
 

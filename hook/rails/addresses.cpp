@@ -42,9 +42,9 @@ void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, con
   if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_allocate});
 }
 
-// Returns the directories in which the plugin of a recorded lease is searched, the one of the lease's own network
-// first. Records have no directory: a stage without the right to execute programs can write records, and must not
-// choose what root executes.
+// Returns the directories in which the plugin of a recorded lease is searched, the directories of its network first.
+// Records have no directory: a stage that may not execute programs can write records, so a record must not choose the
+// program that root executes.
 Directories plugin_directories(const Config* config, const std::string& network) {
   Directories directories;
   const auto add = [&](const std::string& directory) {
@@ -76,10 +76,10 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
     calls.push_back(call_for(rail, IpamCall::Command::kAdd, record.key, record.netns));
   }
   if (calls.empty()) return {};
-  // All plugins at once: each can take seconds.
+  // All plugins are called at once, because each can take seconds.
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    // The record has the leases of all plugins already (note_leases()): a roll back releases those that succeeded.
+    // note_leases() has put the leases of all plugins on record, so a roll back releases the leases that succeeded.
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
@@ -89,7 +89,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   return {};
 }
 
-// Minimum wait for a lock or a plugin after the deadline: a lock is held for microseconds, and a plugin answers soon.
+// The time that a lock or a plugin gets even after the deadline: a lock is held for microseconds, and a plugin answers
+// soon.
 constexpr int kShortestMs = 1000;
 constexpr int kLongestMs = 10000;
 
@@ -103,14 +104,14 @@ bool is_used_up(const Taken& taken) {
   return !taken && taken.error().code == EADDRNOTAVAIL;
 }
 
-// Calls take(). If the range is used up, releases the addresses of stale grants in this network, one grant at a time,
+// Calls take(). If the range is used up, releases the addresses of one stale grant of this network after the other,
 // until take() succeeds.
 Taken take_or_release(const std::function<Taken()>& take, const std::string& network, const std::string& key,
                       const Ledger& ledger, const std::string& ledger_directory) {
   auto taken = take();
   const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
   for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-    // Skips this grant itself, because this call works for it. An owner keeps its addresses if the lookup fails.
+    // Skips this grant: it is in use. An owner whose lookup fails counts as alive and keeps its addresses.
     const auto released =
         *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
     if (released.has_value() && *released) taken = take();
@@ -123,11 +124,11 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
   std::optional<AddressPool> pool;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Only rails with a VF record get values. Rails of an earlier call keep the values of their record.
+    // Only rails with a recorded VF get values. Rails of an earlier call keep their recorded values.
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
-      // One stock for all networks, so that two networks cannot allocate the same value.
+      // All networks share one stock, so that two networks cannot allocate the same value.
       const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
       return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
     };
@@ -142,7 +143,7 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
   std::map<std::pair<std::string, unsigned>, unsigned> children;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Counts rails that have addresses too: the number of a child must not depend on which children are new.
+    // Rails with addresses are counted too, because the number of a child must not depend on which children are new.
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
@@ -169,7 +170,7 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
     if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
-  // An error here must not stop a container start: without the record its leases only stay longer.
+  // An error here must not prevent a container's start. Without the record, its leases are only released later.
   const auto store = NetworkRecordStore::open(ledger_directory);
   const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
   for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
@@ -203,7 +204,7 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {
-    // A rail with a lease can have VF values of a range as well.
+    // A rail with a lease can also have VF values from a range.
     if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
     if (!rail.lease) {
       places.push_back({rail.network, rail.rail.rail});
@@ -244,7 +245,8 @@ Result<Keys> address_owners(const std::string& ledger_directory, const std::stri
 
 Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
                                Deadline deadline) {
-  // While a record of rails is left, its netdevs may still answer for the addresses: the ledger has to undo it first.
+  // If the record of the rails still exists, their netdevs may still answer for the addresses. The ledger must undo the
+  // rails first.
   bool is_record_gone = false;
   const auto release_grant = [&]() -> Result<void> {
     is_record_gone = TRY(NetworkRecordStore::read_presence(ledger_directory, key)) == Presence::kGone;

@@ -17,7 +17,7 @@
 namespace hook {
 namespace {
 
-// Returns the node's network, read or from the snapshot; nullopt: the snapshot has no netdevs.
+// Returns the node's network, from the node or the snapshot; nullopt if the snapshot has no netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
                                                 std::vector<std::string>& warnings) {
   if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
@@ -35,7 +35,7 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
   return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
 }
 
-// Returns the record of the rails that the grant already has; nullopt: none.
+// Returns the record of the rails that the grant already has; nullopt if it has none.
 Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
   if (!input.ledger || TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kGone) {
     return std::optional<NetworkRecord>();
@@ -48,7 +48,7 @@ std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::strin
   for (const fabric::Netdev& netdev : node.netdevs) {
     if (!netdev.is_here() || netdev.name != name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
-      // The kernel makes a new link-local address when the netdev moves.
+      // A link-local address is left out, because the kernel makes a new one when the netdev moves.
       if (own.address.is_link_local()) continue;
       addresses.push_back({own.address, own.prefix.value_or(own.address.is_ipv4() ? 32 : 128), std::nullopt});
     }
@@ -60,11 +60,11 @@ std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Chooses addresses in the order of take_addresses(): VF values, ranges, plugin. Rails before index `first` are on
-// record and only count as children.
+// Chooses addresses in the order of take_addresses(): VF values, ranges, plugin.
+// first: index of the first new rail. Recorded rails come before it; they only count as children.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
-  // As take_or_release(): a grant keeps its addresses if the lookup fails.
+  // A grant whose lookup fails keeps its addresses, as in take_or_release().
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
     return !grant || (*grant && !(*grant)->stale);
@@ -74,7 +74,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
   for (std::size_t i = 0; i < rails.size(); ++i) {
     ForeseenRail& one = rails[i];
     const Network* network = find_network(input.config, one.network);
-    // Rails on record count too, as in take_from_ranges().
+    // Recorded rails are counted too, as in take_from_ranges().
     const unsigned nth = children[{one.network, one.rail.rail}]++;
     if (!network || i < first) continue;
     const auto of_stock = [&](const std::vector<AddressRange>& stock) {
@@ -134,7 +134,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
-    // Rails on record alone would look like the complete answer.
+    // The new rails cannot be planned: without this, the existing rails alone would look like all rails.
     foreseen.rails.clear();
     return foreseen;
   }

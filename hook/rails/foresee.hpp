@@ -17,24 +17,24 @@ struct Inventory;
 namespace hook {
 
 struct ForeseenRail {
-  Rail rail;  // with the addresses that are known before allocation, including those that move with the netdev
+  Rail rail;  // with the addresses that are known before allocation, which include addresses that move with the netdev
   std::string network;
-  // Source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" if they move
-  // with it. Empty: the rail gets no address.
+  // The source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" if they
+  // move with the netdev. Empty if the rail gets no address.
   std::string addresses_by;
 };
 
 struct Foreseen {
   std::vector<ForeseenRail> rails;    // rails that the grant already has come first
-  std::vector<std::string> warnings;  // checks that were not possible; rails without an address
+  std::vector<std::string> warnings;  // checks that were not possible, and rails without an address
 };
 
 struct ForesightInput {
   const Plan& plan;
   const Config& config;
   const fabric::Inventory& inventory;
-  bool is_snapshot = false;           // inventory is a snapshot; false: the node's network is read
-  const Ledger* ledger = nullptr;     // nullptr: no ledger, so that no address is in use
+  bool is_snapshot = false;           // whether the inventory is a snapshot; if not, the node's network is read
+  const Ledger* ledger = nullptr;     // nullptr: there is no ledger, so no address is in use
   std::string ledger_directory = {};  // directory of that ledger
   std::string key = {};               // key of the grant
 };
@@ -42,8 +42,8 @@ struct ForesightInput {
 // Returns the rails that add_rails() would add, without changes. A snapshot limits the checks, with a warning: without
 // netdevs there are no rails; without routes the default route of a moving netdev is not checked; addresses of kubelet
 // and sshd are never checked.
-// Errors are those of add_rails() before its first change: plan_rails() refuses, or grants that are held use up a
-// range.
+// Errors: the errors of add_rails() before its first change: plan_rails() refuses, or a range is used up by grants that
+// are in use.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

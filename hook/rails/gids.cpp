@@ -31,7 +31,7 @@ Result<GidSlots> open_slots(int sysfs, const std::string& path) {
   return *std::move(slots);
 }
 
-// Returns the GID of a slot: zero if the slot is empty, nullopt if the table ends before it.
+// Returns the GID of a slot: zero if the slot is empty, nullopt if the table has no such slot.
 Result<std::optional<Address>> read_gid(const GidSlots& slots, const std::string& path, unsigned index) {
   const auto gid = slots.gid(index);
   if (const auto* address = std::get_if<Address>(&gid)) return std::optional(*address);
@@ -41,7 +41,7 @@ Result<std::optional<Address>> read_gid(const GidSlots& slots, const std::string
   return sys_error(code, "cannot read `{}/gids/{}`", path, index);
 }
 
-// Reads a slot with its type. GID and type are two files: the kernel can change the slot between the two reads.
+// Reads a slot with its type. GID and type are two files, so the kernel can change the slot between the two reads.
 Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::string& path, unsigned index) {
   const auto gid = TRY(read_gid(slots, path, index));
   if (!gid) return std::optional<GidSlot>();
@@ -52,15 +52,15 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
     slot.v2 = *text == "RoCE v2";
     return std::optional(slot);
   }
-  // The kernel removed the GID between the two reads (EINVAL): the slot is empty now. A GID that is still there counts
-  // as in use.
+  // Reading the type failed. If the GID is gone now (EINVAL), the slot is empty; otherwise it counts as in use.
   const auto again = TRY(read_gid(slots, path, index));
   slot.gid = again ? *again : Address{};
   return std::optional(slot);
 }
 
-// Returns the number of slots. Slots are numbered without gaps, so that a binary search finds the first one that does
-// not exist. known: number of slots that are known to exist.
+// Returns the number of slots. Slots are numbered without gaps, so a binary search finds the first one that does not
+// exist.
+// known: number of slots that are known to exist.
 unsigned table_length(const GidSlots& slots, unsigned known) {
   unsigned step = 1;
   unsigned missing = known;
@@ -84,7 +84,8 @@ unsigned table_length(const GidSlots& slots, unsigned known) {
 constexpr int kLockTimeoutMs = 60000;  // the process that has the lock waits for the kernel while it aligns
 constexpr int kPauseUs = 1000;
 
-// Returns the port of the rail's netdev; if no port has it, the first active port, else port 1.
+// Returns the port of the rail's netdev. If no port has this netdev, returns the first active port, or 1 if none is
+// active.
 unsigned port_of(const GidRail& rail) {
   const auto& ports = rail.hca->ports;
   const auto own = std::ranges::find_if(
@@ -94,7 +95,8 @@ unsigned port_of(const GidRail& rail) {
   return active == ports.end() ? 1 : active->number;
 }
 
-// AlignLink on a real kernel. Only the namespace's own sysfs shows an HCA that moved.
+// AlignLink on a real kernel. It reads the sysfs of the container's namespace, because no other sysfs shows an HCA that
+// moved.
 class LiveRails : public AlignLink {
  public:
   LiveRails(NetworkNamespace& inside, const std::vector<GidRail>& rails, int sysfs)
@@ -103,8 +105,8 @@ class LiveRails : public AlignLink {
   Result<void> remove_address(std::size_t rail) override {
     return remove_records(inside_->route, {address_record_of(rail)});
   }
-  // The kernel removed routes with this preferred source, and on-link routes, together with the address: they are added
-  // again.
+  // Routes are added again too: the kernel removed routes with this preferred source, and on-link routes, together with
+  // the address.
   Result<void> add_address(std::size_t rail) override {
     const GidRail& own = (*rails_)[rail];
     TRY_VOID(add_records(inside_->route, {address_record_of(rail)}));
@@ -133,10 +135,10 @@ class LiveRails : public AlignLink {
     const auto& records = own.config.addresses;
     const auto found =
         std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
-    return *found;  // exists: gid_address() chose the address from these records
+    return *found;  // always found, because gid_address() chose the address from these records
   }
-  // A placeholder occupies a GID slot like any other address. Without prefix route and with host scope it adds only a
-  // local route.
+  // Makes a placeholder address. It takes a GID slot like any other address. It has host scope and no prefix route, so
+  // it only adds a local route.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
     return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32,
                           {.no_prefix_route = true, .host_scope = true});
@@ -146,14 +148,14 @@ class LiveRails : public AlignLink {
   int sysfs_;
 };
 
-// An InfiniBand rail has one GID, which does not depend on its addresses.
+// An InfiniBand rail has only one GID, which does not depend on its addresses.
 bool has_gid_index(const GidRail& rail) {
   if (rail.placed.record->rail.kind == RailKind::kIpoib) return false;
   const auto& ports = rail.hca->ports;
   return std::ranges::none_of(ports, [](const fabric::Port& port) { return port.is_infiniband(); });
 }
 
-// One wait for all rails: the longest gid_wait_ms of their networks.
+// Returns the time to wait for all rails together: the longest gid_wait_ms of their networks.
 std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidOptions& options) {
   unsigned longest = 0;
   for (const GidRail& rail : rails)
@@ -161,8 +163,8 @@ std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidO
   return std::chrono::milliseconds(options.wait ? longest : 0);
 }
 
-// Waits until each rail has its GID, or patience is over. A rail without a GID then is a warning, because the kernel
-// may still make it: rdma-init waits for it in the container.
+// Waits until each rail has its GID, or the time is over. A missing GID is a warning, because the kernel may still make
+// it: rdma-init waits for it in the container.
 SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::chrono::milliseconds patience) {
   SettledGids settled;
   const auto deadline = AlignLink::Clock::now() + patience;
@@ -188,7 +190,7 @@ SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::
   return settled;
 }
 
-// Returns the first rail of each HCA. NCCL uses one GID of a port, and a port cannot have several GIDs at one index.
+// Returns the first rail of each HCA. NCCL uses one GID of a port, and a port has only one GID at an index.
 std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
   std::vector<GidRail> first;
   for (const GidRail& rail : rails) {
@@ -236,7 +238,7 @@ Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidR
 
 Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port, const std::vector<Address>& wanted,
                                 unsigned at_least) {
-  // The name becomes part of a path.
+  // The name is checked because it becomes part of a path.
   TRY_VOID(check_hca_name(hca));
   const std::string path = fmt::format("class/infiniband/{}/ports/{}", hca, port);
   const GidSlots slots = TRY(open_slots(sysfs, path));

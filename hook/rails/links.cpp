@@ -20,7 +20,7 @@
 namespace hook {
 namespace {
 
-// Returns only the attributes that the hook is going to change, because only these are restored.
+// Returns only the attributes that the hook will change, because only these are restored.
 VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
   VfAttributes kept;
   if (wanted.mac) kept.mac = now.mac;
@@ -47,8 +47,8 @@ Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca*
   return {};
 }
 
-// Compares MAC addresses. With IPoIB only the port's GUID counts, the last 8 bytes of 20. The bytes before it contain
-// the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
+// Compares MAC addresses. With IPoIB only the last 8 of the 20 bytes count, which are the port's GUID. The bytes before
+// it contain the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
 // include/linux/if_infiniband.h).
 bool has_mac(const Link& link, const HostNetdev& host) {
   constexpr std::ptrdiff_t kGuid = 8;
@@ -56,8 +56,8 @@ bool has_mac(const Link& link, const HostNetdev& host) {
   return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
 }
 
-// Returns false for the qdiscs that the kernel attaches by itself (net.core.default_qdisc). The kernel removes every
-// qdisc when a netdev moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
+// Returns false for the qdiscs that the kernel attaches by itself (net.core.default_qdisc). All qdiscs are lost when a
+// netdev moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
 bool is_set_qdisc(const std::string& kind) {
   constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
   return std::ranges::find(kDefault, kind) == std::end(kDefault);
@@ -65,19 +65,20 @@ bool is_set_qdisc(const std::string& kind) {
 
 bool is_same_netdev(const Link& link, const HostNetdev& host) {
   if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
-  // The child of a pkey has the kind and the GUID of its parent.
+  // The child netdev of a pkey has the kind and the GUID of its parent, so it is excluded.
   if (is_ipoib(host) && link.lower_ifindex != 0) return false;
-  // Without a bus address only the MAC address can identify the netdev. find_netdev() tells netdevs of one function
-  // apart.
+  // Without a bus address only the MAC address can identify the netdev. With one, find_netdev() distinguishes the
+  // netdevs of the same function.
   return has_mac(link, host) || !host.bus_address.empty();
 }
 
-// Moves the RDMA device into the namespace. Does nothing if it is not on the node, because an earlier step moved it.
+// Moves the RDMA device into the namespace. Does nothing if the device is not on the node, because an earlier step
+// moved it.
 Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
   const std::string& name = record.rail.hca;
   if (!node.rdma) return make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
-  // A software device that was made again inside has another index: its node GUID identifies it.
+  // A software device that was made again in the container has another index, but the same node GUID.
   const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
                           : known              ? find_rdma_device(*node.rdma, *known)
                                                : find_rdma_device(*node.rdma, name));
@@ -85,7 +86,7 @@ Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int n
 }
 
 // Describes the software RDMA device of a netdev that moves. Its name can have changed since the plan. The kernel makes
-// the node GUID of the MAC address, so that the device that is made inside must get the GUID of the ledger.
+// the node GUID from the MAC address. The device that is made again in the container must get the GUID of the ledger.
 Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
                                                            const fabric::Hca* hca, const HostNetdev& host) {
   const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
@@ -111,8 +112,8 @@ NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
           .netns = netns};
 }
 
-// Moves the netdev. With IPoIB the recorded netdev ended when the RDMA device moved. The kernel made another one with
-// another index, named ib%d: on the node, or, as of Linux 6.16, in the namespace of the RDMA device
+// Moves the netdev. With IPoIB the recorded netdev ended when the RDMA device moved, and the kernel made another one
+// with another index, named ib%d. That netdev is on the node, or since Linux 6.16 in the namespace of the RDMA device
 // (ipoib_remove_one(), ipoib_add_port()).
 Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   LinkChange in{.name = rail.rail.name, .up = false, .netns = inside.netns.get()};
@@ -129,7 +130,7 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
 }
 
 // Reads the netdev's settings in sysfs. Uses the node's own /sys if no other mount is open yet, because closing a mount
-// costs a grace period.
+// waits for a grace period.
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -142,13 +143,15 @@ void describe_sysfs(const NodeSockets& node, const Link& link, const std::string
                                  netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message));
 }
 
-// Returns true if the netdev belongs to a PCI function other than the HCA's. Netdevs of scalable functions belong to an
-// auxiliary device, and bonds to none: for these the address proves nothing.
+// Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev's bus address is
+// no PCI address, which proves nothing: netdevs of scalable functions have an auxiliary device, and bonds have no
+// device.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
-// Records features and tcx programs, and warns of settings that a move or the container can remove.
+// Records features and tcx programs. Adds warnings about settings that cannot be restored if a move or the container
+// removes them.
 void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& host,
                                std::vector<std::string>& warnings) {
   auto features = node.ethtool.features(link.ifindex, link.name);
@@ -177,7 +180,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
   }
 }
 
-// Records everything of a moving netdev that restore_rail() restores.
+// Records the state of a moving netdev, as restore_rail() needs it.
 Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                              const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
@@ -189,7 +192,7 @@ Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::
     }
   }
   describe_what_may_be_lost(node, link, host, warnings);
-  // A container could make an equal netdev without a bus address: only the identity tells them apart.
+  // Without a bus address a container could make an equal netdev, so the identity is recorded too.
   if (host.bus_address.empty() && !is_ipoib(host)) {
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
@@ -224,8 +227,8 @@ std::uint64_t guid_on_record(const RailRecord& rail) {
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
   std::vector<Link> same;
   std::ranges::copy_if(links, std::back_inserter(same), [&](const Link& link) { return is_same_netdev(link, host); });
-  // The permanent MAC address tells two netdevs of one function apart. A driver that is bound again may assign another
-  // one: then no link has it, and name and MAC address decide.
+  // The permanent MAC address distinguishes two netdevs of one function. If the driver was bound again, it may have
+  // assigned another one. Then no link has the recorded one, and name and MAC address decide.
   const auto is_permanent = [&](const Link& link) {
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
@@ -300,7 +303,7 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is
-  // (ib_alloc_device(), Linux 6.12).
+  // (ib_alloc_device(), Linux 6.12). It must therefore be moved.
   return send_rdma_device(node, record, inside.netns.get());
 }
 

@@ -42,7 +42,8 @@ class DescriptorSearch {
   FoundDescriptors take() && { return std::move(found_); }
 
  private:
-  // /proc/PID/fd is empty after the first thread of the process has ended. The other threads still have the table.
+  // Checks the descriptor tables of a process. /proc/PID/fd is empty after the first thread of the process has ended,
+  // but the other threads still have the table.
   Result<void> check_tables(std::string_view name, pid_t pid) {
     if (TRY(check_table(pid, fmt::format("{}/fd", name)))) return {};
     const auto tasks = proc_.open_at(fmt::format("{}/task", name).c_str());
@@ -56,7 +57,7 @@ class DescriptorSearch {
     return {};
   }
 
-  // Returns false if the table has no descriptor.
+  // Checks one descriptor table. Returns false if the table has no descriptor.
   Result<bool> check_table(pid_t pid, const std::string& path) {
     const auto table = proc_.open_at(path.c_str());
     if (!table) return is_ended(errno) ? Result<bool>(false) : cannot_read_descriptors(errno, std::to_string(pid));
@@ -72,9 +73,9 @@ class DescriptorSearch {
     return any;
   }
 
-  // Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without required attributes sends
-  // no request to a file system: a FUSE server of a container, or a lost network server, could block it. A file that
-  // its server no longer knows (ESTALE, ENOTCONN) is no device.
+  // Checks one descriptor. Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without
+  // required attributes sends no request to a file system: a FUSE server of a container, or a lost network server,
+  // could block it. If the server no longer knows the file (ESTALE, ENOTCONN), it is no device.
   int check_descriptor(int table, const char* name, pid_t pid) {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
@@ -99,8 +100,8 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
   return std::ranges::any_of(processes, [&](const OpenProcess& one) { return one.pid == pid; });
 }
 
-// Returns the process; nullopt: it has ended. proc: the node's /proc. A cgroup that cannot be read counts as a
-// container's.
+// Returns the process; nullopt if it has ended. If its cgroup cannot be read, it counts as a process of a container.
+// proc: the node's /proc.
 std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid) {
   constexpr std::size_t kLongest = std::size_t{64} << 10;
   OpenProcess process{pid, {}, true};
@@ -158,8 +159,8 @@ std::vector<OpenProcess> check_processes(const std::string& proc, const std::vec
   return processes;
 }
 
-// Returns true if the RDMA device stays on the node. A rail moves it in exclusive mode, or makes a software device
-// again: both end all contexts.
+// Returns true if the RDMA device stays on the node. A rail moves the device in exclusive mode, or makes a software
+// device again. Both end all contexts.
 bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
   const bool has_rail =
       std::ranges::any_of(plan.netdevs, [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
@@ -174,7 +175,7 @@ std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& h
   return DeviceNumber{*node->major, *node->minor};
 }
 
-// Returns nullptr if the device is gone. Its contexts ended with it.
+// Returns the use of a device; nullptr if the device is gone, because its contexts ended with it.
 const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
   if (!uses) return nullptr;
   const auto found = std::ranges::find_if(*uses, is_it);
@@ -202,8 +203,8 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
   return {};
 }
 
-// Finds the descriptors of all device nodes with one pass over all processes. A process that cannot be read is an error
-// only in a container: processes of the node do not keep an HCA from being released.
+// Finds the descriptors of all device nodes with one pass over all processes. If a process cannot be read, that is an
+// error only for a process of a container, because processes of the node do not delay the release of an HCA.
 Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {
@@ -247,7 +248,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
 }
 
 bool is_container_cgroup(std::string_view cgroup) {
-  // The kernel shows groups outside of the reader's cgroup namespace as "/../...".
+  // If a cgroup is outside of the reader's cgroup namespace, the kernel shows its path as "/../...".
   while (cgroup.starts_with("/.."))
     cgroup.remove_prefix(3);
   while (cgroup.starts_with('/'))
@@ -255,7 +256,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
-  // A container can name groups below its own scope as it likes, so that a scope above decides.
+  // A container can choose the names of cgroups below its own scope, so only the scope above them counts.
   for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
@@ -272,19 +273,19 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
     add_process(process, process.of_container ? left.holders : left.of_node);
   };
   for (const OpenContext& context : now.contexts) {
-    // Opened before the grant: not the former owner's context.
+    // This context was opened before the grant, so it does not belong to the former owner.
     if (std::ranges::find(before.contexts, context.id) != before.contexts.end()) {
       for (const OpenProcess& process : context.processes)
         add_process(process, earlier);
       continue;
     }
-    // The process that opened the context has ended. Another process has its descriptor, and the kernel does not name
-    // it.
+    // The process that opened the context has ended. Another process has its descriptor, but the kernel does not name
+    // that process.
     if (context.processes.empty()) ++left.unknown;
     std::ranges::for_each(context.processes, add);
   }
   for (const OpenProcess& process : now.descriptors) {
-    // A process that had the HCA open before the grant has a descriptor of its own.
+    // A process that had the HCA open before the grant keeps that descriptor, so it is skipped.
     if (!has_process(earlier, process.pid)) add(process);
   }
   return left;
@@ -308,7 +309,7 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
     auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
     if (!uses) noted = uses.error();
     if (noted) continue;
-    // Without a complete list every context would look like one of the new owner.
+    // The incomplete list is dropped: with it, old contexts would look like contexts of the new owner.
     hca->open.reset();
     plan.warnings.push_back(
         fmt::format("cannot check whether `{}` is open in another process, now and at its release: {}", hca->name,
@@ -328,7 +329,7 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
     return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });
   };
   // A device that is gone or was bound again has a new index. Its old contexts ended, and its old descriptors are
-  // useless.
+  // useless, so it is skipped.
   std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
   const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
   for (const PlannedHca* hca : left) {

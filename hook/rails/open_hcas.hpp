@@ -1,5 +1,5 @@
 // Detects HCAs that are still open in a process when their exclusive grant is released. A container can pass its
-// descriptor of a uverbs node to another container, and the context on it outlives the grant.
+// descriptor of a uverbs node to another container, and its context then outlives the grant.
 #pragma once
 
 #include <sys/types.h>
@@ -22,50 +22,51 @@ namespace hook {
 struct OpenProcess {
   pid_t pid = 0;
   std::string name;
-  bool of_container = true;  // also if unknown
+  bool of_container = true;  // whether it is a process of a container; true also if that is unknown
   friend bool operator==(const OpenProcess&, const OpenProcess&) = default;
 };
 
 struct OpenContext {
   std::uint32_t id = 0;
-  std::vector<OpenProcess> processes;  // empty: none is known
+  std::vector<OpenProcess> processes;  // empty: no process is known
 };
 
-// The contexts and descriptors of one HCA at this moment.
+// The contexts and descriptors of one HCA at one moment.
 struct OpenHca {
   std::vector<OpenContext> contexts;
   std::vector<OpenProcess> descriptors;  // processes with a descriptor of its uverbs node
 };
 
-// Where an HCA is open since its grant.
+// The processes that have opened an HCA since its grant.
 struct LeftOpen {
   std::vector<OpenProcess> holders;  // processes of containers
-  unsigned unknown = 0;              // contexts of which no process is known
+  unsigned unknown = 0;              // number of contexts of which no process is known
   std::vector<OpenProcess> of_node;  // processes outside of containers; they do not delay the release
 };
-// Returns where the HCA is open since `before`. Ignores the contexts in `before` and descriptors of processes that have
-// such a context: these were there before the grant. Pure.
+// Returns where the HCA was opened since `before`. Ignores the contexts in `before` and the descriptors of processes
+// that have such a context, because these are older than the grant. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
-// Returns false if processes in this group belong to the node: the root group, and groups in which systemd keeps
-// services and sessions. Returns true for any other group. cgroup: a path of /proc/PID/cgroup.
+// Returns false if processes in this cgroup belong to the node: in the root cgroup, and in cgroups in which systemd
+// keeps services and sessions. Returns true for any other cgroup.
+// cgroup: a path of /proc/PID/cgroup.
 bool is_container_cgroup(std::string_view cgroup);
 
-// Records in the plan where its HCAs of mode exclusive are open, and adds a warning for each open one. Only for RDMA
-// devices that stay on the node, because a move ends all contexts.
-// own: names of HCAs that the owner already has: their contexts are the owner's.
-// root: prefix of the node's /sys; the kernel is queried only if it is empty. A failed query is a warning.
+// Records in the plan where its HCAs of mode exclusive are open, and adds a warning for each open HCA. Skips RDMA
+// devices that move, because a move ends all contexts. A failed query is a warning.
+// own: names of HCAs that the owner already has; their contexts are the owner's.
+// root: prefix of the node's /sys; the kernel is queried only if it is empty.
 void note_open(const fabric::Inventory& inventory, const std::vector<std::string>& own, const std::string& root,
                Plan& plan);
 
-// Fails if one of these HCAs is still open since its grant.
+// Returns an error if one of these HCAs was opened since its grant and is still open.
 // root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no such directory.
 // descriptors: also search /proc for descriptors without a context.
 // warnings: gets a line for each HCA that is open in processes of the node.
-// Errors: an HCA is open, with processes and remedy (EBUSY); a query of the kernel fails.
+// Errors: EBUSY, an HCA is open, with processes and remedy; a query of the kernel fails.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
                                   std::vector<std::string>& warnings);
 
-// A process that has a character device open, by /proc/PID/fd.
+// A process that has a character device open, found by /proc/PID/fd.
 struct DescriptorHolder {
   pid_t pid = 0;
   DeviceNumber device;
@@ -74,12 +75,12 @@ struct DescriptorHolder {
 
 struct FoundDescriptors {
   std::vector<DescriptorHolder> holders;
-  std::map<pid_t, fabric::Error> unseen;  // running processes that cannot be read
+  std::map<pid_t, fabric::Error> unseen;  // running processes that cannot be read, with the reason
 };
 
 // Searches the processes of this PID namespace for descriptors of these devices. Needs CAP_SYS_PTRACE for processes of
-// other users. The cost grows with the descriptors of the node. Does not find a descriptor in a socket's queue, in an
-// io_uring, or in the private table of a thread (unshare(CLONE_FILES)).
+// other users. The cost grows with the number of descriptors on the node. Does not find a descriptor in a socket's
+// queue, in an io_uring, or in the private table of a thread (unshare(CLONE_FILES)).
 // Errors: `proc` cannot be listed.
 fabric::Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices,
                                                   const std::string& proc = "/proc");

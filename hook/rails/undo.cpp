@@ -26,12 +26,12 @@
 namespace hook {
 namespace {
 
-// After a namespace ends, the kernel moves its hardware to the node within some hundred milliseconds, on a loaded node
+// After a namespace ends, the kernel moves its hardware to the node: within some hundred milliseconds, on a loaded node
 // within seconds.
 constexpr int kComebackMs = 5000;
 
-// Opens the namespace of the rails. Returns nullopt if it is gone or dying. A namespace that exists and cannot be
-// entered is an error, because its rails are still in it.
+// Opens the namespace of the rails. Returns nullopt if it is gone or dying. If it exists but cannot be entered, this is
+// an error, because its rails are still in it.
 Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
   using None = std::optional<NetworkNamespace>;
   if (TRY(read_presence(netns)) == Presence::kGone) return None();
@@ -40,11 +40,11 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
   if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return None();
   if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
-  // A newer namespace can have the same path: the kernel uses PIDs again, and engines use names again.
+  // A newer namespace can have the same path, because the kernel reuses PIDs and engines reuse names.
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));
-  // The namespace can end between the first lookup and the helper that enters it.
+  // The namespace can end between the first lookup and the moment when the helper enters it.
   return TRY(read_presence(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
 }
 
@@ -52,8 +52,9 @@ bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
   return std::ranges::any_of(held, [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
 }
 
-// Deletes all children of the grant with one message. The kernel waits for one RCU grace period per message, which is
-// the main cost of deleting a netdev. Only when every rail leaves, because the link group is that of the whole grant.
+// Deletes all children of the grant with one message, because the kernel waits for an RCU grace period per message.
+// That wait is the main cost of deleting a netdev. This is done only if all rails leave, because the link group has the
+// children of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
   const bool children =
@@ -62,7 +63,7 @@ Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& reco
   return delete_link_group(inside->route, record.group);
 }
 
-// The kernel keeps these rules when a netdev leaves: they name addresses, not netdevs.
+// The rules are removed one by one. They name addresses, not netdevs, so the kernel keeps them when a netdev leaves.
 Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord>& leaving) {
   if (!inside) return {};
   for (const RailRecord& rail : leaving) {
@@ -73,13 +74,14 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
   return {};
 }
 
-// Restores as many rails as possible and returns the first error. Rules and children are removed before the netdevs
-// that they refer to.
+// Restores as many rails as possible and returns the first error. Rules and children are removed first, before the
+// netdevs to which they refer.
 Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                      std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
-  // A mount of sysfs costs a grace period when it is closed: only where an identity or a setting needs it.
+  // Closing a mount of sysfs waits for an RCU grace period, so it is mounted only if a rail has an identity or a
+  // setting to restore.
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
@@ -94,8 +96,8 @@ Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leavi
 
 using MaybeLink = std::optional<Link>;
 
-// Repeats find() for at most wait_ms, because the kernel removes a namespace asynchronously. wait_ms 0: one attempt.
-// Returns nullopt if nothing was found in time.
+// Repeats find() for at most wait_ms, because the kernel removes a namespace asynchronously. Returns nullopt if find()
+// found nothing in time. wait_ms 0 means one attempt.
 template <typename Find>
 auto await(int wait_ms, Find find) -> decltype(find()) {
   constexpr int kPauseMs = 10;
@@ -106,9 +108,9 @@ auto await(int wait_ms, Find find) -> decltype(find()) {
   }
 }
 
-// Returns the MAC address to set; nullopt: none. With IPoIB the kernel makes all bytes but the GUID, and accepts a GUID
-// only on a physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf). The MAC address of a VF follows the VF's
-// GUIDs.
+// Returns the MAC address to set; nullopt if none has to be set. With IPoIB only the GUID can be set, and only on a
+// physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf); the kernel makes the other bytes. The MAC address of a
+// VF follows the VF's GUIDs.
 std::optional<std::vector<std::uint8_t>> mac_to_restore(const Link& link, const HostNetdev& host) {
   if (host.mac.empty() || link.mac == host.mac) return std::nullopt;
   if (!is_ipoib(host)) return host.mac;
@@ -123,8 +125,8 @@ void append(std::vector<std::string>& to, std::vector<std::string> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-// A container that has a physical function can change the attributes of its VFs. Another container may get such a VF
-// next.
+// Restores the attributes of the VFs of a physical function. A container that has the function can change them, and
+// another container may get such a VF next.
 Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<VfAttributes>& before) {
   Result<void> first;
   for (const auto& [number, now] : TRY(read_vfs(node.route, pf_ifindex))) {
@@ -134,8 +136,9 @@ Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<Vf
   return first;
 }
 
-// Detaches the XDP programs of a container that BPF links hold. Returns the netdev as it is afterwards. The container
-// can replace the program of a link between two reads (BPF_LINK_UPDATE), hence the limits on reads and failures.
+// Detaches the XDP programs of a container that BPF links attach. Returns the netdev as it is afterwards. The number of
+// reads and failures is limited, because the container can replace the program of a link between two reads
+// (BPF_LINK_UPDATE).
 Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNetdev& host) {
   constexpr int kMostLooks = 64;
   constexpr int kMostMisses = 3;
@@ -148,8 +151,8 @@ Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNe
   return whole;
 }
 
-// Drivers make NAPI instances when their netdev goes up, and the kernel accepts some values only with these instances.
-// Values that are refused while the netdev is down are therefore written again while it is up.
+// Restores the settings in sysfs. The kernel accepts some values only with NAPI instances, which drivers make when the
+// netdev goes up. Values that the kernel refuses while the netdev is down are therefore written again while it is up.
 Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& host, std::vector<std::string>& warnings) {
   if (!host.sysfs) return {};
   Link link;
@@ -172,12 +175,12 @@ Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& hos
   return {};
 }
 
-// Restores name, MAC address, MTU, settings, addresses and routes. Changes only values that differ: a netdev that never
-// left keeps its connections.
+// Restores name, MAC address, MTU, settings, addresses and routes. Changes only values that differ, so that a netdev
+// that never left keeps its connections.
 Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
                              std::vector<std::string>& warnings) {
-  // Removals come first: an alternative name that a container added can be the name to restore, and an XDP program can
-  // refuse the MTU.
+  // Removals come first: an alternative name of a container can be the name to restore, and an XDP program can refuse
+  // the MTU.
   const auto whole = TRY(free_of_xdp_links(node, link.ifindex, host));
   const auto undo = [&](decltype(link_removals)& repairs) {
     if (!host.settings || !whole) return;
@@ -190,12 +193,12 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   if (link.name != host.name) change.name = host.name;
   change.mac = mac_to_restore(link, host);
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
-  // Kernels before 6.2 rename a netdev only while it is down. Drivers without IFF_LIVE_ADDR_CHANGE set a MAC address
-  // only then.
+  // Kernels before 6.2 rename a netdev only while it is down. Drivers without IFF_LIVE_ADDR_CHANGE also set a MAC
+  // address only then.
   if (change.name || change.mac) TRY_VOID(change_link(node.route, link.ifindex, {.up = false}));
   const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
-  // A driver can refuse an MTU for reasons of its own. The settings below are restored all the same.
+  // A driver can refuse an MTU for reasons of its own. The settings below are restored even then.
   auto first = link.mtu == host.mtu ? Result<void>() : change_link(node.route, link.ifindex, {.mtu = host.mtu});
   undo(link_repairs);
   if (!host.vfs.empty()) {
@@ -211,7 +214,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   TRY_VOID(change_link(node.route, link.ifindex, {.up = host.up}));
   keep_first(first, restore_sysfs(node, link.ifindex, host, warnings));
-  // Last: the kernel accepts routes only by a netdev that is up.
+  // Routes are added last, because the kernel accepts routes only by a netdev that is up.
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
     records.push_back(for_netdev(record, link.ifindex, host.name));
@@ -219,13 +222,13 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   return first;
 }
 
-// Moves the netdev from a living namespace to the node. Does nothing if the netdev is not inside: it never entered, or
-// an earlier call moved it.
+// Moves the netdev from a living namespace to the node. Does nothing if the netdev is not in the namespace: it never
+// entered, or an earlier call moved it.
 Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   const auto link = TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
-  // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6). A removal that fails here is
-  // repeated by restore_on_node().
+  // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6), so added names are removed
+  // first. restore_on_node() repeats a removal that fails here.
   const auto whole = TRY(find_link(inside.route, link->ifindex));
   if (!whole) return {};
   const LinkSettings before = rail.host.settings.value_or(whole->settings);
@@ -233,9 +236,9 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
-  // One of the names is taken on the node. The kernel moves before it renames, so the netdev is usually there already,
-  // under the name that it had inside. If not, it moves without alternative names and under a unique name.
-  // restore_on_node() restores the names.
+  // One of the names is taken on the node. The kernel moves a netdev before it renames it, so the netdev is usually on
+  // the node already, under its name in the container. If it is not, it moves without alternative names and under a
+  // unique name. restore_on_node() restores the names.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);
@@ -257,8 +260,8 @@ Result<bool> rename_conflicting(std::initializer_list<Netlink*> places, const st
   return false;
 }
 
-// A container with CAP_NET_ADMIN can rename its RDMA device, and take the old name for another device. Names of RDMA
-// devices are unique among all namespaces, so that the other device is renamed first.
+// Restores the name of an RDMA device. A container with CAP_NET_ADMIN can rename its RDMA device, and use the old name
+// for another device. Names of RDMA devices are unique among all namespaces, so the other device is renamed first.
 Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
                          std::vector<std::string>& warnings) {
   if (device.name == name) return {};
@@ -274,7 +277,7 @@ Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& ra
   return rail.host.rdma ? find_rdma_device(rdma, *rail.host.rdma) : find_rdma_device(rdma, rail.rail.hca);
 }
 
-// Moves the RDMA device to the node. With IPoIB the kernel then makes a new netdev, so that settings of the netdev have
+// Moves the RDMA device to the node. With IPoIB the kernel then makes a new netdev, so the settings of the netdev have
 // to be restored after this.
 Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                                 std::vector<std::string>& warnings) {
@@ -288,14 +291,15 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
       device = TRY(find_moved(*node.rdma, rail));
     }
   }
-  // Only now: on the node the container cannot rename the device again.
+  // The name is restored after the move, because on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not come back to the node", name), EAGAIN,
                "run `rdma-hook recover` when its network namespace is gone"};
 }
 
-// Makes the software device on its netdev again. Only the kernel's EEXIST proves that the netdev has its device: a
-// container can make another device of the same name and node GUID. ENFILE: another device has the name.
+// Makes the software device again on its netdev. Only EEXIST of the kernel proves that the netdev has its device,
+// because a container can make another device with the same name and node GUID. ENFILE means that another device has
+// the name.
 Result<void> return_software_device(NodeSockets& node, const RailRecord& record, std::vector<std::string>& warnings) {
   const Rail& rail = record.rail;
   if (!rail.recreate || !node.rdma) return {};
@@ -310,15 +314,15 @@ Result<void> return_software_device(NodeSockets& node, const RailRecord& record,
 
 Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& rail) {
   if (!rail.rail.recreate || !inside.rdma) return {};
-  // In shared mode this socket also shows the node's own device. As long as the netdev has not left, the device is that
-  // one and must stay.
+  // In shared mode this socket also shows the node's own device. If the netdev is not in the container, the device is
+  // the node's own and must stay.
   if (!TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
-  // The kernel deletes devices that remain on the netdev when the netdev moves.
+  // If devices remain on the netdev, the kernel deletes them when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 
-// Waits for the netdev on the node and restores it, its software device and its VF attributes.
+// Waits until the netdev is on the node. Restores it, its software device and its VF attributes.
 Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_ms,
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
@@ -347,20 +351,20 @@ Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const Ra
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(return_netdev(node, *inside, rail));
   }
-  Result<void> guids;  // reported last: netdev and RDMA device have to return even if this fails
+  Result<void> guids;  // reported last, because netdev and RDMA device must return even if this fails
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   auto done = return_rdma_device(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
-  // Wait once: if the RDMA device did not return in time, do not wait for its netdev. A software netdev ends with its
-  // namespace, so that without `inside` waiting for it is useless.
+  // Only one wait is useful: if the RDMA device did not return in time, its netdev will not either. A software netdev
+  // ends with its namespace, so without `inside` there is nothing to wait for.
   const bool waits = done && (!is_software || inside);
   keep_first(done, settle_on_node(node, rail, waits ? wait_ms : 0, warnings));
   keep_first(done, std::move(guids));
   return done;
 }
 
-// Returns true for an ipoib child of this rail on the node. Its name is the rail's, or one made of its index if that
-// name was taken (make_and_move(), and default_device_exit_net() of net/core/dev.c, Linux 6.12).
+// Returns true if the netdev is an ipoib child of this rail on the node. Its name is the rail's; if that was taken, it
+// is made from its index (make_and_move(), and default_device_exit_net() of net/core/dev.c, Linux 6.12).
 bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t group) {
   if (link.kind != "ipoib" || link.lower_ifindex != rail.host.ifindex) return false;
   if (group != 0 && link.group != group) return false;
@@ -368,8 +372,8 @@ bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t grou
          link.name == fmt::format("dev{}", link.ifindex);
 }
 
-// The hook makes an ipoib child on the node and then moves it, so that a hook that is killed in between leaves it
-// there. The kernel also moves it to the node when its namespace ends (netns_refund,
+// Removes an ipoib child that is on the node. A hook that is killed between making the child on the node and moving it
+// leaves the child there. The kernel also moves the child to the node when its namespace ends (netns_refund,
 // drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Children of other kinds end with their namespace.
 Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int wait_ms, std::uint32_t group) {
   const auto find = [&]() -> Result<MaybeLink> {
@@ -384,7 +388,7 @@ Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int w
 Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                           std::uint32_t group) {
   if (inside) {
-    // The name does not identify the child: a container can rename its netdevs.
+    // The name alone does not identify the child, because a container can rename its netdevs.
     const auto links = TRY(all_links(inside->route));
     const auto child = std::ranges::find_if(links, [&](const Link& link) {
       return link.kind == to_string(rail.rail.kind) && link.lower_ifindex == rail.host.ifindex &&
@@ -407,9 +411,9 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   return grant ? check_left(held, *grant) : Result<void>();
 }
 
-// Checks only HCAs of settled users (grant.hcas): a start that never settled ran no process that could open an HCA.
-// During a start, descriptors are searched only after an earlier failure, because the search reads all processes of the
-// node.
+// Checks only HCAs of users whose start was completed (grant.hcas): in any other start no process ran that could open
+// an HCA. During a start, descriptors are searched only after an earlier failure, because the search reads all
+// processes of the node.
 Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
   std::vector<PlannedHca> left;
   for (const PlannedHca& hca : grant.hcas) {
@@ -430,11 +434,11 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};  // a record without rails is removed below
+  if (leaving.empty() && !staying.empty()) return {};  // a record without any rails is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
-  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it. A
-  // lease that cannot be released stays in the record. An address of a range does not: recover() and take_addresses()
-  // find its claim.
+  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it. If
+  // a lease cannot be released, it stays in the record. An address of a range does not, because recover() and
+  // take_addresses() find its claim.
   const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
   if (!returned) {
     warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");
@@ -456,7 +460,7 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
     left[key] = "rails";
   std::vector<std::string> recovered;
   std::vector<std::string> stuck;
-  // The first pass does not wait, so that one stuck rail does not use up the time of the other grants.
+  // The first pass does not wait, so that a rail that is stuck does not use up the time of the other grants.
   for (const Deadline until : {Deadline(), deadline}) {
     stuck.clear();
     std::erase_if(left, [&](const auto& item) {

@@ -18,37 +18,40 @@ class Ledger;
 struct NetworkNamespace;
 struct NodeSockets;
 
-// Undoes place_rail(), however far it came: moves the netdev and the RDMA device to the node, then restores the
-// netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA device: the netdev that the
-// kernel then makes reads its port's GUID once (ipoib_parent_init(); ipoib_event() ignores a change of it).
-// inside: nullptr: the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
-// later and under the name they had inside.
-// wait_ms: how long to wait for that.
+// Undoes place_rail(), even if it was incomplete: moves the netdev and the RDMA device to the node, then restores the
+// netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA device, because the netdev
+// that the kernel then makes reads the GUID of its port only once (ipoib_parent_init(); ipoib_event() ignores a change
+// of it).
+// inside: nullptr if the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
+// later and under the name that they had in the container.
+// wait_ms: time to wait for these moves of the kernel.
 // warnings: gets a line for a software netdev, which ends with its namespace.
-// group: link group of the container's children; 0: not known. ipoib children of another group on the node stay.
-// Errors: netdev or RDMA device did not come back in time (EAGAIN); the kernel refuses a change.
+// group: link group of the container's children; 0: unknown. ipoib children of another group on the node stay.
+// Errors: EAGAIN, netdev or RDMA device did not return in time; the kernel refuses a change.
 Result<void> restore_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                           std::vector<std::string>& warnings, std::uint32_t group = 0);
 
 class NodeRails : public GrantEffects {
  public:
-  // ipam: nullptr: leases of CNI plugins stay in the record for `rdma-hook recover`. root: prefix of the node's /proc.
+  // ipam: nullptr leaves leases of CNI plugins in the record, for `rdma-hook recover`.
+  // root: prefix of the node's /proc.
   NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root = {});
 
   // Undoes the rails of HCAs that are not in `held`, as many as possible.
-  // Errors: a netdev has not come back to the node, or cannot be restored there; an HCA of mode exclusive that is not
-  // in `held` is still open (check_closed()).
+  // Errors: a netdev is not on the node yet, or cannot be restored there; an HCA of mode exclusive that is not in
+  // `held` is still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
   // Declares that a container start waits for undo_beyond(), which then searches descriptors of HCAs only after an
   // earlier failure to release the grant.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
-  // Releases the remaining rails, leases and addresses of stale grants. As Ledger::recover(), tries everything without
-  // waiting first. ledger: its effects must be this object. A grant that cannot be released becomes a warning. Returns
-  // one text for each released item, such as "rails of KEY".
+  // Releases the remaining rails, leases and addresses of stale grants. As Ledger::recover(), first tries everything
+  // without waiting. A grant that cannot be released becomes a warning. Returns one text for each released item, such
+  // as "rails of KEY".
+  // ledger: its effects must be this object.
   Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
-  // Returns the rails of this grant as the last undo_beyond() of its key found them; nullopt: it found none.
+  // Returns the rails of this grant as the last undo_beyond() of its key found them; nullopt if it found none.
   std::optional<NetworkRecord> undone(const std::string& key) const;
   // Returns the warnings since the last call.
   std::vector<std::string> take_warnings() const;

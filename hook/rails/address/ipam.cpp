@@ -12,13 +12,13 @@ using fabric::Address;
 constexpr std::size_t kLongestQuote = 300;
 constexpr unsigned kIpv4Offset = 96;
 
-// Returns an empty text if the member is missing, null, or no string.
+// Returns the text of a member; an empty text if it is missing, null or no string.
 std::string text_of(const Json& object, const char* name) {
   const auto member = object.find(name);
   return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
 }
 
-// Returns an empty list if the member is missing, null (Go's text of an empty list), or no list.
+// Returns the list of a member; an empty list if it is missing, null or no list. Go writes an empty list as null.
 const Json& list_of(const Json& object, const char* name) {
   static const Json kNone = Json::array();
   const auto member = object.find(name);
@@ -27,10 +27,11 @@ const Json& list_of(const Json& object, const char* name) {
 
 struct Prefixed {
   Address address;
-  unsigned prefix = 0;  // of its own family
+  unsigned prefix = 0;  // in bits of the address's family
 };
 
-// Parses "10.1.0.2/24". The prefix is mandatory, while parse_cidr() accepts an address without one.
+// Parses an address with its prefix, such as "10.1.0.2/24". parse_cidr() cannot be used, because it accepts an address
+// without prefix.
 std::optional<Prefixed> parse_prefixed(std::string_view text) {
   const auto cidr = fabric::parse_cidr(text);
   if (!cidr || text.find('/') == std::string_view::npos) return std::nullopt;
@@ -61,11 +62,11 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", quote_output(text));
   const auto gateway = TRY(parse_gateway(text_of(entry, "gw"), destination->address));
-  // The kernel refuses a route if its destination has bits beyond the prefix.
+  // The bits beyond the prefix are cleared, because the kernel refuses such a destination.
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 
-// Returns the text of a plugin's error object: "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".
+// Returns the text of a plugin's error object, such as "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".
 std::string cni_error(const Json& object) {
   std::string message = quote_output(text_of(object, "msg"));
   const std::string details = quote_output(text_of(object, "details"));
@@ -81,7 +82,7 @@ bool is_cni_error(const Json& json) {
 }
 
 constexpr std::string_view kBegin = "IgnoreUnknown=1";
-constexpr std::size_t kLongestName = 253;  // of a DNS subdomain, the longest name of a pod
+constexpr std::size_t kLongestName = 253;  // of a DNS subdomain, which is the longest name of a pod
 
 struct CniArg {
   std::string_view name;
@@ -96,7 +97,7 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Excludes ';' and '=', which would add an argument.
+// Returns whether the text is a name in Kubernetes. Such a name has no ';' or '=', which would add an argument.
 bool is_kubernetes_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && is_letter_or_digit(text[0]) &&
          std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
@@ -129,7 +130,7 @@ Result<IpamResult> parse_ipam_result(std::string_view text) {
 }
 
 std::string ipam_config(const IpamCall& call) {
-  // A CNI plugin that delegates to an IPAM plugin passes its own configuration, so that "type" names the caller.
+  // "type" names the caller: a CNI plugin that delegates to an IPAM plugin passes its own configuration.
   const Json config = {{"cniVersion", "1.0.0"}, {"name", call.network}, {"type", "rdma-hook"}, {"ipam", call.ipam}};
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -146,7 +147,7 @@ std::string cni_args(const PodIdentity& pod) {
 bool is_cni_args(std::string_view text) {
   const auto parts = fabric::split(text, ';');
   if (parts.size() < 2 || parts[0] != kBegin) return false;
-  // Each argument at most once and in the order of kArgs, as cni_args() writes them.
+  // Each argument occurs at most once, in the order of kArgs, because cni_args() writes them so.
   auto next = std::begin(kArgs);
   return std::all_of(parts.begin() + 1, parts.end(), [&](std::string_view part) {
     const std::size_t equals = part.find('=');

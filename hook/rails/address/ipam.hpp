@@ -1,6 +1,5 @@
-// Calls existing CNI IPAM plugins for addresses (CNI specification 1.0.0; accepts results of 0.3.1 to 1.1.0). A helper
-// process calls them. It is forked before the hook restricts its system calls, so that the hook itself cannot execute
-// programs.
+// Calls CNI IPAM plugins for addresses (CNI specification 1.0.0; accepts results of 0.3.1 to 1.1.0). A helper process
+// executes them. It is forked before the hook restricts its system calls, so the hook itself cannot execute programs.
 #pragma once
 
 #include <sys/types.h>
@@ -23,18 +22,18 @@ namespace hook {
 struct IpamCall {
   enum class Command { kAdd, kDel };
   Command command = Command::kAdd;
-  std::string plugin;        // file name
-  std::string network;       // "name" of the network configuration
-  Json ipam;                 // the "ipam" object, "type" included
+  std::string plugin;        // file name of the plugin
+  std::string network;       // the "name" of the network configuration
+  Json ipam;                 // the "ipam" object, which includes "type"
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
-  std::string netns;         // CNI_NETNS: a path, may be empty for kDel
+  std::string netns;         // CNI_NETNS: a path; may be empty for kDel
   std::string ifname;        // CNI_IFNAME
-  std::string args = {};     // CNI_ARGS, of cni_args(); empty: not set
+  std::string args = {};     // CNI_ARGS as cni_args() returns it; empty: not set
 };
 
 struct IpamResult {
   std::vector<RailAddress> addresses;
-  // Routes that the plugin requests: destination/prefix by gateway (nullopt: the gateway of the address).
+  // A route that the plugin requests. Without `gateway` it uses the gateway of the address.
   struct Route {
     fabric::Address destination;
     unsigned prefix = 0;
@@ -43,49 +42,50 @@ struct IpamResult {
   std::vector<Route> routes;
 };
 
-inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;  // bytes of a plugin's output
+inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;  // limit on the output of a plugin, in bytes
 // Parses the output of an ADD. Pure.
 // Errors: malformed JSON, a plugin's error object {"code","msg","details"}, no address, a malformed address, a gateway
 // of another family.
 Result<IpamResult> parse_ipam_result(std::string_view text);
-// Returns the message of a plugin's error object; nullopt: the text is none. Pure.
+// Returns the message of a plugin's error object; nullopt if the text is no error object. Pure.
 std::optional<std::string> cni_error_of(std::string_view text);
 // Returns a plugin's output, shortened and printable, for messages. Pure.
 std::string quote_output(std::string_view text);
 // Returns the configuration that the plugin reads from stdin. Pure.
 std::string ipam_config(const IpamCall& call);
 
-// A program that the helper may run. NOLINTNEXTLINE(bugprone-exception-escape): as IpamCall
+// A program that the helper may execute. NOLINTNEXTLINE(bugprone-exception-escape): as IpamCall
 struct IpamProgram {
   std::string plugin;
   std::string network;
   Json ipam;
   std::vector<std::string> directories;  // searched in this order
-  bool may_allocate = false;             // may run kAdd: the configuration has it; a record alone permits kDel only
+  bool may_allocate = false;  // allows kAdd, because the configuration has the plugin; a plugin of a record alone may
+                              // only be called with kDel
 };
 
-// Returns CNI_ARGS for the call of an IPAM plugin, with the pod's identity:
+// Returns CNI_ARGS for a call of an IPAM plugin, with the pod's identity:
 // "IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c;K8S_POD_UID=d". Cluster-wide plugins
-// refuse calls without it. Leaves out a value that is unknown or has a character that Kubernetes does not allow.
-// Returns an empty text if no value is left. Pure.
+// refuse calls without this identity. Leaves out a value that is unknown or has a character that Kubernetes does not
+// allow. Returns an empty text if no value remains. Pure.
 // Source: containerd, toCNILabels() in its CRI plugin's sandbox_run.go; CRI-O, buildCNIRuntimeConf() of cri-o/ocicni.
 std::string cni_args(const PodIdentity& pod);
-// Returns true if the text is a possible result of cni_args(), and not empty.
+// Returns true if the text is not empty and is a possible result of cni_args().
 bool is_cni_args(std::string_view text);
 
-// The helper process. start() forks it while the process has one thread and may execve. It ends, with its plugins, when
-// this object is destroyed or its parent dies. The seccomp filter does not apply to it: its programs are therefore
-// fixed when it is forked, and later requests of the parent cannot add one.
+// The helper process. start() forks it while the process has one thread and may call execve(2). The helper ends, with
+// its plugins, when this object is destroyed or its parent dies. The seccomp filter does not apply to the helper. Its
+// programs are therefore fixed when it is forked, and later requests of the parent cannot add one.
 class IpamHelper {
  public:
-  // Call it after isolate(), which would close the channel, and before restrict_process().
+  // Starts the helper. Call it after isolate(), which would close the channel, and before restrict_process().
   static Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
-  // Starts a helper if there are programs; nullopt: there are none.
+  // Starts a helper if there are programs; returns nullopt if there are none.
   static Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
-  // Runs all calls at once and returns their results in order (kDel: empty).
-  // timeout_ms: for each plugin. Output is limited to 1 MiB, the environment to CNI_* and PATH.
-  // Errors, of one call each: name the plugin and its stderr; EPERM: it is not among the programs, or users other than
-  // root can change it. After a failed kAdd the caller cannot know whether the plugin allocated an address, and must
+  // Executes all calls at once and returns their results in order; the result of kDel is empty.
+  // timeout_ms: the limit for each plugin. Output is limited to 1 MiB. The environment has only CNI_* and PATH.
+  // Errors of a call name the plugin and its stderr. EPERM: it is not among the programs, or users other than root can
+  // change it. After a failed kAdd the caller cannot know whether the plugin allocated an address. The caller must then
   // call kDel, which can be repeated.
   std::vector<Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
@@ -99,17 +99,17 @@ class IpamHelper {
   fabric::UniqueFd channel_;
 };
 
-// The end of one plugin. From here on for the helper process only (ipam_plugins.cpp).
+// The end of one plugin. The declarations from here on are only for the helper process (ipam_plugins.cpp).
 struct PluginEnd {
-  std::string refusal;  // why it did not run, or not to its end; empty: it ended by itself
+  std::string refusal;  // why it was not started or was killed; empty: it ended by itself
   std::string hint;
   int code = 0;    // errno of the refusal
-  int status = 0;  // of wait(2)
+  int status = 0;  // as wait(2) returns it
   std::string out;
-  std::string err;  // the beginning
+  std::string err;  // the first bytes of its stderr
 };
 
-// Runs the plugins of these calls at the same time, each with limits on time and output. Ends the process if the
+// Executes the plugins of these calls at the same time, each with limits on time and output. Ends the process if the
 // channel is closed. SIGCHLD must be blocked and have its default action.
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel);

@@ -28,11 +28,11 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr int kSlackMs = 2000;  // added to the plugins' own time, to start and kill them
-constexpr int kChannel = 3;     // descriptor in the helper
-// Fits the longest output of a plugin: JSON writes each of 1 MiB control characters as \u0001.
+constexpr int kChannel = 3;     // number of the descriptor in the helper
+// The limit fits the longest output of a plugin: 1 MiB of control characters, which JSON writes as \u0001.
 constexpr std::size_t kLargestFrame = std::size_t{16} << 20;
 
-// Both sides send frames: a 32-bit length and JSON of that length. Errors: the other side is gone.
+// Sends a frame: a 32-bit length, then JSON of that length. Both sides send frames. Errors: the other side is gone.
 Result<void> send_frame(int channel, std::string_view text) {
   const auto size = static_cast<std::uint32_t>(text.size());
   std::string frame(sizeof size, '\0');
@@ -52,7 +52,7 @@ Result<void> send_json(int channel, const Json& json) {
   return send_frame(channel, json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Receives exactly `size` bytes. Errors: no answer before the deadline (ETIMEDOUT), the other side is gone (EPIPE).
+// Receives exactly `size` bytes. Errors: ETIMEDOUT, no data before the deadline; EPIPE, the other side is gone.
 Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<Deadline> deadline) {
   while (size > 0) {
     pollfd waiting{channel, POLLIN, 0};
@@ -68,8 +68,10 @@ Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<
   return {};
 }
 
-// Receives one frame. deadline: nullopt: wait without limit. Errors: the other side is gone (EPIPE); no answer before
-// the deadline (ETIMEDOUT); a frame above kLargestFrame (EMSGSIZE).
+// Receives one frame.
+// deadline: nullopt waits without limit.
+// Errors: EPIPE, the other side is gone; ETIMEDOUT, no frame before the deadline; EMSGSIZE, the frame is larger than
+// kLargestFrame.
 Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline) {
   char header[sizeof(std::uint32_t)];
   TRY_VOID(receive_all(channel, header, sizeof header, deadline));
@@ -81,8 +83,8 @@ Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline)
   return text;
 }
 
-// Calls use(name, member) for each member, for both directions of the conversion to JSON. call: an IpamCall, const or
-// not.
+// Calls use(name, member) for each member of an IpamCall, for both directions of the conversion to JSON.
+// call: const or not.
 template <typename Call, typename Use>
 void each_member_of_call(Call& call, Use use) {
   use("command", call.command);
@@ -95,7 +97,7 @@ void each_member_of_call(Call& call, Use use) {
   use("args", call.args);
 }
 
-// The same for the members of a PluginEnd, const or not.
+// Calls use(name, member) for each member of a PluginEnd, const or not.
 template <typename End, typename Use>
 void each_member_of_end(End& end, Use use) {
   use("refusal", end.refusal);
@@ -106,8 +108,8 @@ void each_member_of_end(End& end, Use use) {
   use("err", end.err);
 }
 
-// Closes all descriptors but the channel. An engine waits until no process has the hook's outputs open, so that the
-// helper must not keep them.
+// Closes all descriptors except the channel. An engine waits until no process has the hook's outputs open, so the
+// helper must close them.
 bool close_all_but(int channel) {
   if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
   close_from(kChannel + 1);
@@ -137,12 +139,12 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
   }
 }
 
-// The main loop of the helper.
+// Receives calls and sends their results, until the channel is closed.
 [[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
-  // The parent is checked after prctl(): the kernel sends no signal for a parent that died before the call.
+  // The parent is checked after prctl(2), because the kernel sends no signal if the parent died before the call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
-  // An engine may start the hook with SIGCHLD ignored. The kernel would then discard the exit status of plugins.
+  // An engine may start the hook with SIGCHLD ignored, and the kernel would then discard the exit status of plugins.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t child;
   sigemptyset(&child);
@@ -177,7 +179,7 @@ Result<PluginEnd> receive_end(int channel, Deadline deadline) {
   }
 }
 
-// Returns the plugin's error object of the CNI specification if its output is one; else exit status and output.
+// Returns the text of the plugin's error object. If its output is no such object, returns its exit status and output.
 std::string cause_of(const PluginEnd& end) {
   if (auto said = cni_error_of(end.out)) return *std::move(said);
   const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))
@@ -217,7 +219,8 @@ IpamHelper& IpamHelper::operator=(IpamHelper&& other) noexcept {
   return *this;
 }
 
-// Closes the channel, which ends the helper even while plugins run. The hook's seccomp filter does not allow kill(2).
+// Closes the channel, which ends the helper even while plugins run. kill(2) cannot be used, because the hook's seccomp
+// filter does not allow it.
 IpamHelper::~IpamHelper() {
   channel_.reset();
   while (pid_ > 0 && ::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
@@ -258,7 +261,7 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
       continue;
     }
     broken = end.error();
-    channel_.reset();  // a late answer would be taken for that of the next call
+    channel_.reset();  // closed, because a late answer would be taken for the answer to the next call
     results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;

@@ -33,12 +33,12 @@ using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
-constexpr int kReadsOfFullPipe = 20;  // 1 MiB (/proc/sys/fs/pipe-max-size) in reads of 64 KiB, and some more
+constexpr int kReadsOfFullPipe = 20;  // 1 MiB (/proc/sys/fs/pipe-max-size) in reads of 64 KiB, and a few more
 
 constexpr const char* kInstallHint =
     "install the Debian package containernetworking-plugins, or name the plugin's directory as a network's `ipam_dir`";
 
-// Names and container ids of the CNI specification: [A-Za-z0-9][A-Za-z0-9_.-]*.
+// Returns whether the text is a name or container id of the CNI specification: [A-Za-z0-9][A-Za-z0-9_.-]*.
 bool is_cni_name(std::string_view text) {
   constexpr std::string_view kNeverFirst = "_.-";
   return is_file_name(text, kLongestId) && kNeverFirst.find(text[0]) == std::string_view::npos;
@@ -55,7 +55,7 @@ bool is_ifname(std::string_view text) {
 }
 
 // Checks every text of a call that becomes part of a path or of the environment. The parent is not trusted: it parses
-// input of containers, and its restrictions do not apply to the helper.
+// input of containers, and the restrictions of the parent do not apply to the helper.
 Result<void> check_call(const IpamCall& call) {
   const auto bad = [](std::string_view what, std::string_view value) {
     return Error{fmt::format("`{}` is no {}", fabric::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
@@ -87,7 +87,7 @@ struct FoundProgram {
 };
 
 // Opens the plugin in the first directory that has it. open_program() refuses a program that users other than root can
-// change, as config.json is refused.
+// change, for the same reason as for config.json.
 Result<FoundProgram> find_program(const IpamProgram& program) {
   std::string tried;
   for (const std::string& directory : program.directories) {
@@ -104,7 +104,7 @@ struct Pipe {
   UniqueFd out;
 };
 
-// Output of a plugin, or of its process before execve (the errno of a failed execve).
+// Output that is read from a plugin, or from its process before execve(2) (the errno of a failed execve(2)).
 struct Stream {
   UniqueFd fd;
   std::string text;
@@ -112,7 +112,7 @@ struct Stream {
 
 struct PluginRun {
   enum Which : std::size_t { kStarted, kOut, kErr, kStreams };
-  pid_t pid = -1;  // -1: it does not run (any more)
+  pid_t pid = -1;  // -1: it does not run yet or has ended
   std::array<Stream, kStreams> streams;
   PluginEnd end;
 };
@@ -125,7 +125,7 @@ Result<Pipe> make_pipe(int read_flags) {
   return made;
 }
 
-// Returns a file in memory with this text. Writing to a pipe could block on a plugin that does not read.
+// Returns a file in memory with this text. A pipe is not used, because writing could block if a plugin does not read.
 Result<UniqueFd> make_input(const std::string& text) {
   UniqueFd fd(::memfd_create("ipam", MFD_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot make a file in memory");
@@ -150,11 +150,11 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
 // Executes the plugin in the forked child. Writes the errno of a failure to `started`.
 [[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
                          int errors, int started) {
-  ::setpgid(0, 0);  // kill_plugin() ends the processes of this group, which the plugin can start
+  ::setpgid(0, 0);  // makes a process group, so that kill_plugin() also ends children of the plugin
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
-    std::signal(signal, SIG_DFL);  // execve keeps ignored signals
+    std::signal(signal, SIG_DFL);  // restores the default, because execve(2) keeps ignored signals
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -170,11 +170,12 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
       ::dup2(errors, STDERR_FILENO) >= 0) {
     ::fexecve(program.fd.get(), arguments, pointers.data());
-    // The interpreter of a script opens it again as /dev/fd/N: the descriptor must stay open across execve.
+    // The interpreter of a script opens the script again as /dev/fd/N, so the descriptor must stay open across
+    // execve(2).
     if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
       ::fexecve(program.fd.get(), arguments, pointers.data());
   }
-  // A successful execve closes this pipe (O_CLOEXEC), so that the reader gets data only after a failure.
+  // A successful execve(2) closes this pipe (O_CLOEXEC), so the reader gets data only after a failure.
   const int code = errno;
   (void)!::write(started, &code, sizeof code);
   ::_exit(127);
@@ -206,7 +207,7 @@ void refuse(PluginRun& plugin, Error error) {
   plugin.end.hint = std::move(error.hint);
 }
 
-// Kills the plugin and its process group. Does not wait for the end, because a process that hangs in the kernel does
+// Kills the plugin and its process group. Does not wait for their end, because a process that hangs in the kernel does
 // not end.
 void kill_plugin(PluginRun& plugin) {
   ::kill(-plugin.pid, SIGKILL);
@@ -215,8 +216,8 @@ void kill_plugin(PluginRun& plugin) {
   plugin.pid = -1;
 }
 
-// Reads once. Returns false if there is no more data now. Discards data beyond `keep` bytes, so that the writer does
-// not block.
+// Reads once. Returns false if there is no more data now. Data beyond `keep` bytes is read and discarded, so that the
+// plugin does not block.
 bool read_some(Stream& stream, std::size_t keep) {
   static char buffer[65536];
   const ssize_t count = ::read(stream.fd.get(), buffer, sizeof buffer);
@@ -228,8 +229,8 @@ bool read_some(Stream& stream, std::size_t keep) {
   return true;
 }
 
-// Reads a stream, at most `most` times: a plugin can write faster than this reads. Returns false if the plugin wrote
-// more than kMostOutput; it is killed then.
+// Reads a stream, at most `most` times, because a plugin can write faster than this process reads. If the plugin wrote
+// more than kMostOutput, kills it and returns false.
 bool read_stream(PluginRun& plugin, std::size_t which, int most) {
   const std::size_t keep = which == PluginRun::kOut ? kMostOutput + 1 : kMostOfErrors;
   while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
@@ -242,7 +243,7 @@ bool read_stream(PluginRun& plugin, std::size_t which, int most) {
 }
 
 void finish(PluginRun& plugin) {
-  ::kill(-plugin.pid, SIGKILL);  // its children; the kernel does not use the PID again before waitpid()
+  ::kill(-plugin.pid, SIGKILL);  // kills its children; the kernel does not reuse the PID before waitpid(2)
   for (std::size_t which = 0; which < PluginRun::kStreams; ++which) {
     if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
   }
@@ -272,7 +273,7 @@ void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& poll
       const int fd = plugin.streams[which].fd.get();
       const bool ready =
           std::ranges::any_of(polled, [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
-      // One read in each pass, so that a plugin that writes without end does not delay other plugins.
+      // Each pass reads a stream only once, so that a plugin that writes without end does not delay other plugins.
       if (fd >= 0 && ready) read_stream(plugin, which, 1);
     }
   }
@@ -294,13 +295,14 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
   while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
-    const bool parent_is_gone = polled[0].revents != 0;  // the parent sends nothing while it waits for an answer
+    const bool parent_is_gone = polled[0].revents != 0;  // data counts too: a parent that waits sends nothing
     const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};
       (void)!::read(signals, &info, sizeof info);
     }
-    // Before the deadline counts: a plugin that ended in time succeeded, even if this process runs late.
+    // The streams are read before the deadline is checked: a plugin that ended in time succeeded, even if this process
+    // runs late.
     read_ready(plugins, polled);
     finish_ended(plugins);
     for (PluginRun& plugin : plugins) {
@@ -316,12 +318,12 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
 
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel) {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // plugins that kill_plugin() did not wait for
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // plugins for which kill_plugin() did not wait
   }
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  // A signalfd lets one poll(2) wait for output and for the end of plugins.
+  // With a signalfd, one poll(2) waits for output and for the end of plugins.
   const UniqueFd signals(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.ok()) ::_exit(1);
   std::vector<PluginRun> plugins(calls.size());
@@ -333,7 +335,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   for (PluginRun& plugin : plugins) {
     plugin.end.out = std::move(plugin.streams[PluginRun::kOut].text);
     plugin.end.err = std::move(plugin.streams[PluginRun::kErr].text);
-    // The output of a plugin that was killed is incomplete.
+    // The output of a plugin that was killed is incomplete, so it is discarded.
     if (!plugin.end.refusal.empty()) plugin.end.out.clear();
     ends.push_back(std::move(plugin.end));
   }

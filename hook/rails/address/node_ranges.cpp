@@ -23,7 +23,7 @@ constexpr const char* kWriteIt = "write only the number into it, counted from 0"
 
 Result<std::uint64_t> index_in_file(const std::string& path) {
   constexpr std::size_t kLongest = 64;
-  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  // O_NONBLOCK is set because opening a FIFO would wait for a process that writes.
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
@@ -31,7 +31,7 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
     error.hint = kWriteIt;
     return error;
   }
-  // A wrong index allocates the addresses of another node.
+  // A user other than root must not change the file: a wrong index would allocate the addresses of another node.
   if (!S_ISREG(seen.st_mode) || seen.st_uid != 0 || (seen.st_mode & 022) != 0) {
     return Error{fmt::format("cannot read this node's index in `{}`: users other than root can write it", path), EPERM,
                  fmt::format("run `chown root:root {0} && chmod 644 {0}`", path)};
@@ -55,7 +55,8 @@ Result<std::uint64_t> index_in_name() {
       "set `node_index` to a number or a file, or the variable where the program is started (`env` of a hook's entry)"};
 }
 
-// The node's own address on the rail is in its slice, so that all nodes can have the same configuration.
+// Returns the node's index by address: the slice that has the node's own address on the rail. All nodes can then have
+// the same configuration.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;
@@ -79,11 +80,11 @@ Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, 
 }
 
 constexpr unsigned kStockPrefix = 64;
-constexpr std::size_t kKindByte = 7;  // the last of the prefix
+constexpr std::size_t kKindByte = 7;  // the last byte of the prefix
 constexpr std::size_t kFirstByte = 8;
 
-// The pool books IPv6 addresses only, so that a MAC address or GUID is booked as one: fd00:0:0:1::MAC,
-// fd00:0:0:2::GUID. Different prefixes keep a MAC address from excluding an equal GUID.
+// Converts a MAC address or GUID to an IPv6 address, because the pool books only addresses: fd00:0:0:1::MAC,
+// fd00:0:0:2::GUID. The prefixes differ, so that a MAC address does not exclude an equal GUID.
 Address to_stock(VfRange::Kind kind, std::uint64_t value) {
   Address address;
   address.bytes[0] = 0xfd;
@@ -100,8 +101,8 @@ std::uint64_t from_stock(const Address& address) {
   return value;
 }
 
-// Returns the MAC addresses and GUIDs that config.json assigns by name, of all networks: these must not be allocated
-// again.
+// Returns the MAC addresses and GUIDs that config.json sets as single values, for all networks. They must not be
+// allocated to another function.
 std::vector<Address> named_values(const Config& config) {
   using Kind = VfRange::Kind;
   std::vector<Address> named;
@@ -133,7 +134,7 @@ Result<std::uint64_t> take_one(const Config& config, const Network& network, VfR
   stock.prefix = kStockPrefix;
   stock.from = to_stock(range.kind, range.from);
   stock.to = to_stock(range.kind, range.to);
-  stock.own = named_values(config);  // take() never allocates these
+  stock.own = named_values(config);  // take() never allocates these values
   const auto taken = take({stock});
   if (!taken && taken.error().code == EADDRNOTAVAIL) return used_up(range, network, rail);
   if (!taken) return taken.error();
@@ -176,7 +177,7 @@ std::vector<Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, co
 }
 
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail) {
-  // A child has no VF of its own.
+  // A child has no VF of its own, so it gets no VF values.
   if (rail.kind != RailKind::kMove) return {};
   if (network.vf_macs && !rail.vf.mac)
     rail.vf.mac = to_mac(TRY(take_one(config, network, *network.vf_macs, take, rail)));

@@ -1,4 +1,4 @@
-// Computes the ranges from which this node allocates: those of config.json, cut to the node's slices.
+// Computes the ranges from which this node allocates: the ranges of config.json, cut to the node's slices.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,31 @@
 namespace hook {
 
 // Returns the ranges of a network for this rail. A range with `per_node` is cut to the node's slice.
-// own: reads the node's addresses on the rail's netdev, which are in the slice and never allocated. Called only if a
-// range has `per_node`.
-// Errors: the node's index is unknown, or the range has no such slice. Never returns the slice of another node.
+// own: reads the node's addresses on the rail's netdev. They are in the slice and are never allocated. It is called
+// only if a range has `per_node`.
+// Errors: the node's index is unknown, or the range has no slice with this index. Never returns the slice of another
+// node.
 using ReadOwnAddresses = std::function<Result<std::vector<fabric::Address>>()>;
 Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
                                               const ReadOwnAddresses& own);
 
-// Returns this node's index for ranges without addresses on the node, such as those of VFs. Errors: as node_ranges().
+// Returns this node's index for ranges in which the node has no address, such as ranges of VF values. Errors: as
+// node_ranges().
 Result<std::uint64_t> node_number(const Config& config);
 
 // Returns the addresses of the netdev that has this name.
 std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name);
 
 // MAC addresses and GUIDs of virtual functions come from the ranges "macs" and "guids" of networks. They are booked
-// like addresses (pool.hpp), in one stock for all networks, so that no two functions of the node have the same. The
-// stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID, which no netdev gets.
+// like addresses (pool.hpp), in one stock for all networks, so that no two functions of the node have the same value.
+// The stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID; no netdev gets such an address.
 
-// Allocates one address of these ranges of kStockOfAll for a rail.
+// Allocates one address in each of these ranges of the stock for a rail.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
 // Sets the MAC address and GUIDs of a moving rail that come from ranges and are not set yet. Never allocates a value
-// that a network has as "mac", "node_guid" or "port_guid".
-// Errors: as node_ranges(); those of `take`; the range is used up, with remedy (EADDRNOTAVAIL).
+// that a network sets as "mac", "node_guid" or "port_guid".
+// Errors: as node_ranges(); an error of `take`; EADDRNOTAVAIL with remedy, the range is used up.
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail);
 
 }  // namespace hook

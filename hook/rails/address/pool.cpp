@@ -18,14 +18,14 @@ namespace {
 
 using fabric::Address;
 
-constexpr long kLockPause = 200'000;  // ns; a process has the lock for microseconds
+constexpr long kLockPause = 200'000;  // ns; other processes have the lock only for microseconds
 
 std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
-// A link of another form claims its address with a key that no grant has. An address that stays allocated forever does
-// less harm than one that is allocated twice.
+// Parses the text of a link. A malformed text becomes a claim of a key that no grant has, so that the address is never
+// allocated twice. It does less harm that it stays allocated forever.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
@@ -36,7 +36,7 @@ PoolClaim parse_claim(std::string_view text) {
   return {std::string(text), 0, 0};
 }
 
-// Reads a symbolic link. Returns nullopt if there is no such name, and "" if it is no link.
+// Reads a symbolic link. Returns nullopt if there is no such name, and an empty text if it is no link.
 Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const std::string& name) {
   char buffer[512];
   const ssize_t count = ::readlinkat(place.fd.get(), name.c_str(), buffer, sizeof buffer);
@@ -46,7 +46,8 @@ Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const
   return sys_error(errno, "cannot read `{}/{}`", place.path, name);
 }
 
-// Tries until the lock is free, because flock(2) has no timeout. Closing the descriptor releases the lock.
+// Locks the directory. Tries until the lock is free, because flock(2) has no timeout. Closing the descriptor releases
+// the lock.
 Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   while (::flock(place.fd.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -75,7 +76,7 @@ Result<PoolClaims> read_claims(const LedgerDirectory& place) {
   return claims;
 }
 
-// Returns "10.1.0.1-10.1.0.9".
+// Returns a range as text: "10.1.0.1-10.1.0.9".
 std::string to_string(const AddressRange& range) {
   return fmt::format("{}-{}", fabric::to_string(range.from), fabric::to_string(range.to));
 }
@@ -84,8 +85,8 @@ bool contains(const AddressRange& range, const Address& address) {
   return range.from <= address && address <= range.to;
 }
 
-// Returns the first and last address of the subnet. last_of() counts the prefix in 128 bits, the range in its own
-// family.
+// Returns the first and last address of the subnet. last_of() counts the prefix in 128 bits; the prefix of a range
+// counts bits of its own family.
 std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {fabric::masked(range.subnet, range.prefix),
           last_of(range.subnet, range.prefix + (range.subnet.is_ipv4() ? 96 : 0))};
@@ -95,7 +96,7 @@ constexpr const char* kEveryRail = "all";
 constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
-  // is_file_name() refuses '@', so that no network can have the name of the stock.
+  // No network can have the name of the stock, because is_file_name() refuses '@'.
   if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
                       fabric::printable(network.substr(0, kLongestNetwork)));
@@ -112,7 +113,7 @@ Result<void> check_key(std::string_view key) {
   return make_error("cannot use grant `{}`: that is no key", fabric::printable(key.substr(0, kLongestKey)));
 }
 
-// The checks of config.json find the same errors first, and name the line.
+// Checks a range again. The checks of config.json find the same errors earlier and name the line.
 Result<void> check_range(const AddressRange& range) {
   const bool ipv4 = range.subnet.is_ipv4();
   const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
@@ -125,7 +126,8 @@ Result<void> check_range(const AddressRange& range) {
                     fabric::to_string(range.subnet), range.prefix);
 }
 
-// Ranges of one rail and of every rail are booked in two places: an address of both could be allocated twice.
+// Refuses a range of one rail that overlaps a range of every rail. They are booked in two directories, so an address of
+// both could be allocated twice.
 Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
   return Error{.message = fmt::format("cannot allocate from {} of rail {}: it overlaps {} of every rail",
@@ -153,7 +155,7 @@ std::set<Address> never_allocated(const std::vector<const AddressRange*>& ranges
     if (range->gateway) never.insert(*range->gateway);
     never.insert(range->own.begin(), range->own.end());
     // Subnets of one or two addresses have no network or broadcast address (RFC 3021, RFC 6164). The first address of
-    // an IPv6 subnet is the routers' anycast address (RFC 4291, 2.6.1).
+    // an IPv6 subnet is the anycast address of the routers (RFC 4291, 2.6.1).
     const bool ipv4 = range->subnet.is_ipv4();
     if (range->prefix + 2 > (ipv4 ? 32 : 128)) continue;
     const auto [first, last] = ends_of(*range);
@@ -167,8 +169,8 @@ std::string place_of(const AddressRange& range) {
   return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
 }
 
-// Sorted by name, which is the order of locking: the place of a rail (digits) before that of every rail. The same order
-// in all calls prevents a deadlock.
+// Locked directories, sorted by name: the directory of a rail (digits) is locked before that of every rail. All calls
+// have this order, which prevents a deadlock.
 using Places = std::map<std::string, RangeDirectory>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
                            int timeout_ms) {
@@ -183,8 +185,9 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   return places;
 }
 
-// Allocates one address of each range. take: allocates in one range; its arguments are the addresses that are never
-// allocated, and those that this call allocated before.
+// Allocates one address of each range.
+// take: allocates in one range. Its arguments are the addresses that are never allocated, and the addresses that this
+// call has already allocated.
 template <typename Take>
 Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
                                            Take take) {
@@ -200,7 +203,8 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
   return taken;
 }
 
-// Releases the addresses of the key in the places of a network that exist. rails: nullptr: of all rails.
+// Releases the addresses of the key in all directories of a network.
+// rails: only of these rails; nullptr: of all rails.
 Result<void> release_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                         std::string_view key, int timeout_ms) {
   const auto network = open_network(root, name, false);
@@ -209,7 +213,7 @@ Result<void> release_in(const LedgerDirectory& root, const std::string& name, co
   Result<void> first;
   for (const std::string& place : there) {
     const auto rail = fabric::parse_number<unsigned>(place);
-    // The place of every rail can have addresses of any rail.
+    // The directory of every rail can have addresses of any rail, so it is always searched.
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     const auto remove = [&]() -> Result<void> {
       auto directory = TRY(open_place(*network, place, false));
@@ -243,7 +247,8 @@ void RangeDirectory::free_all_but(const std::function<bool(const std::string& ke
 
 Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
                                      const std::set<Address>& given) {
-  // A claim of a call that was killed, or of an earlier start of the same grant.
+  // The key can have a claim of a call that was killed, or of an earlier start of the same grant. Such an address is
+  // used again.
   for (const auto& [address, holder] : claims_) {
     if (holder == claim && contains(range, address) && !given.contains(address)) return address;
   }
@@ -279,8 +284,8 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// Returns the next free address after the last allocation. The number of steps is limited by the addresses in use or
-// never allocated, not by the size of the range.
+// Returns the next free address after the last allocation. The number of steps depends on the number of addresses in
+// use or never allocated, not on the size of the range.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
@@ -305,11 +310,11 @@ Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
                .hint = "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
-// Records the last allocation. Errors are ignored: without the link an address is only used again earlier. No other
-// process uses the temporary name, because the place is locked.
+// Records the last allocation. Errors are ignored: without the link, an address is only used again earlier. The
+// directory is locked, so no other process uses the temporary name.
 void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
   constexpr const char* kTemporary = "next";
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // left by a process that was killed here
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed here can have left it
   if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
   if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
   ::unlinkat(directory_.fd.get(), kTemporary, 0);
@@ -350,7 +355,7 @@ Result<void> AddressPool::release_grant(std::string_view key, const std::vector<
   for (const auto& [network, numbers] : rails)
     keep_first(first, release_in(*directory_, network, &numbers, key, timeout_ms_));
   if (!where.empty()) return first;
-  // All networks on disk: config.json may not have some of them any more.
+  // All networks on disk are searched, because config.json may not have some of them any more.
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& network : networks)
     keep_first(first, release_in(*directory_, network, nullptr, key, timeout_ms_));
@@ -397,7 +402,7 @@ Result<std::vector<RailAddress>> AddressForesight::take(const std::string& netwo
         const PoolClaim claim{std::string(key), rail, nth};
         auto address = place_of_range.take(range, never, claim, given);
         if (address || address.error().code != EADDRNOTAVAIL) return address;
-        // take_addresses() first releases the addresses of stale grants.
+        // The addresses of stale grants count as free, because take_addresses() would release them first.
         place_of_range.free_all_but([&](const std::string& holder) { return holder == key || holds_(holder); });
         return place_of_range.take(range, never, claim, given);
       });

@@ -1,5 +1,5 @@
-// Allocates addresses from the ranges of config.json. One file per address in use makes sure that no two containers of
-// the node get the same address, even at the same time.
+// Allocates addresses from the ranges of config.json. Each address in use has a file, so that no two containers of the
+// node get the same address, even at the same time.
 //
 //   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY@RAIL@NTH   in use by the grant KEY (symlink(2) is atomic)
 //   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      last allocation in the range that begins at FROM; the next
@@ -35,28 +35,28 @@ struct PoolClaim {
 };
 using PoolClaims = std::map<fabric::Address, PoolClaim>;
 
-// One directory of addresses in use: DIR/addresses/NETWORK/PLACE. Internal to pool.cpp. Locks: flock(2) on the
-// directory during the life of an object of open().
+// One directory of addresses in use, DIR/addresses/NETWORK/PLACE. Only pool.cpp uses it. Locks: an object of open() has
+// flock(2) of the directory until it is destroyed.
 class RangeDirectory {
  public:
-  // Locks the directory and reads it. Errors: the lock is not free within timeout_ms (EAGAIN); a claim cannot be read.
+  // Locks the directory and reads it. Errors: EAGAIN, the lock is not free within timeout_ms; a claim cannot be read.
   static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
 
-  // Reads the directory without a lock. take() then changes only this object. A directory that is not open has no
-  // addresses in use. Errors: a claim cannot be read.
+  // Reads the directory without a lock. take() then changes only this object. If `directory` is not open, no address is
+  // in use. Errors: a claim cannot be read.
   static Result<RangeDirectory> look(LedgerDirectory directory);
-  // Drops the claims of all keys for which holds() returns false. Only for an object of look().
+  // Drops the claims of all keys for which holds() returns false. Call it only for an object of look().
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
-  // Allocates an address: one of the range that the claim already has and that is not in `given`; else the next free
-  // one that is not in `never`.
-  // Errors: all are in use, with their number and the remedy (EADDRNOTAVAIL).
+  // Allocates an address. If the key already has an address of the range that is not in `given`, returns this one;
+  // otherwise the next free one that is not in `never`.
+  // Errors: EADDRNOTAVAIL, all addresses are in use; with their number and the remedy.
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                const PoolClaim& claim, const std::set<fabric::Address>& given);
-  // Removes what take() added.
+  // Removes the claims that take() added.
   void undo();
-  // Removes the claims of this key for these rails; nullptr: for all rails. Continues after an error and returns the
-  // first one.
+  // Removes the claims of this key. Continues after an error and returns the first one.
+  // rails: only claims for these rails; nullptr: for all rails.
   Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
@@ -68,37 +68,41 @@ class RangeDirectory {
   LedgerDirectory directory_;
   PoolClaims claims_;
   bool writes_ = true;
-  std::map<std::string, fabric::Address> looked_last_ = {};  // of look(): the texts that note_last() would write
+  // For an object of look(): the texts that note_last() would write.
+  std::map<std::string, fabric::Address> looked_last_ = {};
   std::vector<std::string> added_ = {};
 };
 
-// Used in place of a network's name for the stock of all networks (take_vf_values()). No network can have this name.
+// The name of the stock of all networks (take_vf_values()), used in place of a network's name. No network can have this
+// name.
 inline constexpr const char* kStockOfAll = "@vf";
 
 class AddressPool {
  public:
-  // Opens DIR/addresses and makes it if it is missing. ledger_directory: mode 0700, owned by root. timeout_ms: for the
-  // lock of each place.
+  // Opens DIR/addresses; makes it if it is missing.
+  // ledger_directory: has mode 0700 and is owned by root.
+  // timeout_ms: limit for the lock of each directory.
   static Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
-  // Allocates one address of each range that is for this rail, in the order of the ranges. Returns an address that the
-  // key already has there again. Never allocates a range's gateway, the subnet's own address, or an IPv4 subnet's
+  // Allocates one address of each range that is for this rail, in the order of the ranges. If the key already has an
+  // address there, returns it again. Never allocates a range's gateway, the subnet's own address, or an IPv4 subnet's
   // broadcast address.
   // nth: number of the child of this rail in shared-multi, from 0.
-  // Errors, after which the key has no more addresses than before: a range is used up, with figure and remedy; a
-  // malformed range; a range of one rail that overlaps one of every rail. A process that is killed here leaves only
+  // Errors: a range is used up, with figure and remedy; a malformed range; a range of one rail that overlaps a range of
+  // every rail. After an error the key has no more addresses than before. A process that is killed here leaves only
   // claims of this key.
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key) const;
-  // Releases the addresses of this key for the rails of `where`; empty: all, in all networks. Success if it has none.
-  // Continues after an error and returns the first one. The cost is proportional to the addresses in use on these
-  // rails.
+  // Releases the addresses of this key. A key without addresses is no error. Continues after an error and returns the
+  // first one. The cost is proportional to the addresses in use on these rails.
+  // where: only on these rails; empty: on all rails of all networks.
   struct NetworkRail {
     std::string network;
     unsigned rail = 0;
   };
   Result<void> release_grant(std::string_view key, const std::vector<NetworkRail>& where) const;
-  // Returns the key of each address in use, by "NETWORK/PLACE/ADDRESS", because two networks can have the same address.
+  // Returns the key of each address in use. The index is "NETWORK/PLACE/ADDRESS", because two networks can have the
+  // same address.
   Result<std::map<std::string, std::string>> list() const;
 
  private:
@@ -110,8 +114,8 @@ class AddressPool {
 // Computes the results of a series of AddressPool::take() calls, without locks and without changes on disk.
 class AddressForesight {
  public:
-  // ledger_directory: empty: no address is in use. holds: returns true if the key has a grant that is not stale; called
-  // only when a range is used up.
+  // ledger_directory: if it is empty, no address is in use.
+  // holds: returns true if the key has a grant that is not stale; it is called only if a range is used up.
   AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key);

@@ -10,10 +10,11 @@ namespace {
 constexpr unsigned kMostPlaceholders = 256;
 constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 
-// The indices that a rail's v2 GID can have.
+// The indices that the v2 GID of a rail can have.
 struct Reach {
   unsigned from = 0;
-  std::vector<unsigned> fill;  // by index: the number of placeholders to reach it; 0 for the present index
+  // By index: number of placeholders that are needed to get this index; 0 for the present one.
+  std::vector<unsigned> fill;
 };
 
 unsigned taken_slots(const GidTable& table) {
@@ -37,8 +38,9 @@ Result<unsigned> current_index(const AlignRail& rail) {
   return own->index;
 }
 
-// Computes the indices that first fit can reach once the address is removed. Each placeholder takes as many free slots
-// as the port has GID types. The address, in place of the last placeholder, has its v2 GID in the last of these slots.
+// Computes the indices that the address can get after it is removed, because the kernel uses the first free slot. Each
+// placeholder takes as many free slots as the port has GID types. The address replaces the last placeholder, and its v2
+// GID gets the last of these slots.
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);
@@ -47,7 +49,7 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   }
   const unsigned types = gid_types(rail.table);
   unsigned passed = 0;
-  // The first slots, one for each type, are reserved even while they are empty.
+  // The kernel reserves the first slots, one for each type, even while they are empty.
   for (unsigned index = types; index < rail.table.read && passed / types < max_placeholders; ++index) {
     if (!is_free[index]) continue;
     if (passed % types == types - 1) reach.fill[index] = passed / types + 1;
@@ -57,7 +59,8 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   return reach;
 }
 
-// Compares the slots that were read of both tables. The link-local GIDs of a port make its table unique.
+// Returns true if both tables have the same slots, as far as both were read. The link-local GIDs of a port make its
+// table unique.
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
@@ -79,7 +82,8 @@ Result<void> check_ports(const std::vector<AlignRail>& rails) {
   return {};
 }
 
-// Counts the rails at each index, so that one pass over each table is enough.
+// Returns the lowest index that all rails can reach. It counts the rails at each index, so that one pass over each
+// table is enough.
 std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
   std::vector<std::size_t> rails_at;
   for (const Reach& reach : reaches) {
@@ -93,7 +97,7 @@ std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
 }
 
 Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
-  // Compares the used fraction of two tables without division.
+  // The used fractions of two tables are compared without division.
   const auto more_taken = [](const AlignRail& left, const AlignRail& right) {
     return taken_slots(left.table) * std::size_t{std::max(right.table.length, 1U)} <
            taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
@@ -115,7 +119,7 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
   return found == table.slots.end() ? std::nullopt : std::optional(found->index);
 }
 
-// A v1 GID proves a port with both types: the kernel makes the link-local GID in each type of the port.
+// A v1 GID proves a port with both types, because the kernel makes the link-local GID in each type of the port.
 unsigned gid_types(const GidTable& table) {
   return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }
@@ -137,7 +141,7 @@ Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned m
   for (std::size_t i = 0; i < rails.size(); ++i) {
     if (agrees(reaches[i])) continue;
     const unsigned fill = reaches[i].fill[*index];
-    // The last placeholder occupies the target.
+    // The last placeholder is in the target slot.
     alignment.moves.push_back({i, reaches[i].from, fill, {fill - 1}});
   }
   return alignment;

@@ -2,9 +2,10 @@
 // is one number for all HCAs.
 //
 // The kernel puts a new GID into the first free slot of the port's table, once for each type (RoCE v1, then v2) that
-// the port supports (drivers/infiniband/core/cache.c, __ib_cache_gid_add(); roce_gid_mgmt.c, Linux 6.12). An address
-// that is removed and added again while placeholders fill the free slots below therefore gets the wanted slot. The
-// kernel reserves the first slots, one for each type, for the port's own link-local GIDs (gid_table_reserve_default()).
+// the port supports (drivers/infiniband/core/cache.c, __ib_cache_gid_add(); roce_gid_mgmt.c, Linux 6.12). To get
+// another slot, the address is removed, placeholder addresses fill the free slots below the wanted one, and the address
+// is added again. The kernel reserves the first slots, one for each type, for the port's own link-local GIDs
+// (gid_table_reserve_default()).
 #pragma once
 
 #include <chrono>
@@ -25,29 +26,29 @@ struct GidSlot {
   friend bool operator==(const GidSlot&, const GidSlot&) = default;
 };
 
-// A port's GID table. Slots below `read` that are not listed are free.
+// A port's GID table. If a slot below `read` is not in the list, it is free.
 struct GidTable {
   unsigned length = 0;         // gid_tbl_len
   std::vector<GidSlot> slots;  // in use, ascending
-  unsigned read = 0;           // slots [0, read) were read
+  unsigned read = 0;           // number of slots that were read, from slot 0 on
   friend bool operator==(const GidTable&, const GidTable&) = default;
 };
 
-// One rail: its address, which this program has added, and the table of its port.
+// One rail: its address, which rdma-init has added, and the table of its port.
 struct AlignRail {
   unsigned rail = 0;
   std::string name;         // "rail1"
-  fabric::Address address;  // its v2 GID is aligned
+  fabric::Address address;  // the address whose v2 GID is aligned
   GidTable table;
 };
 
-// The steps for one rail: remove the address, add `fill` placeholders, remove those in `release` (numbered from 0 in
-// the order of adding), add the address, remove all placeholders. The last placeholder occupies the target slot itself,
-// so that no other container's GID gets it, and is the one in `release`.
+// The steps for one rail: remove the address, add `fill` placeholders, remove the placeholders in `release` (numbered
+// from 0 in the order of adding), add the address, remove all placeholders. The last placeholder is in the target slot
+// until the address replaces it, so that no other container's GID gets this slot. It is the one in `release`.
 struct AlignMove {
   std::size_t rail = 0;  // position in the list of rails
-  unsigned from = 0;     // index of its v2 GID before
-  unsigned fill = 0;     // at least 1
+  unsigned from = 0;     // index of its v2 GID before the move
+  unsigned fill = 0;     // number of placeholders; at least 1
   std::vector<unsigned> release;
   friend bool operator==(const AlignMove&, const AlignMove&) = default;
 };
@@ -58,39 +59,41 @@ struct Alignment {
   friend bool operator==(const Alignment&, const Alignment&) = default;
 };
 
-// Returns the index of the address's v2 GID; nullopt: the slots that were read have none. Pure.
+// Returns the index of the address's v2 GID; nullopt if the slots that were read do not have it. Pure.
 std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& address);
 
-// Returns the number of GIDs of an address in this table: 2 on a port with RoCE v1 and v2, 1 on a port with v2 only.
-// Pure.
+// Returns the number of GIDs that each address has in this table: 2 on a port with RoCE v1 and v2, 1 on a port with v2
+// only. Pure.
 unsigned gid_types(const GidTable& table);
 
 // Plans moves to the lowest index that every rail can reach with at most max_placeholders placeholders (256 at most).
-// No moves if the rails already agree. On a port with v1 and v2 an address needs two neighbouring free slots and
-// reaches only every second slot. The time is proportional to the slots that were read. Pure.
-// Errors: an address has no v2 GID, or more than one; two rails are on one port; no common index (full tables), with
-// figures.
+// Plans no moves if the rails already agree. On a port with v1 and v2 an address needs two neighbouring free slots, so
+// it reaches only every second slot. The time is proportional to the slots that were read. Pure.
+// Errors: an address has no v2 GID, or more than one; two rails are on one port; there is no common index (full
+// tables), with figures.
 Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
 
 // Returns "aligned rails at GID index 7: rail1 5->7, rail3 6->7"; an empty text without moves.
 std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& rails);
 
-// Returns placeholder number n, below 256: 192.0.2.n as mapped address (RFC 5737: no network uses these).
+// Returns placeholder number n, which is below 256: 192.0.2.n as mapped address. No network uses these addresses (RFC
+// 5737).
 fabric::Address placeholder(unsigned n);
 
-// The part of run_alignment() that uses the kernel. rail: position in the rails of run_alignment().
+// Moves the address of one rail to a GID index: one method for each step of AlignMove.
+// rail: position in the rails of run_alignment().
 class AlignLink {
  public:
   using Clock = std::chrono::steady_clock;
 
   virtual ~AlignLink() = default;
-  // Removes or adds the address of the rail, with the routes and rules that depend on it. Success if it is already
-  // removed, or already there.
+  // Removes the address of the rail with the routes and rules that depend on it, or adds them. No error if that is
+  // already done.
   virtual Result<void> remove_address(std::size_t rail) = 0;
   virtual Result<void> add_address(std::size_t rail) = 0;
   // Adds the placeholders from..to - 1, in ascending order.
   virtual Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
-  // Removes one placeholder. Success if it is not there.
+  // Removes one placeholder. A missing placeholder is no error.
   virtual Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
   // Reads the GID table of the rail's port, as read_gid_table().
   virtual Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted, unsigned at_least) = 0;
@@ -99,17 +102,17 @@ class AlignLink {
   virtual Clock::time_point now() { return Clock::now(); }
 };
 
-// An alignment on live rails, while other containers of the node start and end and change the same tables.
+// An alignment on live rails. Meanwhile other containers of the node start and end and change the same tables.
 //
 // The kernel changes GIDs later than the netlink call, but in order: one ordered work queue serves the whole node
 // (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls for all rails come first. Then the tables are read
-// until the last placeholder of each rail is there, which proves that all earlier changes are done. By then a
-// placeholder occupies the target slot and keeps it until the address replaces it. A slot that reads as empty but is in
-// use (by a GID that a process still uses, or that MLNX_OFED hides) is detected when the kernel skips it.
+// until the last placeholder of each rail is in its table, which proves that all earlier changes are done. By then a
+// placeholder is in the target slot and keeps it until the address replaces it. A slot can seem empty but be in use, by
+// a GID that a process still uses or that MLNX_OFED hides. Such a slot is detected when the kernel skips it.
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;
-  // Limit on waiting for the kernel in all rounds together. Restoring the addresses may take half of it in addition.
+  // Limit on waiting for the kernel in all rounds together. To restore the addresses may take half of it in addition.
   std::chrono::milliseconds time{2000};
 };
 
@@ -117,14 +120,14 @@ struct AlignReport {
   Alignment done;             // the moves of all rounds together; no moves: the rails already agreed
   std::string text;           // to_string(done)
   unsigned rounds = 0;        // rounds that changed a table
-  unsigned slots_moved = 0;   // GIDs of addresses that have another index now
+  unsigned slots_moved = 0;   // GIDs of addresses that now have another index
   unsigned placeholders = 0;  // placeholders that were added and removed
 };
 
 // Moves the GIDs of live rails to one index. Ignores the tables in `rails` and reads them by the link. Afterwards, even
 // after an error, no placeholder is left and every address has a GID, at its old index or at another one.
 // Errors: no common index, as plan_alignment(); any error of the link; the rails do not agree in time. The message has
-// the index of every rail, and addresses that could not be restored.
+// the index of every rail, and the addresses that could not be restored.
 Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits = {});
 
 }  // namespace hook

@@ -13,12 +13,12 @@ namespace {
 using fabric::Address;
 
 constexpr unsigned kNumbers = 256;  // of placeholders
-// Limit on adding placeholders again because slots below the target became free meanwhile.
+// Limit on repeated additions of placeholders, which are needed if slots below the target became free meanwhile.
 constexpr int kRefills = 4;
 constexpr int kRestoreTries = 3;
 
-// Returns the first of `count` successive placeholder numbers that are not in this table. A container that was killed
-// can have left placeholders.
+// Returns the first of `count` successive placeholder numbers that are not in this table. The table can have
+// placeholders of a call that was killed.
 unsigned unused_numbers(const GidTable& table, unsigned count) {
   unsigned first = 0;
   for (unsigned number = 0; number < kNumbers && number - first < count; ++number) {
@@ -33,8 +33,8 @@ class RailMove {
  public:
   using Deadline = AlignLink::Clock::time_point;
 
-  // rail: with the table that the plan is based on. silent: slots that read as empty but are in use; this object adds
-  // those that it detects.
+  // rail: has the table on which the plan is based.
+  // silent: slots that seem empty but are in use; this object adds the slots that it detects.
   RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
            std::set<unsigned>& silent)
       : link_(link),
@@ -52,21 +52,20 @@ class RailMove {
       return Error{.message = "the GID table is full of placeholders that another container left",
                    .hint = "run `rdma-hook recover`"};
     }
-    is_out_ = true;  // before the call: a call that fails may have removed the address
+    is_out_ = true;  // set before the call, because a call that fails may have removed the address
     TRY_VOID(link_.remove_address(position_));
     return add(fill);
   }
 
-  // Waits until the placeholders are in the table, and adds more if slots below the target became free. Returns false
-  // if no placeholder got the target slot in time.
+  // Waits until the placeholders are in the table, and adds more of them if slots below the target became free. Returns
+  // false if no placeholder got the target slot in time.
   Result<bool> hold_target(Deadline deadline) {
     std::vector<unsigned> before;
     for (int refill = 0; refill < kRefills; ++refill) {
       const auto table = TRY(settled_table(deadline));
       if (!table) return false;
       auto free = holes(*table);
-      // The placeholders of the last step were enough to fill these slots, and the kernel put them elsewhere: the slots
-      // are in use.
+      // The last placeholders were enough for these slots, but the kernel put them elsewhere: the slots are in use.
       for (const unsigned index : before)
         if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
       std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
@@ -98,14 +97,14 @@ class RailMove {
     }
   }
 
-  // Removes all placeholders and adds the address, from any step of the move. Repeats calls that fail.
+  // Removes all placeholders and adds the address, after any step of the move. Repeats calls that fail.
   Result<void> restore() {
     std::optional<Error> failed;
-    // Placeholders first: in a full table the address gets no slot before they are removed.
+    // Placeholders are removed first, because a full table has no slot for the address before.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
-      // In reverse order: the first placeholder has the lowest slot. The kernel works in order, so that all are gone
-      // from the table when it is gone.
+      // The order is reversed, because the first placeholder has the lowest slot. The kernel works in order, so when
+      // the first placeholder is gone from the table, all are gone.
       const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
       for (const unsigned number : numbers) {
         if (auto removed = link_.remove_placeholder(position_, number); removed) {
@@ -129,8 +128,8 @@ class RailMove {
     return *std::move(failed);
   }
 
-  // Waits until the table shows the result of restore(), which it repeats after an error. Adds an address again once if
-  // it got no GID, as in a full table.
+  // Waits until the table shows the result of restore(); repeats restore() after an error. If the address got no GID,
+  // as in a full table, adds the address once more.
   Result<void> settle(Deadline deadline) {
     if (is_out_ || !present_.empty()) TRY_VOID(restore());
     const auto half = link_.now() + (deadline - link_.now()) / 2;
@@ -156,17 +155,18 @@ class RailMove {
     return link_.add_placeholders(position_, from, next_);
   }
 
-  // Reads the table once the last placeholder is there; nullopt: it is not there in time.
+  // Waits until the last placeholder is in the table, and returns the table; nullopt if the time is over.
   Result<std::optional<GidTable>> settled_table(Deadline deadline) {
     const fabric::Address last = placeholder(next_ - 1);
     while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
       if (!wait(deadline)) return std::optional<GidTable>();
     }
-    // Reads again: slots that were read before the one of the last placeholder can have changed since.
+    // The table is read again, because slots that were read before the slot of the last placeholder can have changed
+    // since.
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Returns free slots up to the target, which the address could get instead of the target.
+  // Returns the free slots below the target, which the address could get instead of the target.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();
@@ -179,7 +179,7 @@ class RailMove {
     return found;
   }
 
-  // Returns the placeholder in the target slot; nullopt: it has another GID.
+  // Returns the placeholder in the target slot; nullopt if the slot has another GID.
   std::optional<unsigned> holder(const GidTable& table) const {
     for (const GidSlot& slot : table.slots) {
       if (slot.index != target_ || !slot.v2) continue;
@@ -217,11 +217,11 @@ class RailMove {
   unsigned max_placeholders_;
   unsigned types_;
   std::set<unsigned>& silent_;
-  std::set<unsigned> present_;  // placeholders
+  std::set<unsigned> present_;  // numbers of the placeholders that are on the netdev
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
   std::optional<unsigned> holder_;
-  bool is_out_ = false;  // the address is or may be removed
+  bool is_out_ = false;  // whether the address is or may be removed
 };
 
 class Run {
@@ -234,7 +234,7 @@ class Run {
         silent_(rails_.size()),
         deadline_(link.now() + limits.time) {}
 
-  // Each round reads the tables and plans again, because other containers change the same tables.
+  // Plans and moves in rounds. Each round reads the tables again, because other containers change the same tables.
   Result<AlignReport> run() {
     for (;;) {
       auto plan = read_and_plan();
@@ -256,8 +256,8 @@ class Run {
   }
 
  private:
-  // Reads only as many slots as a plan needs: first up to the farthest address, then twice as many each time. Every
-  // slot costs system calls.
+  // Reads only as many slots as a plan needs, because every slot costs system calls: first up to the farthest address,
+  // then twice as many each time.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));
@@ -276,7 +276,7 @@ class Run {
     }
   }
 
-  // Reads a table. Slots that read as empty but are known to be in use get a GID that no rail has.
+  // Reads a table. Slots that seem empty but are known to be in use get a GID that no rail has.
   Result<void> read_table(std::size_t rail, unsigned at_least) {
     GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
     for (const GidSlot& slot : table.slots)
@@ -339,7 +339,7 @@ class Run {
   }
 
   Result<void> restore(std::vector<RailMove>& moves) {
-    // All calls come before the first wait. settle() repeats those that fail.
+    // All calls come before the first wait. settle() repeats the calls that fail.
     for (RailMove& move : moves)
       (void)move.restore();
     std::optional<Error> failed;

@@ -268,8 +268,8 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  std::set<std::string>
-      said;  // kinds of repair with a warning; a container can add thousands of names, and one warning is enough
+  // Kinds of repair with a warning; a container can add thousands of names, and one warning is enough.
+  std::set<std::string> said;
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));
     if (done || !said.insert(repair.what).second) continue;

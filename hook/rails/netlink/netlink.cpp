@@ -28,8 +28,8 @@ using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 
-constexpr time_t kTimeoutSeconds =
-    5;  // the kernel answers within send(2), so an answer that is missing after this time will not arrive
+// The kernel answers within send(2), so an answer that is missing after this time will not arrive.
+constexpr time_t kTimeoutSeconds = 5;
 constexpr int kDumpTries = 5;
 constexpr std::size_t kAttributes = 4096;  // more than any request here has
 

@@ -164,8 +164,8 @@ std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
        entry = nla_next(entry, &rest)) {
     const Attributes info(
         Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
-    const auto mac =
-        value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));  // has the number of the VF; the kernel reports it for every VF
+    // Has the number of the VF; the kernel reports it for every VF.
+    const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));
     if (mac) vfs[mac->vf] = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
   }
   return vfs;

@@ -20,8 +20,8 @@ namespace {
 
 namespace netlink = fabric::netlink;
 
-// Reads the first 4 MiB of a table, which have some 28,000 sockets. The kernel lists listening sockets first. Returns
-// an empty text if there is no such file, as tcp6 without IPv6.
+// Reads only the first 4 MiB of a table, which have some 28,000 sockets, because the kernel lists listening sockets
+// first. Returns an empty text if there is no such file: tcp6 is missing without IPv6.
 Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kLimit = std::size_t{4} << 20;
   constexpr std::size_t kStep = std::size_t{64} << 10;
@@ -53,9 +53,9 @@ std::vector<int> hops_of(netlink::Bytes bytes) {
   return hops;
 }
 
-// Adds the netdevs of a multipath default route in the main table. Returns false when the dump can stop: the kernel
-// walks an IPv4 table in the order of its keys, so that no default route follows another destination
-// (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
+// Adds the netdevs of a multipath default route in the main table. Returns false if the dump can stop. The kernel walks
+// an IPv4 table in the order of its keys, so no default route follows another destination (net/ipv4/fib_trie.c,
+// fib_table_dump(), Linux 6.12).
 bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
@@ -77,13 +77,13 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   return true;
 }
 
-// Adds all netdevs of multipath default routes, because read_network() reports only the first one. A node with two
-// uplinks must keep both.
+// Adds all netdevs of multipath default routes, because read_network() reports only the first netdev of such a route. A
+// node with two uplinks must keep both.
 Result<void> add_multipath(NodeNetwork& node) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    // A dump that starts again needs no reset: add_default_hops() adds a route only once.
+    // A dump that starts again needs no reset, because add_default_hops() adds a route only once.
     TRY_VOID(netlink::dump(
         RTM_GETROUTE, netlink::bytes_of(header), [] {},
         [&](const auto& message) { return add_default_hops(message, node); }));
@@ -91,7 +91,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   return {};
 }
 
-// Services by the node's address that they use, from /proc/net/tcp and tcp6 (Linux 6.12
+// Services by the address of the node that they use, from /proc/net/tcp and tcp6 (Linux 6.12
 // Documentation/networking/proc_net_tcp.rst, net/ipv4/tcp_ipv4.c, get_tcp4_sock).
 
 constexpr std::uint16_t kSshPort = 22;
@@ -105,7 +105,8 @@ struct Endpoint {
   std::uint16_t port = 0;
 };
 
-// Parses "0100007F:0016". The kernel prints each 32-bit word of the address as a number in the host's byte order.
+// Parses an endpoint such as "0100007F:0016". The kernel prints each 32-bit word of the address as a number in the
+// host's byte order.
 std::optional<Endpoint> parse_endpoint(std::string_view text) {
   constexpr std::size_t kWordDigits = 8;
   constexpr std::size_t kIpv4Begin = 12;
@@ -132,15 +133,15 @@ bool is_wildcard(const fabric::Address& address) {
   return address.is_zero() || address == kIpv4;
 }
 
-// Returns the service that has this socket; empty: not a service that reaches the node.
+// Returns the service that has this socket; an empty text if it is no service by which the node is reached.
 std::string_view service_of(const Endpoint& local, const Endpoint& remote, std::uint8_t state) {
   if (local.port == kSshPort) return "sshd";
   if (local.port == kKubeletPort) return "kubelet";
   return state == kEstablished && remote.port == kApiServerPort ? "kubelet" : "";
 }
 
-// Parses the first words of a line: "0:", local, remote, state. Returns false for the heading and for a line that is
-// cut off.
+// Parses the first words of a line: "0:", local, remote, state. Returns false for the heading and for an incomplete
+// line.
 bool read_line(std::string_view line, Endpoint& local, Endpoint& remote, std::uint8_t& state) {
   constexpr std::size_t kWords = 4;
   std::array<std::string_view, kWords> words;
@@ -174,7 +175,7 @@ void add_services(std::string_view text, std::map<fabric::Address, std::string>&
     const std::string_view service = service_of(local, remote, state);
     if (service.empty()) continue;
     std::string& known = services[local.address];
-    // "sshd" has priority: the administrator may be logged in by this address.
+    // "sshd" has priority, because the administrator may be logged in by this address.
     if (known.empty() || service == "sshd") known = service;
   }
 }
@@ -187,7 +188,8 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
-  // Only a netdev that moves can disconnect the node, and a busy node has long tables of sockets.
+  // The sockets are read only if a netdev moves: no other rail can disconnect the node, and a busy node has long
+  // tables.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
     return fabric::wrap(std::move(added).error(), "read the node's default routes");

@@ -1,4 +1,4 @@
-// A rail of a container, as planned before any change.
+// A rail of a container as planned, before any change.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace hook {
 
-// The kind of netdev inside: the node's own netdev, moved, or a child of it.
+// The kind of netdev in the container: the node's own netdev, which moves, or a child of it.
 enum class RailKind { kMove, kMacvlan, kIpvlan, kIpoib };
 
 inline constexpr Word<RailKind> kRailKinds[] = {{"move", RailKind::kMove},
@@ -27,8 +27,8 @@ inline std::string_view to_string(RailKind kind) {
 
 struct RailAddress {
   fabric::Address address;
-  unsigned prefix = 32;                    // bits of the address's own family
-  std::optional<fabric::Address> gateway;  // of the same family
+  unsigned prefix = 32;                    // in bits of the address's family
+  std::optional<fabric::Address> gateway;  // has the same family
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 
@@ -51,16 +51,17 @@ struct Rail {
   unsigned rail = 0;
   std::string hca;
   std::string host;  // the netdev on the node that moves or gets the child
-  std::string name;  // name inside
+  std::string name;  // name of the netdev in the container
   RailKind kind = RailKind::kMacvlan;
-  bool macvlan_private = false;         // false: bridge mode, in which children of one parent reach each other
-  std::optional<std::uint16_t> pkey;    // kIpoib
-  std::optional<unsigned> mtu;          // bytes; nullopt: the parent's, or unchanged
-  std::vector<RailAddress> addresses;   // kMove and empty: the netdev keeps its own addresses
-  std::optional<unsigned> table;        // routing table of the rail; nullopt: no policy routing
-  VfAttributes vf;                      // kMove of a VF
-  bool move_rdma = false;               // the RDMA subsystem is exclusive: the RDMA device moves as well
-  std::optional<std::string> recreate;  // "rxe", "siw": a software device, which cannot move, is made again inside
+  bool macvlan_private = false;        // false: bridge mode, in which children of one parent reach each other
+  std::optional<std::uint16_t> pkey;   // kIpoib
+  std::optional<unsigned> mtu;         // bytes; nullopt: a child has its parent's, a moved netdev keeps its own
+  std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its own addresses
+  std::optional<unsigned> table;       // routing table of the rail; nullopt: no policy routing
+  VfAttributes vf;                     // attributes that are set if a VF moves
+  bool move_rdma = false;              // whether the RDMA device moves too, because the RDMA subsystem is exclusive
+  // "rxe", "siw": type of a software device; it cannot move, so it is made again in the container.
+  std::optional<std::string> recreate;
   friend bool operator==(const Rail&, const Rail&) = default;
 };
 

@@ -19,7 +19,7 @@ constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
 constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL
 constexpr unsigned kLastReservedTable = 255;
 
-// One netdev of the plan, with everything that its rail depends on.
+// One netdev of the plan with the objects on which its rail depends.
 struct Subject {
   const PlannedNetdev& planned;
   const Network& network;
@@ -44,7 +44,7 @@ std::string share_hint(const Subject& subject) {
                      subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
 }
 
-// A snapshot can have the master only by name, without ifindex.
+// A snapshot can have only the name of the master, without its ifindex.
 bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
   return netdev.kind == "bond" || std::ranges::any_of(node.netdevs, [&](const Netdev& other) {
            return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
@@ -65,8 +65,8 @@ Result<void> check_masters(const Subject& subject) {
   return {};
 }
 
-// Describes the loss for the node when `upper` stops working, which is the netdev that moves or one on top of it.
-// Empty: no loss is known.
+// Describes what the node loses if the netdev `upper` stops working: `upper` is the netdev that moves or one on top of
+// it. Returns an empty text if no loss is known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
   const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
   if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
@@ -79,10 +79,11 @@ std::string loss(const NodeNetwork& node, const Netdev& upper) {
   return {};
 }
 
-// A node that loses the netdev by which it is reached can only be repaired at its console.
+// Refuses to move a netdev that the node needs. If the node loses the netdev by which it is reached, it can only be
+// repaired at its console.
 Result<void> check_node_keeps_its_own(const Subject& subject) {
   if (subject.network.take_node_netdevs) return {};
-  // A VLAN or bridge on top of the netdev stops working too, and can have the address or route.
+  // A VLAN or bridge on top of the netdev stops working too, and the address or route can be on it.
   for (const Netdev& upper : subject.node.netdevs) {
     if (!fabric::is_stacked_on(subject.node.netdevs, upper, subject.netdev)) continue;
     const std::string what = loss(subject.node, upper);
@@ -116,7 +117,7 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
                                network, subject.planned.rail),
                    fmt::format("add a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
   }
-  // The kernel would refuse such a macvlan child only after other changes are made.
+  // The MTU is checked here, because the kernel would refuse such a macvlan child only after other changes were made.
   if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
     return refusal(
         fmt::format("`{}`: the MTU {} of network `{}` is above the {} of the parent `{}`", subject.hca_name(),
@@ -127,8 +128,8 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
   return {};
 }
 
-// Refuses attributes that the driver cannot set: Ethernet functions have ndo_set_vf_mac and the like, IPoIB functions
-// ndo_set_vf_guid (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
+// Refuses attributes that the driver cannot set. Ethernet functions have ndo_set_vf_mac and similar operations; IPoIB
+// functions have ndo_set_vf_guid (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
 Result<void> check_vf_attributes(const Subject& subject) {
   const VfAttributes vf = set_attributes(subject.network);
   if (vf.empty()) return {};
@@ -157,9 +158,10 @@ Result<void> check_vf_attributes(const Subject& subject) {
   return {};
 }
 
-// Returns the type of a software RDMA device, which has to be made again inside. rxe and siw cannot move, because they
-// have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c, ib_device_set_netns_put). A device
-// that stays behind when its netdev moves transfers no data. siw speaks iWARP; rxe is a channel adapter.
+// Returns the type of a software RDMA device, which has to be made again in the container. rxe and siw cannot move,
+// because they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
+// ib_device_set_netns_put). If the netdev moves without its device, the device transfers no data. siw speaks iWARP; rxe
+// is a channel adapter.
 std::optional<std::string> software_type(const fabric::Hca& hca) {
   if (!hca.is_software()) return std::nullopt;
   if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";
@@ -180,7 +182,7 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
                                printable(planned.host)),
                    "move it to the node, or use mode hca, which needs no netdev");
   }
-  // Mode exclusive always moves the netdev; "child" applies to the shared modes.
+  // Mode exclusive always moves the netdev. The setting "child" applies only to the shared modes.
   const auto child = from_word(kRailKinds, network->second.child);
   const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
   return Subject{planned, network->second, *hca, *netdev, node, kind};
@@ -244,11 +246,11 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
   return {};
 }
 
-// Adds the connected route, the default route and the rule of an address. The route by the gateway needs the connected
-// route, so that it comes second. The rule comes last: no packet may use an incomplete table.
+// Adds the connected route, the default route and the rule of an address. The connected route is first, because the
+// route by the gateway needs it. The rule is last, so that no packet uses an incomplete table.
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
-  RouteSpec route;  // the connected one
+  RouteSpec route;  // is the connected route first
   route.ifindex = ifindex;
   route.ipv6 = !address.address.is_ipv4();
   route.destination = fabric::masked(address.address, address.prefix);
@@ -284,7 +286,7 @@ void name_rails(std::string_view pattern, std::vector<std::string> taken, std::v
   const std::size_t at = pattern.find("%d");
   unsigned number = 1;
   for (Rail& rail : rails) {
-    // The namespace can have such names already, of an earlier call or of the image.
+    // The namespace can already have such a name, from an earlier call or from the image.
     do {
       rail.name = std::string(pattern);
       if (at == std::string_view::npos) break;
@@ -304,7 +306,7 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     }
     if (!rail.table) return config;
     for (const NetRecord& record : config.addresses) {
-      // Without gateway: routes beyond the subnet are among those that moved with the netdev.
+      // These addresses have no gateway. Routes beyond the subnet are among the routes that moved with the netdev.
       const auto address = address_of(record);
       const auto prefix = prefix_of(record);
       if (!address || !prefix) continue;
@@ -313,7 +315,7 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     return config;
   }
   for (const RailAddress& address : rail.addresses) {
-    // The kernel adds a connected route to the main table. With a table of its own the rail must not have one there.
+    // The kernel would add a connected route to the main table. A rail with a table of its own must not have one there.
     config.addresses.push_back(
         address_record(ifindex, address.address, address.prefix, {.no_prefix_route = rail.table.has_value()}));
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
@@ -351,7 +353,7 @@ std::optional<fabric::Address> gid_address(const RailConfig& config) {
   std::optional<fabric::Address> best;
   for (const NetRecord& record : config.addresses) {
     const auto address = address_of(record);
-    // A link-local GID works only within one subnet.
+    // Link-local addresses are skipped, because a link-local GID works only within one subnet.
     if (!address || address->is_link_local() || address->is_loopback()) continue;
     if (!best || (address->is_ipv4() && !best->is_ipv4())) best = address;
   }

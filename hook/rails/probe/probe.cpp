@@ -17,7 +17,7 @@
 #include "hook/rails/netlink/links.hpp"
 
 #ifndef PACKET_IGNORE_OUTGOING
-#define PACKET_IGNORE_OUTGOING 23  // Linux 4.20
+#define PACKET_IGNORE_OUTGOING 23  // in Linux 4.20
 #endif
 
 namespace hook {
@@ -26,8 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLargestFrame = 2048;
-// Limit on frames that are read after the deadline. They arrived in time if this process did not run for a while, but
-// can also arrive without end.
+// Limit on frames that are read after the deadline. Frames that arrived in time are still read if this process did not
+// run for a while. The limit is needed because frames can arrive without end.
 constexpr unsigned kMostLateFrames = 1024;
 
 constexpr std::uint32_t ancillary(int what) {
@@ -40,22 +40,24 @@ constexpr sock_filter load(std::uint16_t size, std::uint32_t from) {
   return BPF_STMT(static_cast<std::uint16_t>(BPF_LD | size | BPF_ABS), from);
 }
 
-// Continues if the loaded value is `value`, and drops the frame otherwise. index: of this instruction.
+// Continues if the loaded value is `value`; otherwise drops the frame.
+// index: the index of this instruction.
 constexpr sock_filter drop_unless(std::uint8_t index, std::uint32_t value) {
   return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, static_cast<std::uint8_t>(kDrop - index - 1));
 }
 
-// Passes only frames that parse_arp() and parse_neighbour() can accept. Other frames neither wake the process nor fill
-// the socket. The kernel removes VLAN tags before a packet socket gets the frame (skb_vlan_untag() in
-// __netif_receive_skb_core(), Linux 6.12), hence the ancillary data. VLAN 0 only has a priority and is no other
-// network.
+// Passes only frames that parse_arp() and parse_neighbour() can accept, so that other frames neither wake the process
+// nor fill the socket. VLAN tags are read as ancillary data, because the kernel removes them before a packet socket
+// gets the frame (skb_vlan_untag() in __netif_receive_skb_core(), Linux 6.12). VLAN 0 only has a priority and is no
+// other network.
 constexpr sock_filter kFilter[] = {
     /* 0 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG_PRESENT)),
     /* 1 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
     /* 2 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG)),
     /* 3 */ BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xfff),
     /* 4 */ drop_unless(4, 0),
-    // Drops frames to other hosts (a VLAN without a netdev, promiscuous mode) and outgoing frames.
+    // These instructions drop outgoing frames and frames to other hosts, which arrive from a VLAN without a netdev or
+    // in promiscuous mode.
     /* 5 */ load(BPF_W, ancillary(SKF_AD_PKTTYPE)),
     /* 6 */ BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, PACKET_MULTICAST, kDrop - 7, 0),
     /* 7 */ load(BPF_H, 12),
@@ -91,8 +93,8 @@ bool bind_to(int packet, int ifindex, std::uint16_t protocol) {
   return ::bind(packet, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// Checks the type of the netdev by getsockname(2) of a bound socket. Binding with protocol 0 receives nothing and costs
-// nothing (packet_do_bind(), Linux 6.12). SIOCGIFHWADDR would need ioctl(2), which the seccomp filter does not allow.
+// Checks the type of the netdev. SIOCGIFHWADDR needs ioctl(2), which the seccomp filter refuses. So the socket is bound
+// with protocol 0 (receives nothing; packet_do_bind(), Linux 6.12), and getsockname(2) returns the type.
 Result<void> check_netdev(int packet, const Probe& probe) {
   sockaddr_ll address{};
   socklen_t size = sizeof address;
@@ -105,7 +107,7 @@ Result<void> check_netdev(int packet, const Probe& probe) {
       .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 
-// Returns true if hosts answer to all nodes, because the request has no source address.
+// Returns true if the request has no source address. Hosts then answer to all nodes.
 bool is_anonymous(const Probe& probe) {
   return probe.kind == Probe::Kind::kDuplicate || probe.source.is_zero() ||
          probe.source.family() != probe.target.family();
@@ -122,8 +124,8 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   return probe_error(errno, "receive multicasts of", probe);
 }
 
-// Joins the groups of answers. The kernel joins all-nodes by itself only if IPv6 is on, and the solicited-node group
-// only when the address is added.
+// Joins the multicast groups to which hosts answer. The kernel itself joins all-nodes only if IPv6 is on, and the
+// solicited-node group only when the address is added.
 Result<void> hear_neighbours(int packet, const Probe& probe) {
   if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
   constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};
@@ -131,15 +133,15 @@ Result<void> hear_neighbours(int packet, const Probe& probe) {
   return hear_group(packet, probe, solicited_node(probe.target));
 }
 
-// Prepares the socket. The filter comes first, because the socket must not fill with other frames. Binds to one
-// protocol if possible: with ETH_P_ALL the kernel runs the filter for every frame of every netdev.
+// Prepares the socket. The filter is attached first, so that the socket does not fill with other frames. The socket is
+// bound to one protocol if possible: with ETH_P_ALL the kernel runs the filter for every frame of every netdev.
 Result<void> prepare(int packet, const std::vector<Probe>& probes) {
   sock_fprog program{};
   program.len = std::size(kFilter);
-  program.filter = const_cast<sock_filter*>(kFilter);  // the kernel copies it
+  program.filter = const_cast<sock_filter*>(kFilter);  // the kernel only copies it
   if (!set_option(packet, SOL_SOCKET, SO_ATTACH_FILTER, program))
     return sys_error(errno, "cannot filter probe answers");
-  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // cheaper than the filter, which also does it
+  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // the filter does this too, but this costs less
   bool arp = false;
   bool ndp = false;
   for (const Probe& probe : probes) {
@@ -165,7 +167,7 @@ Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uin
   address.sll_ifindex = probe.ifindex;
   const auto* to = reinterpret_cast<const sockaddr*>(&address);
   if (::sendto(packet, frame.data(), frame.size(), MSG_DONTWAIT, to, sizeof address) >= 0) return {};
-  // A netdev that is down or has a full queue counts as silent: the next try may succeed.
+  // A netdev that is down or has a full queue counts as silent, because the next try may succeed.
   const bool silent = errno == ENETDOWN || errno == ENOBUFS || errno == EAGAIN || errno == EINTR;
   return silent ? Result<void>() : probe_error(errno, "send a probe by", probe);
 }
@@ -179,13 +181,14 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
   auto claim = parse_arp(frame);
   if (!claim) claim = parse_neighbour(frame);
   if (!claim) return;
-  // Rails of one container on one subnet receive each other's probes.
+  // Rails of one container on one subnet receive each other's probes, which are ignored.
   const auto is_own = [&](const Probe& probe) { return probe.mac == claim->mac; };
   if (std::ranges::any_of(probes, is_own)) return;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const Probe& probe = probes[i];
     if (answers[i].answered || probe.ifindex != ifindex || probe.target != claim->address) continue;
-    // A host that only tests the address is no gateway, but two hosts that test it at once must not both get it.
+    // A host that only tests the address is no gateway. For a duplicate test it counts, because two hosts that test an
+    // address at once must not both get it.
     if (claim->tentative && probe.kind != Probe::Kind::kDuplicate) continue;
     answers[i].answered = true;
     answers[i].mac = claim->mac;
@@ -274,8 +277,8 @@ const char* remedy(Probe::Kind kind) {
              : "change \"addresses\" of the network, or remove the address from the other host";
 }
 
-// Waits for the carrier of all netdevs, at most kCarrierMs in all. A netdev that has just moved gets its carrier later
-// and loses frames that are sent before.
+// Waits for the carrier of all netdevs, at most kCarrierMs together. A netdev that has just moved gets its carrier
+// later, and frames that are sent before are lost.
 Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedRequest>& asked) {
   constexpr int kPauseMs = 5;
   int waited = 0;
@@ -290,7 +293,7 @@ Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedReq
   return {};
 }
 
-// One socket serves all rails: the most patient network decides.
+// Returns the options for all rails. One socket serves them, so the longest limits of their networks apply.
 ProbeOptions options_of(const std::vector<ParsedRequest>& asked) {
   ProbeOptions options{1, std::chrono::milliseconds(1)};
   for (const ParsedRequest& one : asked) {
@@ -316,7 +319,7 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
       TRY_VOID(send_frame(packet, probes[i], frames[i]));
       ++answers[i].tries;
     }
-    // The interval begins after sending: time in which this process did not run must not shorten it.
+    // The interval begins after sending, so that a time in which this process did not run does not shorten it.
     TRY_VOID(listen(packet, probes, Clock::now() + options.interval, answers));
   }
   return answers;

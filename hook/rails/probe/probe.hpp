@@ -1,4 +1,4 @@
-// Tests whether gateways answer, and whether another host has an address of a rail, for all rails at the same time.
+// Tests whether gateways answer, and whether another host has the address of a rail, for all rails at the same time.
 // Uses ARP (RFC 826, 5227) and neighbour discovery (RFC 4861) on a packet socket of the container's namespace.
 #pragma once
 
@@ -21,54 +21,56 @@ namespace hook {
 struct Probe {
   enum class Kind { kGateway, kDuplicate };
   Kind kind = Kind::kGateway;
-  std::string netdev;      // name for messages
-  int ifindex = 0;         // of an Ethernet netdev that is up
-  MacAddress mac{};        // of the netdev
-  fabric::Address source;  // kGateway: the rail's address. kDuplicate: not used
+  std::string netdev;      // its name in messages
+  int ifindex = 0;         // index of an Ethernet netdev that is up
+  MacAddress mac{};        // its MAC address
+  fabric::Address source;  // kGateway: the address of the rail; kDuplicate: not used
   fabric::Address target;  // the gateway, or the address that should be free
 };
 
 struct ProbeOptions {
-  unsigned retries = 3;  // number of tries, the first one included
+  unsigned retries = 3;  // number of tries, including the first one
   std::chrono::milliseconds interval{100};
 };
 
 struct ProbeAnswer {
   bool answered = false;
-  MacAddress mac{};  // of the host that answered, or that tests the same address at this moment
+  MacAddress mac{};  // MAC address of the host that answered, or that tests the same address at this moment
   unsigned tries = 0;
 };
 
-// Sends all probes until each has an answer or used up its tries. Returns one answer for each probe, in their order.
+// Sends each probe until it has an answer or has used up its tries. Returns one answer for each probe, in their order.
 // Takes at most retries x interval in all.
 // packet: AF_PACKET, SOCK_RAW, protocol 0, not bound. It is bound and filtered here and cannot be used for anything
 // else afterwards. Its close(2) waits for an RCU grace period.
-// Ignores frames with a VLAN tag, which are of another network, and frames of the probed netdevs, because the rails of
-// a container can answer for each other (arp_ignore 0). Children of one ipvlan parent share its MAC address: the kernel
-// refuses an address that another child has (EADDRINUSE).
-// Errors name the netdev: the socket fails; the netdev is gone, or is no Ethernet netdev (IPoIB has other frames). A
-// netdev that is down counts as silent, and so does a try that finds its queue full.
+// Ignores frames with a VLAN tag, because they are from another network. Ignores frames of the probed netdevs, because
+// the rails of a container can answer for each other (arp_ignore 0). Children of one ipvlan parent share its MAC
+// address: the kernel refuses an address that another child has (EADDRINUSE).
+// Errors name the netdev: the socket fails; the netdev is gone, or is no Ethernet netdev (IPoIB has other frames). If a
+// netdev is down or its queue is full, the try counts as silent.
 // System calls: bind, getsockname, setsockopt, sendto, ppoll, recvfrom.
 Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes, const ProbeOptions& options);
 
-// Frames of probes and answers as bytes over Ethernet: ARP (RFC 826; RFC 5227 for probes), neighbour solicitations and
-// advertisements (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for duplicates).
+// Converts probes and answers to and from Ethernet frames: ARP (RFC 826; RFC 5227 for probes), neighbour solicitations
+// and advertisements (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for duplicates).
 
-// The address that the sender of a frame has or tests, of ARP or neighbour discovery.
+// The address that the sender of an ARP or neighbour discovery frame has or tests.
 struct AddressClaim {
   fabric::Address address;
-  MacAddress mac{};        // the owner of the address according to the frame
-  bool tentative = false;  // the sender does not have the address yet, but tests whether it is free
+  MacAddress mac{};        // MAC address that has the address according to the frame
+  bool tentative = false;  // whether the sender only tests if the address is free
   friend bool operator==(const AddressClaim&, const AddressClaim&) = default;
 };
 
-// Makes a broadcast ARP request for `target`, which is IPv4. source: the rail's address; nullopt or not IPv4: the frame
-// is a probe of RFC 5227, from which no host learns an address.
+// Makes a broadcast ARP request for `target`, which is IPv4.
+// source: the rail's address. If it is nullopt or not IPv4, the frame is a probe of RFC 5227, from which no host learns
+// an address.
 std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                       const fabric::Address& target);
 
-// Parses an ARP frame. frame: a whole Ethernet frame of a packet socket, padding included. nullopt: no ARP for IPv4
-// over Ethernet, too short, an operation other than request and reply, tagged (another network), or without a sender.
+// Parses an ARP frame. Returns nullopt if it is no ARP for IPv4 over Ethernet, too short, neither request nor reply,
+// tagged (another network), or without a sender.
+// frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> frame);
 
 // Returns ff02::1:ffXX:XXXX, the multicast group that every host with this address joins.
@@ -76,33 +78,34 @@ fabric::Address solicited_node(const fabric::Address& address);
 // Returns 33:33 and the last four bytes of an IPv6 multicast address (RFC 2464, 7).
 MacAddress multicast_mac(const fabric::Address& group);
 
-// Returns the checksum over pseudo-header and message (RFC 4443, 2.3), in host byte order: the value for the field if
-// the field is zero, and zero for a valid message.
+// Returns the checksum over pseudo-header and message (RFC 4443, 2.3), in host byte order. If the field in the message
+// is zero, this is the value for the field. If the message has its checksum and is valid, this is zero.
 std::uint16_t icmpv6_checksum(const fabric::Address& source, const fabric::Address& destination,
                               std::span<const std::uint8_t> message);
 
-// Makes a neighbour solicitation for `target`, which is IPv6, to its solicited-node group. source: the rail's address,
-// to which hosts answer; nullopt or IPv4: none, and hosts answer to all nodes, as for duplicate address detection.
+// Makes a neighbour solicitation for `target`, which is IPv6, to its solicited-node group.
+// source: the rail's address, to which hosts answer. If it is nullopt or IPv4, the frame has no source and hosts answer
+// to all nodes, as for duplicate address detection.
 std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                                  const fabric::Address& target);
 
-// Parses a solicitation or advertisement. A solicitation claims its source address or, without one, tentatively its
-// target. frame: a whole Ethernet frame of a packet socket, padding included.
-// nullopt: another frame; one that RFC 4861, 7.1 discards (hop limit, checksum, lengths, a multicast target); tagged
-// (another network); an IPv4-mapped address, which belongs to ARP.
+// Parses a solicitation or advertisement. A solicitation claims its source address; without one, it claims its target
+// tentatively. Returns nullopt for another frame, one that RFC 4861, 7.1 discards (hop limit, checksum, lengths, a
+// multicast target), a tagged frame (another network), or an IPv4-mapped address, which belongs to ARP.
+// frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_neighbour(std::span<const std::uint8_t> frame);
 
 // A rail that is up in the container's namespace.
 struct PlacedRail {
   const RailRecord* record = nullptr;
   const Network* network = nullptr;
-  int ifindex = 0;  // in the container's namespace
+  int ifindex = 0;  // index in the container's namespace
 };
 
 // Tests the addresses or gateways of all rails at once, before the container starts.
-// kind: kDuplicate: call it before the addresses are added; fails if another host has one and duplicate_test of the
-// network is "fail". kGateway: call it after addresses and routes are added; fails if a gateway is silent and
-// gateway_test is "fail".
+// kind: kDuplicate must be called before the addresses are added. It fails if another host has an address and
+// duplicate_test of the network is "fail". kGateway must be called after addresses and routes are added. It fails if a
+// gateway is silent and gateway_test is "fail".
 // warnings: gets a line for each failure of a test that is "warn".
 Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
                         std::vector<std::string>& warnings);

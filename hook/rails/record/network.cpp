@@ -22,8 +22,8 @@ constexpr auto text_of = [](const auto& value) { return to_string(*value); };
 
 }  // namespace
 
-// describe() lists the members of a type once, for both directions: `members` writes them to JSON or reads them from
-// it.
+// describe() lists the members of a type once, for both directions: `members` either writes them to JSON or reads them
+// from JSON.
 
 template <typename Members>
 void describe(Members& members, RailAddress& address) {
@@ -90,7 +90,8 @@ void describe(Members& members, RdmaDevice& device) {
 template <typename Members>
 void describe(Members& members, NetRecord& record) {
   std::uint16_t type = record.type;
-  // Hexadecimal, because the kernel gets the message back as it was read. "what" is text for people, and is not read.
+  // The payload is hexadecimal, because the kernel gets the message again as it was read. "what" is a text for people
+  // and is not read.
   members("type", type);
   members.note("what", [&] { return to_string(record); });
   members.text(
@@ -105,7 +106,7 @@ void describe_sysfs(Members& members, std::optional<SysfsSettings>& settings) {
     const char* const name = kSysfsSettings[i].name;
     std::vector<std::string>& values = (*settings)[i];
     members.optional(name, values);
-    // These values are written to sysfs as root.
+    // The values are checked, because they are written to sysfs as root.
     members.require(std::all_of(values.begin(), values.end(), is_sysfs_value), name);
   }
 }
@@ -137,7 +138,7 @@ void describe(Members& members, HostNetdev& host) {
 template <typename Members>
 void describe(Members& members, IpamLease& lease) {
   members("plugin", lease.plugin);
-  // A path would let the writer of a record choose the program that root executes.
+  // A path is refused: with it, a record could choose the program that root executes.
   members.require(lease.plugin.find('/') == std::string::npos, "plugin");
   members("network", lease.network);
   members("ipam", lease.ipam);
@@ -179,7 +180,7 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
       parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
   if (!document) return complete(document.error());
   auto record = from_record<NetworkRecord>(*document);
-  // A record under the name of another key would restore netdevs that another grant uses.
+  // A record that has another key than its file name would restore netdevs that another grant uses.
   if (record && !key.empty() && record->key != key)
     record = make_error("it is the record of `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));

@@ -1,6 +1,7 @@
 // The record of a grant's rails: the state of the node's netdevs before the hook changed them. It is written before the
 // first change and removed after the last one is undone. It describes a state ("the netdev is on the node, under this
-// name") and not the steps done, so that a later call can restore it however far an earlier call came.
+// name") and not the steps that were done. A later call can therefore restore this state after any step of an earlier
+// call.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +19,27 @@
 
 namespace hook {
 
-// The node's netdev before the hook changed it.
+// The state of a netdev of the node before the hook changed it.
 struct HostNetdev {
   int ifindex = 0;
   std::string name;
   std::string kind;         // Link::kind
-  std::string bus_address;  // identifies a netdev that came back under another name; empty: none
+  std::string bus_address;  // identifies the netdev after it returned under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
-  // netdev_identity() of a moving netdev without bus address, which a container could imitate. 0: unknown.
+  // netdev_identity() of a moving netdev without bus address, because a container could make an equal one; 0: unknown.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
   std::vector<NetRecord> records;          // addresses, routes and rules of a netdev that moves
   std::optional<LinkSettings> settings;    // nullopt: the netdev does not move
-  std::optional<NetdevFeatures> features;  // nullopt: it does not move, or the kernel does not report them
+  std::optional<NetdevFeatures> features;  // nullopt: the netdev does not move, or the kernel does not report features
   std::optional<SysfsSettings> sysfs;      // nullopt: it does not move, or sysfs does not show the netdev
-  // IDs of its tcx programs. nullopt: unknown.
+  // IDs of the netdev's tcx programs; nullopt: unknown.
   std::optional<std::vector<std::uint32_t>> tcx;
-  std::optional<RdmaDevice> rdma;  // moves with the netdev; nullopt: none
-  std::vector<VfAttributes> vfs;   // of a physical function, by number
+  std::optional<RdmaDevice> rdma;  // the RDMA device that moves with the netdev; nullopt: none
+  std::vector<VfAttributes> vfs;   // attributes of the VFs of a physical function, by number
   // For a VF: the netdev of its physical function, its number, and the old values of the attributes that change.
   std::string pf;
   unsigned vf = 0;
@@ -46,9 +47,9 @@ struct HostNetdev {
   friend bool operator==(const HostNetdev&, const HostNetdev&) = default;
 };
 
-// Addresses that a CNI plugin allocated.
+// A lease of a CNI plugin, with the addresses that the plugin allocated.
 struct IpamLease {
-  std::string plugin;  // its file name
+  std::string plugin;  // file name of the plugin
   std::string network;
   std::string ipam;  // JSON text of the plugin's "ipam" object
   std::string ifname;
@@ -61,22 +62,24 @@ struct RailRecord {
   std::string network;
   HostNetdev host;
   std::optional<IpamLease> lease;
-  unsigned rule_priority = 0;         // of the rules for its own table
+  unsigned rule_priority = 0;         // priority of the rules for the rail's own table
   std::optional<unsigned> gid_index;  // nullopt: unknown until add_rails() is done
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 
 struct NetworkRecord {
-  std::string key;          // of the grant
+  std::string key;          // key of the grant
   NetnsIdentity netns;      // the namespace of the rails
-  std::uint32_t group = 0;  // link group of the children
+  std::uint32_t group = 0;  // link group of the children of the grant
   std::vector<RailRecord> rails;
   friend bool operator==(const NetworkRecord&, const NetworkRecord&) = default;
 };
 
 // Returns the record as one line of JSON.
 std::string network_record_text(const NetworkRecord& record);
-// Parses the text of a record. path: for messages. key: the key that the record must have; empty: any.
+// Parses the text of a record.
+// path: for messages.
+// key: the key that the record must have; empty: any key.
 // Errors, with remedy: malformed JSON; a member is missing or wrong; another key.
 Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path, std::string_view key = {});
 

@@ -20,7 +20,8 @@ std::string file_of(const std::string& key) {
   return key + std::string(kEnding);
 }
 
-// Names the netdev with the most addresses, routes and rules, because these make a record large.
+// Makes the error for a record that is too large. Names the netdev with the most addresses, routes and rules, because
+// these make a record large.
 Error too_large(const NetworkRecord& record) {
   std::string message = "cannot write the record of the rails: it is too large";
   const auto most = std::ranges::max_element(record.rails, [](const RailRecord& a, const RailRecord& b) {
@@ -47,21 +48,21 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 }
 
 Result<Presence> NetworkRecordStore::read_presence(const std::string& ledger_directory, const std::string& key) {
-  // Without open(), because most grants have no rails and this runs for each of them.
+  // open() is not called, because most grants have no rails and this function runs for each of them.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
   return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot read `{}`", path);
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
-  // Without open(), which would make the directory.
+  // open() is not called, because it would make the directory.
   std::error_code error;
   const bool empty = std::filesystem::is_empty(ledger_directory + "/network", error);
   return error ? error != std::errc::no_such_file_or_directory : !empty;
 }
 
 Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {
-  // A key that is no file name cannot have a record, and must not become a path.
+  // A key that is no file name must not become a path, and cannot have a record.
   if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
   const auto text = TRY(read_ledger_file(*records_, file_of(key)));
   if (!text) return std::optional<NetworkRecord>();

@@ -1,4 +1,4 @@
-// Keeps the records of rails in DIR/network/KEY.json. DIR and KEY are those of hook/ledger.
+// Keeps the records of rails in DIR/network/KEY.json. DIR and KEY are the same as in hook/ledger.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,19 @@ namespace hook {
 class LedgerFiles;
 struct LedgerDirectory;
 
-// The records of one ledger. Locks: a writer has the lock of the record's key, or is the only process that works for
-// it.
+// The records of one ledger. Locks: a process that writes has the lock of the record's key, or is the only process that
+// works for this key.
 class NetworkRecordStore {
  public:
   // Opens the records; makes the directory if it is missing.
   static Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Checks whether this key has a record, with one system call. Errors: the lookup fails.
   static Result<Presence> read_presence(const std::string& ledger_directory, const std::string& key);
-  // Returns false if no key has a record; true also if the directory cannot be read.
+  // Returns false if no key has a record. Returns true if a key has one or the directory cannot be read.
   static bool has_any(const std::string& ledger_directory);
-  // Reads the record of this key; nullopt: it has none. Errors: those of parse_network_record().
+  // Reads the record of this key; nullopt if it has none. Errors: as parse_network_record().
   Result<std::optional<NetworkRecord>> read(const std::string& key) const;
-  // Replaces the record of its key. Errors: larger than kLargestLedgerFile (EFBIG); the file system's.
+  // Replaces the record of its key. Errors: EFBIG, larger than kLargestLedgerFile; an error of the file system.
   Result<void> write(const NetworkRecord& record) const;
   // Removes the record of this key.
   Result<void> remove(const std::string& key) const;
