@@ -48,12 +48,13 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
   if (named) {
     for (const FoundEngine& one : engines)
       if (one.engine == *named) return one;
-    return make_error("`{}` is not installed on this node", to_string(*named));
+    return Error{fmt::format("`{}` is not installed on this node", to_string(*named)), EOPNOTSUPP,
+                 "install it, or select another one with --engine"};
   }
   exclude_by_other_layer(root, engines);
   if (engines.size() == 1) return engines.front();
   if (engines.empty())
-    return Error{"no container engine is installed on this node", ENOENT,
+    return Error{"no container engine is installed on this node", EOPNOTSUPP,
                  "install containerd, CRI-O, Docker or Podman"};
   return Error{fmt::format("several container engines are installed on this node: {}", names_of(engines)), EINVAL,
                "select one with --engine"};
@@ -75,7 +76,7 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   const bool has_nri = one.engine == Engine::kCrio ||
                        (one.engine == Engine::kContainerd && (one.major > 1 || (one.major == 1 && one.minor >= 7)));
   if (way == InstallWay::kNri && one.engine == Engine::kContainerd && !has_nri)
-    return Error{fmt::format("containerd {}.{} has no NRI", one.major, one.minor), 0, "use `--way runtime`"};
+    return Error{fmt::format("containerd {}.{} has no NRI", one.major, one.minor), EOPNOTSUPP, "use `--way runtime`"};
   if (way) {
     choice.way = *way;
   } else if (has_nri) {
@@ -100,35 +101,6 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
     choice.said.push_back(
         fmt::format("{} reads the same hooks.d: set a separate `hooks_dir` for each engine", to_string(other)));
   return choice;
-}
-
-std::optional<std::string> template_of_distribution(const std::string& root, const std::string& programs) {
-  struct Distribution {
-    const char* name;
-    const char* directory;
-    const char* file;
-  };
-  constexpr Distribution kDistributions[] = {
-      {"k3s", "/var/lib/rancher/k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl"},
-      {"RKE2", "/var/lib/rancher/rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl"},
-      {"microk8s", "/var/snap/microk8s", "/var/snap/microk8s/current/args/containerd-template.toml"}};
-  for (const auto& [name, directory, file] : kDistributions) {
-    if (!exists(root, directory)) continue;
-    EngineFacts facts;
-    facts.programs = programs;
-    facts.engine.major = 2;
-    // This text replaces the engine's settings, which cannot be read here. The kubelets of all three distributions use
-    // the systemd cgroup driver.
-    for (const char* plugin : {"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"})
-      facts.settings[{fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"}] = "true";
-    std::string text = fmt::format(
-        "{} generates the configuration of its containerd: nothing was changed. Add this to `{}`{}, then restart {}:\n",
-        name, file, std::string_view(name) == "microk8s" ? "" : ", after the line {{ template \"base\" . }}", name);
-    text += "\n" + containerd_tables(facts);
-    facts.engine.major = 1;
-    return text + "\nFor containerd 1, add this to config.toml.tmpl instead:\n\n" + containerd_tables(facts);
-  }
-  return std::nullopt;
 }
 
 std::vector<std::string> restart_command(Engine engine, InstallWay way) {

@@ -16,17 +16,12 @@ struct Choice {
   std::vector<std::string> said;  // lines for the administrator: the engines of the node and the reason of the choice
 };
 
-// Returns the engine and the way to install. NRI is preferred. Errors: `engine` is not installed; several engines are
-// installed and `engine` is nullopt; the engine does not support the way; the version of the engine is unknown.
-// engine, way: the administrator's options; nullopt: this function selects them.
+// Returns the engine and the way to install. engine, way: the administrator's options, nullopt: select. Without `way`,
+// NRI is preferred. Errors: EOPNOTSUPP, the engine is not installed or has no such way; several engines are
+// installed, and `engine` is nullopt; its version is unknown.
 Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine, std::optional<InstallWay> way);
 
-// Returns the text that the administrator has to add to the containerd template of k3s, RKE2 or microk8s. These
-// distributions write containerd's configuration at each start. Returns nullopt if the node has none of them.
-std::optional<std::string> template_of_distribution(const std::string& root, const std::string& programs);
-
-// Returns the command that makes the engine read its new configuration. Returns an empty list if the engine reads it
-// without a restart.
+// Returns the command that has the engine read its new configuration; empty: the engine reads it without a restart.
 std::vector<std::string> restart_command(Engine engine, InstallWay way);
 
 }  // namespace hook

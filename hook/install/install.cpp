@@ -16,6 +16,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
+#include "hook/install/distribution.hpp"
 #include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
@@ -170,7 +171,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
   TRY_VOID(check_plan(root, facts, plan));
-  done.written = write_time_now();
+  if (done.is_unread()) done.written = write_time_now();
   TRY_VOID(prepare_install_record(root, done));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(commit_node_file(root, edit.path));
@@ -190,20 +191,19 @@ Result<void> remove_what_was_put(const std::string& root) {
   return remove_install_record(root, *record);
 }
 
-// Returns the record of this plan.
-// directories: directories that an earlier install made and that still exist.
-InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
-                        std::vector<std::string> directories) {
+// directories: made by an earlier install and still present.
+InstallRecord record_of(const InstallOptions& options, std::string_view engine, InstallWay way,
+                        const std::vector<FileEdit>& edits, std::vector<std::string> directories) {
   const std::string& root = options.root;
-  InstallRecord record{std::string(to_string(facts.engine.engine)),
-                       std::string(to_word(kInstallWays, facts.way)),
-                       facts.programs,
+  InstallRecord record{std::string(engine),
+                       std::string(to_word(kInstallWays, way)),
+                       options.programs,
                        RDMA_INIT_VERSION,
-                       plan.edits,
+                       edits,
                        std::move(directories),
                        options.put};
   std::vector<std::string> paths{kInstallRecord};
-  for (const FileEdit& edit : plan.edits)
+  for (const FileEdit& edit : edits)
     paths.push_back(edit.path);
   paths.insert(paths.end(), options.put.begin(), options.put.end());
   if (!root.empty()) paths.emplace_back(kClusterConfigPath);
@@ -257,13 +257,16 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   for (int form = 0; form < (containerd ? 2 : 1); ++form) {
     InstallPlan plan = TRY(plan_install(facts));
     if (options.dry_run || (plan.edits.empty() && options.put.empty())) return plan;
-    InstallRecord record = record_of(options, facts, plan, directories);
+    InstallRecord record = record_of(options, to_string(facts.engine.engine), facts.way, plan.edits, directories);
     directories = record.directories;
     InstallRecord done = record;
     // An upgrade that writes the same files needs no restart.
     const bool needs_restart = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
                                (!before || before->is_unread() || !write_the_same(*before, record));
-    if (!needs_restart) done.state = InstallState::kInEffect;
+    if (!needs_restart) {
+      done.state = InstallState::kInEffect;
+      done.written = before ? before->written : std::nullopt;
+    }
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
     // The error that leaves files behind is reported, or else the first refusal, because the second form is only a
@@ -291,7 +294,8 @@ std::string report_service(const EngineFacts& facts, bool is_put) {
 // installed, or files were changed since install.
 Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
-  if ((options.engine && to_string(*options.engine) != record.engine) ||
+  const std::string_view named = options.engine ? to_string(*options.engine) : std::string_view(record.engine);
+  if (options.distribution.value_or(std::string(named)) != record.engine ||
       (options.way && to_word(kInstallWays, *options.way) != record.way))
     return Error{fmt::format("cannot install: `{}`, way {}, is installed already", record.engine, record.way), EEXIST,
                  "run `rdma-hook install --uninstall` first"};
@@ -398,6 +402,12 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
 Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
+  if (is_distribution(record->engine)) {
+    const auto found = find_distribution(options.root, record->engine, record->programs);
+    if (found && (found->is_in_use || found->is_added))
+      return Error{fmt::format("kept the programs in `{}`: `{}` names them", record->programs, found->file), EBUSY,
+                   fmt::format("remove the lines of rdma-init from it, run `{}`, then run this again", found->restart)};
+  }
   std::string said;
   if (!options.restart && is_restart_due(options.root, *record))
     return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
@@ -438,19 +448,52 @@ Result<std::string> would_uninstall(const InstallOptions& options, const Install
   return said;
 }
 
-}  // namespace
+// Sets up a node of a distribution: copies the programs if its containerd has the lines of rdma-init.
+Result<std::string> install_on(const InstallOptions& options, const Distribution& found,
+                               const std::optional<InstallRecord>& before, std::string& lines) {
+  if (!found.is_in_use) {
+    lines = fmt::format("lines for `{}`:\n\n{}\n", found.file, found.lines);
+    return Error{
+        fmt::format("{} generates the configuration of its containerd, which does not name "
+                    "`{}/rdma-runtime`; nothing was changed",
+                    found.name, options.programs),
+        kUnsupportedNode,
+        fmt::format("{}run `{}`, then run install again",
+                    found.is_added ? "" : fmt::format("add the printed lines to `{}`, ", found.file), found.restart)};
+  }
+  std::string said =
+      fmt::format("{}, way runtime: `{}` has the lines of rdma-init, nothing to change\n", found.name, found.file);
+  if (options.put.empty() || options.dry_run) return said;
+  InstallRecord record = record_of(options, found.name, InstallWay::kRuntime, {},
+                                   before ? before->directories : std::vector<std::string>());
+  record.state = InstallState::kInEffect;
+  if (!before || install_record_text(*before) != install_record_text(record))
+    TRY_VOID(write_install_record(options.root, record));
+  if (!options.root.empty()) TRY_VOID(make_cluster_directory(options.root));
+  return said + TRY(report_installed(options));
+}
 
-Result<std::string> install(const InstallOptions& asked) {
-  const UniqueFd lock = TRY(lock_out_others(asked.root));
+// Returns the distribution to set up. Returns nullopt if an engine is named or was set up before, or the node has none.
+// Errors: kUnsupportedNode, the named distribution is not installed.
+Result<std::optional<Distribution>> distribution_of(const InstallOptions& options,
+                                                    const std::optional<InstallRecord>& record) {
+  if (options.engine ||
+      (record && (!is_distribution(record->engine) || options.distribution.value_or(record->engine) != record->engine)))
+    return std::optional<Distribution>();
+  auto found = find_distribution(options.root, options.distribution, options.programs);
+  if (!found && options.distribution)
+    return Error{fmt::format("`{}` is not installed on this node", *options.distribution), kUnsupportedNode,
+                 "install it, or select another engine with --engine"};
+  return found;
+}
+
+Result<std::string> install_locked(const InstallOptions& asked, std::string& lines) {
   const std::string& root = asked.root;
   const auto record = TRY(read_install_record(root));
   if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
-  if (!record) {
-    if (!asked.dry_run) TRY_VOID(remove_unfinished_record(root));
-    if (!asked.engine)
-      if (const auto text = template_of_distribution(root, asked.programs)) return *text;
-    return install_anew(asked, {});
-  }
+  if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
+  if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);
+  if (!record) return install_anew(asked, {});
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;
@@ -467,8 +510,7 @@ Result<std::string> install(const InstallOptions& asked) {
   return said + TRY(install_again(options, *record));
 }
 
-Result<std::string> uninstall(const InstallOptions& options) {
-  const UniqueFd lock = TRY(lock_out_others(options.root));
+Result<std::string> uninstall_locked(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (record && options.dry_run) return would_uninstall(options, *record);
   std::string said = "nothing is installed\n";
@@ -481,6 +523,18 @@ Result<std::string> uninstall(const InstallOptions& options) {
   // uninstall, so it is removed.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
   return said;
+}
+
+}  // namespace
+
+Result<std::string> install(const InstallOptions& options, std::string& lines) {
+  const UniqueFd lock = TRY(lock_out_others(options.root));
+  return install_locked(options, lines);
+}
+
+Result<std::string> uninstall(const InstallOptions& options) {
+  const UniqueFd lock = TRY(lock_out_others(options.root));
+  return uninstall_locked(options);
 }
 
 Result<std::string> install_status(const std::string& root, bool json) {

@@ -1,6 +1,7 @@
 // `rdma-hook install`: configures an engine of the node for RDMA, and removes this configuration again.
 #pragma once
 
+#include <cerrno>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,9 +18,14 @@ struct HeldGrants {
   std::string stuck;  // why stale grants could not be released; empty: there are no stale grants
 };
 
+// Error code of install if it can set nothing up on this node: no engine, no such way, or a distribution that generates
+// the engine's configuration.
+inline constexpr int kUnsupportedNode = EOPNOTSUPP;
+
 struct InstallOptions {
-  std::string root;              // prefix of the node's files and programs; "": this node
-  std::optional<Engine> engine;  // nullopt: the only engine that is installed
+  std::string root;                         // prefix of the node's files and programs; "": this node
+  std::optional<Engine> engine;             // nullopt: the only one that is installed
+  std::optional<std::string> distribution;  // in place of an engine: see distribution.hpp
   std::optional<InstallWay> way;
   std::string programs;  // directory of rdma-runtime and rdma-hook on the node
   // When install runs in an image: the programs to copy, as paths on the node.
@@ -37,10 +43,13 @@ struct InstallOptions {
 //
 // install() writes the files of the plan. While the engine may not have read the files, each call restarts the engine
 // with `restart`, and otherwise reports that a restart is due: the pod of an image calls it at each start.
-// Errors: choose_engine(), plan_install(); the engine refuses its present or its new configuration. Then nothing is
-// changed.
+// On a node of a distribution only programs are copied, after the administrator has merged its lines.
+// install() and uninstall() label the node: label_node().
+// lines: gets the lines that the administrator has to merge by hand, if a distribution does not have them.
+// Errors: kUnsupportedNode, nothing can be set up; choose_engine(), plan_install(); the engine refuses its present or
+// its new configuration. Then nothing is changed.
 // Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
-Result<std::string> install(const InstallOptions& options);
+Result<std::string> install(const InstallOptions& options, std::string& lines);
 // Restores the files that install wrote. Programs that were copied are removed last: an engine that has not read the
 // restored files starts no container without them, and live grants need them for their release. Until then the call
 // fails with EBUSY, and the next call completes it.

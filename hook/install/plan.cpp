@@ -112,7 +112,8 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   } else if (facts.way == InstallWay::kCdi) {
     (*TRY(object_in(json, "features")))["cdi"] = true;
   } else {
-    return make_error("Docker has no way {}: use `--way runtime` or `--way cdi`", to_word(kInstallWays, facts.way));
+    return Error{fmt::format("Docker has no way {}", to_word(kInstallWays, facts.way)), EOPNOTSUPP,
+                 "use `--way runtime` or `--way cdi`"};
   }
   // The whole file is written again with its indentation. JSON has no comments that could be lost.
   if (json != old) {
@@ -206,7 +207,7 @@ bool has_other_rdma(std::string_view text, std::string_view entry) {
 
 Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kNri)
-    return Error{"Podman has no NRI", 0, "use `--way runtime`, `--way hook` or `--way cdi`"};
+    return Error{"Podman has no NRI", EOPNOTSUPP, "use `--way runtime`, `--way hook` or `--way cdi`"};
   if (facts.way == InstallWay::kCdi) return {};
   if (facts.way == InstallWay::kHook) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-podman-annotations-"));
@@ -240,7 +241,8 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
       if (facts.way == InstallWay::kCdi) {
-        if (facts.engine.major == 1) return Error{"containerd 1 has CDI disabled by default", 0, "use another `--way`"};
+        if (facts.engine.major == 1)
+          return Error{"containerd 1 has CDI disabled by default", EOPNOTSUPP, "use another `--way`"};
         break;
       }
       TRY_VOID(plan_containerd(plan, facts));

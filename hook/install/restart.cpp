@@ -63,7 +63,7 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
 }
 
 std::string restart_due_line(const InstallRecord& record) {
-  // The last file is the one that names the others; files of rdma-init are read by its own programs.
+  // The last file of the engine is the one that names its other files. Programs of rdma-init read files of rdma-init.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";

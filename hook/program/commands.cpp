@@ -43,7 +43,8 @@ namespace {
 
 constexpr int kExitDone = 0;
 constexpr int kExitFailure = 1;
-constexpr int kExitBroken = 2;  // exit code of doctor; with warnings only it is kExitFailure
+constexpr int kExitUnsupported = 3;  // exit code of install if it can set nothing up on this node
+constexpr int kExitBroken = 2;       // exit code of doctor; with warnings only it is kExitFailure
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -369,8 +370,11 @@ Result<void> check_formats(const std::string& ledger) {
                EBUSY, "drain the node with the programs of that version, then run this again; nothing was changed"};
 }
 
-Result<void> run_install(const Options& options) {
+// lines: gets the lines to merge by hand if install cannot configure the engine of this node.
+Result<std::string> run_install(const Options& options, std::string& lines) {
   InstallOptions install_options = options.install;
+  if (!options.status && !install_options.dry_run && ::geteuid() != 0)
+    return Error{"install: requires root", EPERM, "run as root"};
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
@@ -380,10 +384,17 @@ Result<void> run_install(const Options& options) {
   const std::string root = is_in_root ? install_options.root : "";
   install_options.needed_by = [&] { return hold_after_release(root, ledger); };
   if (!options.uninstall && !options.status) TRY_VOID(check_formats(ledger));
-  print(TRY(options.uninstall ? uninstall(install_options)
-            : options.status  ? install_status(install_options.root, options.json)
-                              : install(install_options)));
-  return {};
+  if (options.uninstall) return uninstall(install_options);
+  return options.status ? install_status(install_options.root, options.json) : install(install_options, lines);
+}
+
+int install_code(const Options& options, const Log& log) {
+  std::string lines;
+  const auto said = run_install(options, lines);
+  print(said ? *said : lines);
+  if (said) return kExitDone;
+  log.error(said.error());
+  return said.error().code == kUnsupportedNode ? kExitUnsupported : kExitFailure;
 }
 
 int run_doctor(const Options& options) {
@@ -466,7 +477,7 @@ int run_command(const Options& options) {
     case Command::kDoctor:
       return run_doctor(options);
     case Command::kInstall:
-      return exit_code(run_install(options), log);
+      return install_code(options, log);
     case Command::kConfigApply:
       return apply_config(options, log);
     case Command::kCheckConfig:

@@ -10,6 +10,7 @@
 #include "hook/base/words.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node_options.hpp"
+#include "hook/install/distribution.hpp"
 
 namespace hook {
 namespace {
@@ -73,6 +74,10 @@ Result<void> set_install_flag(Options& options, std::string_view) {
 }
 
 Result<void> set_engine(Options& options, std::string_view value) {
+  if (is_distribution(value)) {
+    options.install.distribution = std::string(value);
+    return {};
+  }
   const auto engine = parse_engine(value);
   if (!engine) return make_error("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value));
   options.node.engine = *engine;
@@ -116,7 +121,9 @@ constexpr std::string_view kInstall = "install";
 constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME",
      "runc, docker, podman, crio, containerd: decides whether annotations may request HCAs. Default: by the bundle; "
-     "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify",
+     "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify. install: also "
+     "k3s, "
+     "rke2, microk8s",
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
     kConfigOption<Options>,
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -254,6 +261,8 @@ Result<void> complete(Options& options) {
   options.install.root = options.node.root;
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
     return usage_error("--programs requires an absolute path on the node and excludes --hook");
+  if (options.install.distribution && (options.command != Command::kInstall || options.install.way))
+    return usage_error(fmt::format("--engine {} is only for install without --way", *options.install.distribution));
   if (options.install.force && !options.uninstall) return usage_error("--force requires --uninstall");
   // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
@@ -282,7 +291,8 @@ std::string help_text(std::string_view topic) {
   const std::string exit_codes =
       "\n" + fabric::wrapped(
                  "Exit codes: 0 done, or nothing was requested; 1 refused or failed; 2 usage." +
-                 std::string(topic.empty() || topic == "doctor" ? " doctor: 0 no problem, 1 warnings, 2 broken." : ""));
+                 std::string(topic.empty() || topic == "doctor" ? " doctor: 0 no problem, 1 warnings, 2 broken." : "") +
+                 (topic.empty() || topic == "install" ? " install: 3 nothing can be set up on this node." : ""));
   const std::string stage = usage_lines(kStageUsages, topic == "prestart" ? "createRuntime" : topic);
   const std::string on_command_line = usage_lines(kUsages, topic);
   if (!topic.empty()) return stage + on_command_line + options + exit_codes;

@@ -150,14 +150,16 @@ CASES = [
     ("crio", "crio", "runtime", CRIO, {
         "etc/crio/crio.conf.d/90-rdma-init.conf": 'runtime_root = "/run/crun"', BEHIND: "/usr/libexec/crio/crun"}),
 ]
-# The same, and what is said.
+# Exit code of install if it can set nothing up on this node.
+UNSUPPORTED = 3
+# The same, what is said, and the exit code (1).
 REFUSED = [
     ("containerd", "containerd", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
     ("containerd", "containerd-1", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
     ("containerd", "containerd-1", "runtime", LINES, "--dry-run` by hand"),
     ("containerd", "containerd", "nri", 'imports = ["/x/one.toml"]\n', "add \"/etc/containerd/conf.d/*.toml\""),
-    ("containerd", "containerd-1", "cdi", ONE, "use another `--way`"),
-    ("containerd", "containerd-0", "nri", ONE, "containerd 1.6 has no NRI"),
+    ("containerd", "containerd-1", "cdi", ONE, "use another `--way`", UNSUPPORTED),
+    ("containerd", "containerd-0", "nri", ONE, "containerd 1.6 has no NRI", UNSUPPORTED),
     ("docker", "dockerd", None, '{"debug": true,}', "daemon.json"),
     ("docker", "dockerd", None, '{"runtimes": {"rdma": {"path": "/x"}}}', "already has a different runtime `rdma`"),
     ("podman", "podman", None, '[engine.runtimes]\nrdma = ["/x"]\n', "already has a different runtime `rdma`"),
@@ -167,11 +169,11 @@ REFUSED = [
     ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "handler `rdma` already exists with another BinaryName: '/x'"),
     ("containerd", "containerd", None, 'disabled_plugins = ["io.containerd.nri.v1.nri"]\n', "or use `--way runtime`"),
     ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "lists `cri`; remedy: remove it"),
-    ("docker", "dockerd", "nri", None, "use `--way runtime` or `--way cdi`"),
+    ("docker", "dockerd", "nri", None, "use `--way runtime` or `--way cdi`", UNSUPPORTED),
     ("docker", "dockerd", None, b'{"a": "\xff"}', "daemon.json"),
     ("crio", "crio", None, "syntax error", "syntax error"),
     ("podman", "podman", None, "syntax error", "syntax error"),
-    ("crio", "podman", None, None, "`crio` is not installed on this node"),
+    ("crio", "podman", None, None, "`crio` is not installed on this node", UNSUPPORTED),
 ]
 
 
@@ -236,15 +238,15 @@ class Node:
         assert result.returncode == 0, (arguments, result.stderr)
         return result.stdout
 
-    def refused(self, words, *arguments):
+    def refused(self, words, *arguments, code=1):
         result = self.run(*arguments)
-        assert result.returncode == 1 and words in result.stderr, result
+        assert result.returncode == code and words in result.stderr, result
         return result
 
-    def unchanged(self, words, *arguments):
+    def unchanged(self, words, *arguments, code=1):
         """Refused, and nothing is changed."""
         before = self.now()
-        result = self.refused(words, *arguments)
+        result = self.refused(words, *arguments, code=code)
         assert self.now() == before, sorted(set(self.now()) ^ set(before))
         return result
 
@@ -632,10 +634,11 @@ def what_is_chosen():
         assert "containerd, way nri" in node.done("--dry-run")
         shutil.copy(node.root / "usr/bin/dockerd", node.root / "usr/bin/crio")
         node.refused("select one with --engine")
-        (node.root / "var/lib/rancher/k3s").mkdir(parents=True)
-        said = node.done()
-        assert "nothing was changed" in said and 'base_runtime_spec' not in said and "rdma-runtime" in said, said
-        assert node.now() == node.before
+        k3s = node.root / "var/lib/rancher/k3s"
+        k3s.mkdir(parents=True)
+        assert "rdma-runtime" in node.unchanged("nothing was changed; remedy: add the printed lines", code=UNSUPPORTED).stdout
+        assert "containerd, way nri" in node.done("--engine", "containerd", "--dry-run")
+        k3s.rmdir()
     with Node("docker", "dockerd") as node:
         # What is left of another engine.
         node.put("usr/bin/crio", "#!/usr/libexec/gone\n", 0o755)
@@ -644,7 +647,155 @@ def what_is_chosen():
         node.refused("cannot execute `/usr/bin/crio`: its interpreter `/usr/libexec/gone`: open", "--engine", "crio")
     with Node("docker", "dockerd") as node:
         (node.root / "usr/bin/dockerd").unlink()
-        node.refused("no container engine is installed on this node")
+        node.unchanged("no container engine is installed on this node", code=UNSUPPORTED)
+        for name in ("k3s", "rke2", "microk8s"):
+            node.unchanged(f"`{name}` is not installed on this node; remedy: install it", "--engine", name, code=UNSUPPORTED)
+        assert node.run("--engine", "k3s", "--way", "hook").returncode == 2
+
+
+K3S = "var/lib/rancher/k3s/agent/etc/containerd"
+# Of what k3s generates for containerd 2; since the February of 2026 with imports.
+GENERATED = """# File generated by k3s. DO NOT EDIT. Use config-v3.toml.tmpl instead.
+version = 3
+%s
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  SystemdCgroup = false
+"""
+TEMPLATE = """{{ template "base" . }}
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma]
+  runtime_type = "io.containerd.runc.v2"
+  pod_annotations = ["rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma.options]
+  BinaryName = "%s/rdma-runtime"
+  SystemdCgroup = false
+"""
+
+
+def lines_of(said):
+    """The lines that have to be merged by hand."""
+    head, _, lines = said.partition(":\n\n")
+    assert head.startswith("lines for `"), said
+    return lines.removesuffix("\n")
+
+
+def distributions():
+    """On a node of a distribution install names the file and its lines. When its containerd has them, install copies the programs."""
+    programs = "/opt/rdma-init/bin"
+    for imports, name in (("", "config-v3.toml.tmpl"), (f'imports = ["/{K3S}/config-v3.toml.d/*.toml"]\n', "config-v3.toml.d/rdma-init.toml")):
+        with Image("containerd") as node:
+            (node.root / "usr/bin/containerd").unlink()
+            generated = node.put(f"{K3S}/config.toml", GENERATED % imports)
+            node.put("etc/systemd/system/k3s-agent.service", "[Service]\n")
+            features = node.root / FEATURES
+            features.mkdir(parents=True)
+            file = node.root / K3S / name
+            for arguments in ([], ["--engine", "k3s"], ["--dry-run"]):
+                said = node.unchanged(
+                    f"k3s generates the configuration of its containerd, which does not name `{programs}/rdma-runtime`; nothing was changed; "
+                    f"remedy: add the printed lines to `/{K3S}/{name}`, run `systemctl restart k3s-agent`, then run install again\n",
+                    *arguments, code=UNSUPPORTED) if arguments else node.refused("nothing was changed", code=UNSUPPORTED)
+                lines = lines_of(said.stdout)
+                if name.endswith("tmpl"):
+                    assert lines == TEMPLATE % programs, lines
+                else:
+                    assert lines == TEMPLATE.replace('{{ template "base" . }}', "version = 3") % programs, lines
+            assert (features / "rdma-init").read_text() == "rdma-init.io/state=unsupported\n" and not (node.root / "opt").exists()
+            node.put(f"{K3S}/{name}", lines)
+            if name.endswith("tmpl"):
+                said = node.refused("nothing was changed; remedy: run `systemctl restart k3s-agent`, then run install again", code=UNSUPPORTED)
+                generated.write_text(GENERATED % "" + (TEMPLATE % programs).partition("\n")[2])
+            for _ in range(2):
+                assert f"k3s, way runtime: `/{K3S}/{name}` has the lines of rdma-init, nothing to change" in node.done()
+                assert sorted(os.listdir(node.there)) == ["rdma-hook", "rdma-runtime"]
+            assert (features / "rdma-init").read_text() == "rdma-init.io/state=ready\n"
+            node.refused("cannot install: `k3s`, way runtime, is installed already", "--engine", "containerd")
+            assert "k3s, way runtime" in node.done("--status")
+            node.refused(f"kept the programs in `{programs}`: `/{K3S}/{name}` names them; remedy: remove the lines", "--uninstall", "--restart")
+            file.unlink()
+            generated.write_text(GENERATED % imports)
+            node.done("--uninstall", "--restart")
+            assert not (node.root / "opt").exists() and not node.restarts() and not list(features.iterdir())
+    # containerd 1 replaces a whole table by an import; a template that exists keeps its lines.
+    with Image("containerd") as node:
+        (node.root / "usr/bin/containerd").unlink()
+        node.put(f"{K3S}/config.toml", f'version = 2\nimports = ["/{K3S}/config.toml.d/*.toml"]\n')
+        node.put(f"{K3S}/config.toml.tmpl", "mine\n")
+        said = node.refused(f"add the printed lines to `/{K3S}/config.toml.tmpl`, run `systemctl restart k3s`", code=UNSUPPORTED).stdout
+        assert lines_of(said).startswith('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]\n'), said
+
+
+FEATURES = "etc/kubernetes/node-feature-discovery/features.d"
+
+
+def labels():
+    """The state of the node, as node-feature-discovery reads it: lines KEY=VALUE of files that do not begin with a dot."""
+    with Image("containerd", text=TWO) as node:
+        node.done()
+        assert not (node.root / "etc/kubernetes").exists()
+        node.done("--uninstall", "--restart")
+
+        def labels():
+            lines = [line for file in (node.root / FEATURES).iterdir() if file.name[0] != "." for line in file.read_text().split("\n") if line]
+            assert all(re.fullmatch(r"rdma-init\.io/[a-z-]+=[a-z-]+", line) for line in lines), lines
+            return lines
+
+        features = node.root / FEATURES
+        features.mkdir(parents=True)
+        node.done("--dry-run")
+        assert labels() == []
+        node.done()
+        assert labels() == ["rdma-init.io/state=restart-due"] and (features / "rdma-init").stat().st_mode & 0o777 == 0o644
+        inode = (features / "rdma-init").stat().st_ino
+        node.done()
+        assert (features / "rdma-init").stat().st_ino == inode
+        node.done("--restart")
+        assert labels() == ["rdma-init.io/state=ready"] and os.listdir(features) == ["rdma-init"]
+        assert node.run("--uninstall").returncode == 1 and labels() == []
+        node.done()
+        assert labels() == ["rdma-init.io/state=restart-due"]
+        # Left by a call that was killed.
+        node.put(f"{FEATURES}/.rdma-init", "rdma-init.io/st")
+        node.done("--uninstall", "--restart")
+        assert os.listdir(features) == []
+        (node.root / "usr/bin/containerd").rename(node.root / "usr/bin/gone")
+        node.refused("no container engine", code=UNSUPPORTED)
+        assert labels() == ["rdma-init.io/state=unsupported"]
+        assert "nothing is installed" in node.done("--uninstall") and labels() == []
+    # A package without an image.
+    with Node("podman") as node:
+        (node.root / FEATURES).mkdir(parents=True)
+        node.done(*node.chosen)
+        assert (node.root / FEATURES / "rdma-init").read_text() == "rdma-init.io/state=ready\n"
+        node.uninstalled()
+
+
+def with_features(node):
+    (node.root / FEATURES).mkdir(parents=True)
+    return node
+
+
+def without_root():
+    """Only --status and --dry-run work for other users."""
+    if os.geteuid() != 0:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        program = shutil.copy(Node.program, directory)
+
+        def run(*arguments):
+            return subprocess.run([program, "install", *arguments], capture_output=True, text=True, check=False, user=65534, group=65534,
+                                  extra_groups=[], cwd="/")
+
+        for arguments in ([], ["--engine", "docker"], ["--uninstall"], ["--root", directory]):
+            refused = run(*arguments)
+            assert refused.returncode == 1 and refused.stderr == "rdma-hook: error: install: requires root; remedy: run as root\n", refused
+        for arguments in (["--status"], ["--dry-run"], ["--uninstall", "--dry-run"]):
+            assert "requires root" not in run(*arguments).stderr, arguments
 
 
 def which_is_asked():
@@ -900,11 +1051,11 @@ def main():
             except AssertionError:
                 print(f"{engine}, {stand_in}, {way}:", file=sys.stderr)
                 raise
-    for engine, stand_in, way, text, said in REFUSED:
+    for engine, stand_in, way, text, said, *code in REFUSED:
         with Node(engine, stand_in, way, text) as node:
-            node.unchanged(said, *node.chosen)
+            node.unchanged(said, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, changed_elsewhere, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, which_is_asked,
+    checks = [overridden, changed_elsewhere, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, distributions, labels, without_root, which_is_asked,
               changed_by_others, without_bound, as_the_samples, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
@@ -918,7 +1069,7 @@ def main():
         put_from_an_image(engine, stand_in, way, text)
     if shutil.which("strace"):
         makers = [lambda: Node("containerd", "containerd", "runtime", TWO), lambda: Node("containerd", "containerd-1", None, ONE),
-                  lambda: Image("podman")]
+                  lambda: with_features(Image("podman"))]
         print(f"killed at {sum(map(killed, makers))} points, without room at {sum(map(without_room, makers))}")
     else:
         print("not killed: strace is missing")

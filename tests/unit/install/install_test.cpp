@@ -6,13 +6,16 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "hook/base/process/identity.hpp"
 #include "hook/base/process/open_program.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
+#include "hook/install/node_label.hpp"
 #include "hook/install/plan.hpp"
 #include "hook/install/query_program.hpp"
 #include "hook/install/record.hpp"
+#include "hook/install/restart.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -407,6 +410,95 @@ TEST(InstallRecord, RefusesTextWithWrongHash) {
     damaged.replace(damaged.find(fmt::format(": \"{}\"", part)), 3, ": \"x");
     EXPECT_FALSE(parse_install_record(damaged)) << part;
   }
+}
+
+TEST(InstallRecord, RequiresBothFieldsOfWriteTime) {
+  InstallRecord record{"docker", "runtime", "/usr/bin", "0.1.0", {}, {}, {}};
+  EXPECT_EQ(install_record_text(record).find("ticks"), std::string::npos);
+  EXPECT_EQ(must(parse_install_record(install_record_text(record))).written, std::nullopt);
+  record.written = WriteTime{"boot", 7};
+  const std::string text = install_record_text(record);
+  EXPECT_EQ(must(parse_install_record(text)).written, record.written);
+  for (const char* part : {"\"boot\": \"boot\",", "\"ticks\": 7"}) {
+    std::string other = text;
+    const std::size_t at = other.find(part);
+    ASSERT_NE(at, std::string::npos) << part;
+    other.replace(at, std::string(part).size(), std::string(part).ends_with(",") ? "" : "\"more\": 7");
+    EXPECT_FALSE(parse_install_record(other)) << other;
+  }
+}
+
+TEST(InstallRecord, WriteTimeIsInClockOfProcessStart) {
+  const auto before = must(identify(::getpid())).start_time;
+  const auto now = write_time_now();
+  ASSERT_TRUE(now);
+  EXPECT_GE(now->ticks, before);
+  EXPECT_LT(now->ticks, before + 3600U * static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
+  EXPECT_EQ(now->boot.size(), 36U);
+}
+
+class RestartDue : public ::testing::Test {
+ protected:
+  // Lays out a process below the root.
+  void run_engine(int pid, const char* name, std::uint64_t started, const char* pids = "1") {
+    const std::string process = directory_ / fmt::format("proc/{}", pid);
+    test_support::write_file(process + "/comm", fmt::format("{}\n", name));
+    test_support::write_file(process + "/status", fmt::format("NSpid:\t{}\n", pids));
+    test_support::write_file(process + "/stat",
+                             fmt::format("{} ({}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {} 0\n", pid, name, started));
+  }
+  bool is_due(const InstallRecord& record) { return is_restart_due(directory_.path(), record); }
+
+  test_support::TempDir directory_;
+  InstallRecord record_{"containerd", "nri", "/usr/bin", "0.1.0", {{"/etc/a", {}, "a"}}, {}, {}};
+};
+
+TEST_F(RestartDue, WithoutProof) {
+  EXPECT_TRUE(is_due(record_));
+  record_.written = write_time_now();
+  EXPECT_TRUE(is_due(record_));
+  run_engine(7, "containerd", record_.written->ticks);
+  EXPECT_TRUE(is_due(record_));
+  run_engine(7, "containerd-shim", record_.written->ticks + 1);
+  EXPECT_TRUE(is_due(record_));
+  EXPECT_EQ(restart_due_line(record_),
+            "restart due: containerd has not read `/etc/a`; remedy: systemctl restart containerd\n");
+}
+
+TEST_F(RestartDue, UntilEachProcessOfNodeStartedLater) {
+  record_.written = write_time_now();
+  run_engine(7, "containerd", record_.written->ticks + 1);
+  EXPECT_FALSE(is_due(record_));
+  run_engine(8, "containerd", 1);
+  EXPECT_TRUE(is_due(record_));
+  run_engine(8, "containerd", 1, "8 1");
+  EXPECT_FALSE(is_due(record_));
+}
+
+TEST_F(RestartDue, UntilNextBoot) {
+  record_.written = write_time_now();
+  record_.written->boot = "before";
+  EXPECT_FALSE(is_due(record_));
+}
+
+TEST_F(RestartDue, NeverForEngineThatReadsAtEachStart) {
+  record_.engine = "podman";
+  EXPECT_FALSE(is_due(record_));
+  record_.engine = "k3s";
+  EXPECT_FALSE(is_due(record_));
+}
+
+TEST(NodeLabel, IsOneLineOfNodeFeatureDiscovery) {
+  EXPECT_EQ(node_label_text(NodeState::kReady), "rdma-init.io/state=ready\n");
+  EXPECT_EQ(node_label_text(NodeState::kRestartDue), "rdma-init.io/state=restart-due\n");
+  EXPECT_EQ(node_label_text(NodeState::kUnsupported), "rdma-init.io/state=unsupported\n");
+}
+
+TEST(NodeLabel, WritesNothingWithoutDirectory) {
+  const test_support::TempDir directory;
+  must(label_node(directory.path(), NodeState::kReady));
+  must(label_node(directory.path(), std::nullopt));
+  EXPECT_FALSE(std::filesystem::exists(directory / "etc"));
 }
 
 TEST(InstallPlan, RefusesToReplaceForeignFile) {

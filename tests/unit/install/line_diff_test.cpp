@@ -72,7 +72,7 @@ TEST(WithoutChanges, RefusesChangeOfSameLines) {
   EXPECT_EQ(without_changes(before, after, "1\nx\n2\n3\n"), std::nullopt);
   EXPECT_EQ(without_changes(before, after, "1\nx\nz\ny\n2\n3\n"), std::nullopt);
   EXPECT_EQ(without_changes(before, after, "something else\n"), std::nullopt);
-  // A removed line leaves no trace: a change at its place cannot be told from it.
+  // A removed line leaves no trace, so a change at its place is refused.
   EXPECT_EQ(without_changes("1\n2\n3\n", "1\n3\n", "1\nx\n3\n"), std::nullopt);
 }
 
