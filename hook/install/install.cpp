@@ -19,6 +19,7 @@
 #include "hook/install/distribution.hpp"
 #include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/node_label.hpp"
 #include "hook/install/programs.hpp"
 #include "hook/install/restart.hpp"
 #include "hook/install/restore.hpp"
@@ -525,16 +526,34 @@ Result<std::string> uninstall_locked(const InstallOptions& options) {
   return said;
 }
 
+// Labels the node by its record. otherwise: the state without a record of an engine.
+Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise) {
+  const auto record = TRY(read_install_record(root));
+  if (!record || record->is_restored() || is_distribution(record->engine)) return label_node(root, otherwise);
+  return label_node(root, is_restart_due(root, *record) ? NodeState::kRestartDue : NodeState::kReady);
+}
+
 }  // namespace
 
 Result<std::string> install(const InstallOptions& options, std::string& lines) {
   const UniqueFd lock = TRY(lock_out_others(options.root));
-  return install_locked(options, lines);
+  auto done = install_locked(options, lines);
+  if (options.dry_run) return done;
+  const bool is_unsupported = !done && done.error().code == kUnsupportedNode;
+  const auto labelled = label_by_record(options.root, done             ? std::optional(NodeState::kReady)
+                                                      : is_unsupported ? std::optional(NodeState::kUnsupported)
+                                                                       : std::nullopt);
+  if (done && !labelled) *done += labelled.error().message + "\n";
+  return done;
 }
 
 Result<std::string> uninstall(const InstallOptions& options) {
   const UniqueFd lock = TRY(lock_out_others(options.root));
-  return uninstall_locked(options);
+  auto done = uninstall_locked(options);
+  if (options.dry_run) return done;
+  const auto labelled = label_by_record(options.root, std::nullopt);
+  if (done && !labelled) return labelled.error();
+  return done;
 }
 
 Result<std::string> install_status(const std::string& root, bool json) {

@@ -1,0 +1,39 @@
+#include "hook/install/node_label.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "hook/install/node_files.hpp"
+
+namespace hook {
+namespace {
+
+constexpr const char* kFile = "/rdma-init";
+constexpr const char* kHiddenFile = "/.rdma-init";
+
+}  // namespace
+
+std::string node_label_text(NodeState state) {
+  return fmt::format("rdma-init.io/state={}\n", to_word(kNodeStates, state));
+}
+
+Result<void> label_node(const std::string& root, std::optional<NodeState> state) {
+  if (!node_has(root, kFeatures, F_OK)) return {};
+  const std::string file = std::string(kFeatures) + kFile;
+  const std::string hidden = std::string(kFeatures) + kHiddenFile;
+  // Left by a call that was killed.
+  TRY_VOID(remove_node_file(root, hidden));
+  TRY_VOID(remove_node_file(root, hidden + kCandidate));
+  if (!state) return remove_node_file(root, file);
+  const std::string text = node_label_text(*state);
+  if (TRY(has_node_file(root, file, text))) return {};
+  // nfd-worker may read the directory at any moment: only a complete file gets a name that it reads.
+  TRY_VOID(write_node_file(root, hidden, text));
+  const std::string from = TRY(node_path(root, hidden));
+  if (::rename(from.c_str(), TRY(node_path(root, file)).c_str()) != 0) return sys_error(errno, "replace `{}`", file);
+  return {};
+}
+
+}  // namespace hook

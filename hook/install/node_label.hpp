@@ -1,0 +1,29 @@
+// The state of the node as a label of node-feature-discovery, which makes labels of a node of the files in a directory.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "hook/base/result.hpp"
+#include "hook/base/words.hpp"
+
+namespace hook {
+
+// The directory that nfd-worker reads. The file's name does not matter, but it ignores names that begin with a dot.
+inline constexpr const char* kFeatures = "/etc/kubernetes/node-feature-discovery/features.d";
+
+enum class NodeState { kReady, kRestartDue, kUnsupported };
+
+inline constexpr Word<NodeState> kNodeStates[] = {
+    {"ready", NodeState::kReady}, {"restart-due", NodeState::kRestartDue}, {"unsupported", NodeState::kUnsupported}};
+
+// Returns the text of the file: one line NAMESPACE/NAME=VALUE. Pure.
+// Without a comment, which early versions take for a label. Source: "Local feature source" of the customization guide
+// of node-feature-discovery, and its source/local/local.go.
+std::string node_label_text(NodeState state);
+
+// Writes the file, or removes it for nullopt. Without the directory nothing is written: the node has no
+// node-feature-discovery. A file with this text is not written again.
+Result<void> label_node(const std::string& root, std::optional<NodeState> state);
+
+}  // namespace hook
