@@ -168,6 +168,7 @@ TEST(InstallPlan, AddsBlockForContainerd1) {
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
   BinaryName = "/usr/bin/nvidia-container-runtime"
   SystemdCgroup = true
+# End of the lines of `rdma-hook install`.
 )");
 }
 
@@ -209,6 +210,7 @@ disable = false  # rdma-hook install
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma.options]
   BinaryName = "/usr/bin/nvidia-container-runtime"
   SystemdCgroup = true
+# End of the lines of `rdma-hook install`.
 )");
 }
 
