@@ -108,7 +108,9 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
     {"cidr", "LIST", "use only GIDs in one of these networks", apply_cidr},
     {"family", "4|6", "use only GIDs of this address family", apply_family},
-    {"export", "LIST", "export for these libraries, or none (nccl,ucx,nvshmem)",
+    {"export", "LIST",
+     "export for these libraries: nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric, bootstrap or "
+     "none (nccl,ucx,nvshmem)",
      [](Options& o, std::string_view t) { return take(o.policy.exports, parse_exports(t)); }},
     {"nccl-version", "X.Y.Z", "decide for this version of NCCL (the newest, and $NCCL_VERSION)",
      [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},

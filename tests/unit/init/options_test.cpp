@@ -1,9 +1,12 @@
 #include "init/options.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <deque>
 
+#include "fabric/text.hpp"
+#include "init/exports.hpp"
 #include "support/arguments.hpp"
 #include "support/results.hpp"
 
@@ -194,6 +197,18 @@ TEST(HelpText, ListsEveryOption) {
                              "--no-node-gids", "--node-addresses", "--reap",   "--log",          "--format",
                              "--json",         "--snapshot",       "--root",   "--help",         "--version"})
     EXPECT_NE(help.find(std::string("\n  ") + option), std::string::npos) << option;
+}
+
+// The completions of the shells are made of this list.
+TEST(HelpText, ListsValuesOfExport) {
+  std::vector<std::string_view> words;
+  const std::string help = init::help_text();
+  for (const std::string_view line : fabric::split(help, '\n'))
+    for (const std::string_view word : fabric::split(line, ' '))
+      if (!word.empty()) words.push_back(word);
+  const auto names = init::export_names();
+  const std::string list = fmt::format(": {} or none (", fmt::join(names, ", "));
+  EXPECT_NE(fmt::format("{}", fmt::join(words, " ")).find(list), std::string::npos) << list;
 }
 
 }  // namespace
