@@ -1,4 +1,4 @@
-"""Bundles and what runs them: runc, crun, and a stand-in for a container that a runtime has just made."""
+"""Bundles and the programs that run them: runc, crun, and a stand-in for a container that a runtime has just created."""
 import contextlib
 import json
 import os
@@ -12,11 +12,11 @@ from harness import BUSYBOX, CGROUPS, GROUP, HERE, HOOK, PATH, RUNTIME, end_proc
 
 APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep", "mount", "mkdir", "rm")
 CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
-HOST_ROOT = 100000  # what a container's root is on the node, with a user namespace
+HOST_ROOT = 100000  # the node's user of a container's root, with a user namespace
 DENY_ALL = {"allow": False, "access": "rwm"}
 EXCLUSIVE, SHARED = ({"rdma-init.io/mode": mode} for mode in ("exclusive", "shared"))
 FOREVER = ("sleep", "1000")
-# What a container's config.json says of a device that an engine or a device plugin gave it.
+# The entry in a container's config.json for a device that an engine or a device plugin added.
 UVERBS2 = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o666}
 
 
@@ -79,7 +79,7 @@ class Bundle:
         return self
 
     def written(self):
-        """The config.json as it is by now."""
+        """Returns the current config.json, which rdma-runtime may have changed."""
         return json.loads(read(self.directory + "/config.json"))
 
     def mount(self, destination, source, kind="bind", options=("rbind",)):
@@ -88,7 +88,7 @@ class Bundle:
         return self.write()
 
     def share(self, kind):
-        """It has no namespace of this kind, but the node's."""
+        """Makes the container use the node's namespace of this kind."""
         self.config["linux"]["namespaces"] = [one for one in self.config["linux"]["namespaces"] if one["type"] != kind]
         return self.write()
 
@@ -98,16 +98,16 @@ class Bundle:
 
 
 def exclusive(case, name="container", **options):
-    """A bundle that wants mlx5_1 for itself alone."""
+    """Returns a bundle that requests mlx5_1 in mode `exclusive`."""
     return Bundle(case, name, **{"asks": "mlx5_1", "annotations": EXCLUSIVE, **options})
 
 
 class Report:
-    """What /probe saw in a container."""
+    """The output of /probe in a container."""
 
     def __init__(self, text):
-        self.nodes = {}  # path -> (type, major, minor, mode, owner, what open gave)
-        self.other = None  # what opening a node gave that nobody granted
+        self.nodes = {}  # path -> (type, major, minor, mode, owner, result of open)
+        self.other = None  # result of open for a device that was not granted
         self.views = {}  # directory of /sys/class -> names
         self.facts = {}
         for line in text.splitlines():
@@ -128,8 +128,8 @@ class Report:
 
 
 class Runtime:
-    """runc or crun. Hybrid control groups, v1 with an empty v2 hierarchy beside, are refused by crun 1.8 unless it does
-    not see the v2 one."""
+    """runc or crun. crun 1.8 refuses hybrid control groups (v1 with an empty v2 hierarchy beside), so it runs without the
+    v2 hierarchy."""
     env = {"PATH": PATH, "LANG": "C"}
     HIDE_V2 = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                f"! mountpoint -q {CGROUPS}/unified || umount {CGROUPS}/unified; exec \"$@\"", "-"]
@@ -152,14 +152,14 @@ class Runtime:
         return run(self.command(*arguments), **{"env": self.env, **settings})
 
     def begin(self, verb, bundle):
-        """The process of a call that is not waited for."""
+        """Starts a call and returns its process without waiting."""
         return self.case.start(self.command(verb, "--bundle", bundle.directory, bundle.id), env=self.env)
 
     def run(self, bundle, **settings):
         return self.call("run", "--bundle", bundle.directory, bundle.id, **settings)
 
     def report(self, bundle, **settings):
-        """Runs a container whose program is /probe, and returns what that saw."""
+        """Runs a container with the program /probe, and returns its Report."""
         done = self.run(bundle, **settings)
         self.case.assertEqual(done.returncode, 0, done.stderr)
         return Report(done.stdout)
@@ -178,7 +178,7 @@ class Runtime:
         return self.state(bundle) is not None
 
     def kill(self, bundle):
-        """SIGKILL to the container's init, and nothing of the runtime: as the kernel's OOM killer would."""
+        """Sends SIGKILL to the container's init without the runtime, as the kernel's OOM killer does."""
         pid = self.state(bundle)["pid"]
         os.kill(pid, 9)
         wait_for(lambda: not os.path.exists(f"/proc/{pid}"), f"end of process {pid}")
@@ -193,7 +193,7 @@ class Runtime:
 
 
 class Wrapped(Runtime):
-    """rdma-runtime, which calls the runtime of that name. Without an engine it has to find out who calls."""
+    """rdma-runtime, which calls the runtime of that name. Without an engine in its settings it detects the calling engine."""
 
     def __init__(self, case, name, engine="runc"):
         super().__init__(case, name)
@@ -205,7 +205,8 @@ class Wrapped(Runtime):
 
 
 class RuntimeTests:
-    """Base of tests of every runtime: a case of NodeCase beside it names one. Afterwards nobody holds anything."""
+    """Base of tests that run with each runtime: a subclass of this and NodeCase names one. After each test no HCA is
+    allocated."""
     runtime_name = ""
     kind = Runtime
 
@@ -218,7 +219,7 @@ class RuntimeTests:
         self.assert_nothing_left()
 
     def nodes_of(self, bundle):
-        """Runs its container, which sees these."""
+        """Runs the container and returns the device nodes in it."""
         return self.runtime.report(bundle).nodes
 
     def created(self, bundle, runtime=None):
@@ -227,9 +228,9 @@ class RuntimeTests:
 
 
 class FakeContainer:
-    """What a hook finds at createRuntime: a process in a mount namespace where the bundle's rootfs is mounted onto
+    """The state of a container at createRuntime: a process in a mount namespace where the bundle's rootfs is mounted onto
     itself, with the container's mounts below, and the node's file tree around it. A runtime may refuse a hostile bundle
-    before its hooks run; this stand-in leaves it to the hook. It ends with its standard input."""
+    before its hooks run; with this stand-in only the hook can refuse it. The process ends with its standard input."""
     SCRIPT = ('set -e; mount --bind "$1" "$1"; mount -t tmpfs tmpfs "$1/proc"; '
               '[ "$2" = none ] || mount -t tmpfs -o mode=755 tmpfs "$1/dev"; '
               '[ -z "$3" ] || mount --bind -o ro "$3" "$1/sys"; '
@@ -238,7 +239,7 @@ class FakeContainer:
               'echo made; exec cat')
 
     def __init__(self, bundle, pivoted=False, within=()):
-        """within: what to start it by, such as `unshare --net`."""
+        """within: the words before the command, such as `unshare --net`."""
         self.bundle = bundle
         self.group = bundle.cgroup()
         self.root = "" if pivoted else bundle.rootfs
@@ -271,7 +272,7 @@ class FakeContainer:
         return set(read(self.group + "/devices.list").split("\n")) - {""}
 
     def nodes(self):
-        """Name -> (type, major, minor, mode) of /dev/infiniband as this container sees it."""
+        """Returns a map from name to (type, major, minor, mode) for the container's /dev/infiniband."""
         directory = f"/proc/{self.pid}/root{self.root}/dev/infiniband"
         found = {}
         for name in os.listdir(directory) if os.path.isdir(directory) else ():
@@ -288,11 +289,11 @@ class FakeContainer:
         try:
             os.rmdir(self.group)
         except OSError:
-            pass  # another one of this bundle is in it; all groups go at the end
+            pass  # another container of this bundle uses the group; the end of the tests removes all groups
 
 
 def fake_container(case, name="container", asks="mlx5_1", **options):
-    """The stand-in for a container whose hooks the test calls itself."""
+    """Returns a FakeContainer; the test calls its hooks."""
     return FakeContainer(Bundle(case, name, asks=asks, stages=(), **options))
 
 
@@ -302,7 +303,7 @@ def write_cgroup(path, text):
 
 
 class Syslog:
-    """/dev/log of a /dev of our own."""
+    """Reads /dev/log of the private /dev."""
 
     def __init__(self, case):
         with contextlib.suppress(FileNotFoundError):
@@ -312,7 +313,7 @@ class Syslog:
         case.addCleanup(self.close)
 
     def lines(self):
-        """What came since the last call."""
+        """Returns the messages since the last call."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -327,7 +328,7 @@ class Syslog:
         os.unlink("/dev/log")
 
 
-# Writes what it was started with to a file.
+# Writes its arguments, environment, directory, input and descriptors to a file.
 RECORDER = """#!{python}
 import json, os, sys
 record = {{"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd(), "pid": os.getpid(),
@@ -343,12 +344,12 @@ RECORDER_ERRORS = "errors of the runtime"
 
 
 def write_recorder(path, record, code=0):
-    """A runtime that only writes down how it was started, and says a word to each output."""
+    """Writes a runtime that only records how it was started, and prints a text to each output."""
     return write(path, RECORDER.format(python=sys.executable, record=record, errors=RECORDER_ERRORS, code=code), 0o755)
 
 
 def stopped(bundle):
-    """The state at poststop."""
+    """Returns the state at poststop."""
     return {"ociVersion": "1.0.2-dev", "id": bundle.id, "status": "stopped", "bundle": bundle.directory}
 
 

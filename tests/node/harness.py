@@ -1,13 +1,13 @@
-"""What the tests of this folder share.
+"""Shared parts of the tests of this folder.
 
-Nothing waits for a time: a wait is for a condition, and its deadline is for failures. What a test starts or makes goes
-when it ends, the last first. What cannot be tested here is skipped, with the reason; a file whose tests were all skipped
-ends with 77.
+Every wait is for a condition, never for a fixed time; only a failure reaches its deadline. The end of a test removes its
+processes, mounts and files in reverse order. A test that this machine cannot run is skipped with the reason. A file exits
+with 77 if all its tests were skipped.
 
-`Case` has a directory, `TreeCase` a node as a file tree with a configuration and a ledger, and `NodeCase` a machine of
-its own, for containers: a PID namespace, so that every process ends with the tests, and a mount namespace with its own
-/run, /dev and /etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be hidden are
-control groups: all of ours are below one, which is removed at the end.
+`Case` has a directory, `TreeCase` a node as a file tree with a configuration and a ledger. `NodeCase` runs containers in
+its own PID and mount namespaces: every process ends with the tests, and a hook that writes to the wrong place changes only
+a private /run, /dev or /etc. Control groups have no private copy: all groups of a file are below one, which is removed at
+the end.
 """
 import contextlib
 import json
@@ -29,11 +29,11 @@ HOOK, RUNTIME, NRI, MAKE_TREE = (os.environ.get(name, "")
 BUSYBOX = shutil.which("busybox") or ""
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
-GROUP = os.environ.get("RDMA_HOOK_TEST_GROUP", "")  # of the control groups; set for the inner process only
+GROUP = os.environ.get("RDMA_HOOK_TEST_GROUP", "")  # parent of all control groups; set for the inner process only
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-DEADLINE = 60  # seconds; only a failure takes that long
+DEADLINE = 60  # seconds; only a failure reaches it
 SKIP = 77
-MEMLOCK = 8 << 20  # what an unprivileged hard limit usually allows
+MEMLOCK = 8 << 20  # bytes; the usual hard limit of an unprivileged process
 CGROUPS = "/sys/fs/cgroup"
 SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
@@ -41,9 +41,9 @@ SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().
 # --- processes
 
 def run(argv, **settings):
-    """Runs to the end; output as text. What a grandchild that keeps the pipes open writes afterwards is not waited for.
-    The outputs are pipes, because a hook writes into no file. The input is a file: crun gives its standard streams to
-    the container's user, and /dev/null is watched."""
+    """Runs a command to its end and returns its output as text. Later output of a grandchild that keeps the pipes open is
+    ignored. The outputs are pipes, because a hook refuses to write into a file. The input is a file of its own: crun changes
+    the owner of its standard streams to the container's user, and the tests check that /dev/null stays unchanged."""
     with memory_file() as empty:
         text = settings.pop("input", None)
         settings.setdefault("stdin", empty if text is None else subprocess.PIPE)
@@ -68,11 +68,11 @@ def run(argv, **settings):
 
 
 def read_until(end, pipes):
-    """What the pipes have until the process of the pidfd is gone; None: it is not within the deadline."""
+    """Returns the texts of the pipes up to the end of the process of the pidfd, or None after the deadline."""
     texts = {pipe: b"" for pipe in pipes}
     deadline = time.monotonic() + DEADLINE
     while True:
-        # Its writing ends are ours too, so that none of them ends before we have seen the process end.
+        # The caller keeps the writing ends open: a pipe at its end would be ready at every select().
         ready = select.select([end, *pipes], [], [], max(0, deadline - time.monotonic()))[0]
         if not ready:
             return None
@@ -88,7 +88,7 @@ def memory_file():
 
 
 def give(pipe, text):
-    with contextlib.suppress(BrokenPipeError), pipe:  # it does not have to read
+    with contextlib.suppress(BrokenPipeError), pipe:  # the process may end without reading
         pipe.write(text)
 
 
@@ -100,7 +100,7 @@ def must(argv, **settings):
 
 
 def end_process(process):
-    """Kills it, unless it has ended, and closes our ends of its pipes."""
+    """Kills the process unless it has ended, and closes this side of its pipes."""
     process.kill()
     process.wait()
     for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
@@ -112,24 +112,24 @@ LIMITS = {"files": "nofile", "address_space": "as", "file_size": "fsize", "proce
 
 
 def limited(**limits):
-    """What to put before a command so that it has these resource limits, soft and hard."""
+    """Returns the words before a command that set these resource limits, soft and hard."""
     return ["prlimit", *(f"--{LIMITS[name]}={value}:{value}" for name, value in limits.items())]
 
 
 def wait_for(condition, what, seconds=DEADLINE):
-    """Polls until the condition has a true value, and returns that. what: a text, or a function that makes it."""
+    """Polls until condition() is true and returns its value. what: the awaited event as text, or a function that returns it."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"did not happen within {seconds} s: {what() if callable(what) else what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.005)
 
 
 def status_of(pid):
-    """The fields of /proc/PID/status; empty when the process is gone."""
+    """Returns the fields of /proc/PID/status, or none if the process is gone."""
     try:
         return dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     except (FileNotFoundError, ProcessLookupError):
@@ -137,7 +137,7 @@ def status_of(pid):
 
 
 def process_state(pid):
-    """One letter: R, S, D, T, Z; empty when the process is gone."""
+    """Returns one letter (R, S, D, T, Z), or an empty text if the process is gone."""
     return status_of(pid).get("State", "")[:1]
 
 
@@ -148,7 +148,7 @@ def children_of(pid):
 # --- files
 
 class Listener:
-    """What is written into a pipe of that name, since a hook writes into no file."""
+    """Reads a named pipe. A hook refuses to write into a regular file."""
 
     def __init__(self, path):
         self.path = path
@@ -164,7 +164,7 @@ class Listener:
 
 
 def write(path, content, mode=0o644):
-    """Text, bytes, or what becomes JSON; directories above it are made."""
+    """Writes text or bytes, or any other value as JSON. Creates the directories above the file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if not isinstance(content, (str, bytes)):
         content = json.dumps(content)
@@ -186,9 +186,9 @@ def read_json(path):
 # --- cases
 
 class Case(unittest.TestCase):
-    """Every test has a directory of its own."""
+    """Each test has its own directory."""
     maxDiff = None
-    place = None  # where the directory is
+    place = None  # parent of the directory; None: the system's temporary directory
 
     def setUp(self):
         self.work = tempfile.mkdtemp(prefix="test.", dir=self.place)
@@ -202,19 +202,19 @@ class Case(unittest.TestCase):
                 self.skipTest(f"{program} is not installed")
 
     def start(self, argv, **settings):
-        """A process without input and output, which is killed at the end of the test."""
+        """Starts a process without input and output. The end of the test kills it."""
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         process = subprocess.Popen(argv, **{**quiet, **settings})
         self.addCleanup(end_process, process)
         return process
 
     def start_logged(self, argv, **settings):
-        """The same; what it says is added to self.log."""
+        """Starts a process as start() does, and appends its stderr to self.log."""
         with open(self.log, "ab") as log:
             return self.start(argv, stderr=log, **settings)
 
     def mount(self, place, *options):
-        """A mount, a tmpfs unless the options say otherwise, until the end of the test."""
+        """Mounts a tmpfs, or the file system of the options, until the end of the test."""
         os.makedirs(place, exist_ok=True)
         must(["mount", *(options or ("-t", "tmpfs", "-o", "mode=755", "tmpfs")), place])
         self.addCleanup(run, ["umount", "-l", place])
@@ -223,14 +223,14 @@ class Case(unittest.TestCase):
         try:
             self.mount(place, *options)
         except AssertionError as error:
-            self.skipTest(f"may not mount: {error}")
+            self.skipTest(f"cannot mount: {error}")
 
-    def until(self, condition, what="it"):
-        """wait_for(), which shows the log when it fails."""
+    def until(self, condition, what="the condition"):
+        """Calls wait_for(), and adds the log to its failure."""
         return wait_for(condition, lambda: f"{what}; the log: {read(self.log)[-4000:]}")
 
     def until_said(self, words, times=1):
-        """Waits until the log has them."""
+        """Waits until the log has these words that many times."""
         self.until(lambda: read(self.log).count(words) >= times, f"{words!r} in the log")
 
     def given(self, done):
@@ -238,8 +238,8 @@ class Case(unittest.TestCase):
         return done
 
     def refused(self, done, *words):
-        """Failed with a message that has these words, and nothing else of the sort of a crash."""
-        self.assertNotEqual(done.returncode, 0, "was not refused")
+        """Fails unless the command exited with an error, without a signal, and its output has these words."""
+        self.assertNotEqual(done.returncode, 0, "not refused")
         self.assertGreater(done.returncode, 0, f"ended by signal {-done.returncode}")
         for word in words:
             self.assertIn(word, done.stderr + done.stdout)
@@ -247,12 +247,12 @@ class Case(unittest.TestCase):
 
 
 class TreeCase(Case):
-    """Every test has a node in files, a configuration and a ledger of its own."""
+    """Each test has its own node as a file tree, configuration and ledger."""
 
     def setUp(self):
         super().setUp()
         if os.geteuid() != 0:
-            self.skipTest("needs root: a configuration and a ledger count only when they are root's")
+            self.skipTest("needs root: the programs accept only a configuration and a ledger that belong to root")
         self.ledger_directory = self.work + "/ledger"
         self.config = self.work + "/config.json"
         self.configure({})
@@ -265,18 +265,18 @@ class TreeCase(Case):
         write(self.tree + "/sys/class/misc/rdma_cm/dev", "10:58\n")
 
     def configure(self, members):
-        """JSON, or a text that may be none."""
+        """Writes the configuration: members as JSON, or a text, which may be invalid JSON."""
         write(self.config, members)
 
     def places(self):
-        """The options that tell any of the programs where its node is."""
+        """Returns the options of each program for the paths of this node."""
         return ["--root", self.tree, "--ledger", self.ledger_directory, "--config", self.config]
 
     def arguments(self, stage, engine="runc"):
         return ["rdma-hook", stage, "--engine", engine, *self.places()]
 
     def hook(self, stage, state, engine="runc", **settings):
-        """Calls the hook with this state, or text, on stdin."""
+        """Calls the hook with this state on stdin, as an object, or as a text that may be invalid."""
         text = state if isinstance(state, (str, bytes)) else json.dumps(state)
         return run([HOOK] + self.arguments(stage, engine)[1:], input=text, **{"env": {}, **settings})
 
@@ -285,7 +285,7 @@ class TreeCase(Case):
         return json.loads(text)["returned"]
 
     def devices(self):
-        """HCA -> its entry of `rdma-hook devices`."""
+        """Returns a map from HCA to its entry of `rdma-hook devices`."""
         text = must([HOOK, "devices", "--json", *self.places()], env={})
         return {hca["name"]: hca for hca in json.loads(text)["hcas"]}
 
@@ -304,13 +304,13 @@ class TreeCase(Case):
         wait_for(is_so, lambda: f"{code}, {words!r}; the last probe: {self.probed}")
 
     def holders(self):
-        """HCA -> labels of who holds it; only those that are held."""
+        """Returns a map from each allocated HCA to the labels of its owners."""
         return {name: sorted(holder["holder"] for holder in hca["holders"])
                 for name, hca in self.devices().items() if hca["holders"]}
 
 
 class NodeCase(TreeCase):
-    """The node is one for all tests of a file: nobody writes to it."""
+    """All tests of a file share one node, which none of them changes."""
     place = "/run"
     node = None
 
@@ -329,18 +329,18 @@ class NodeCase(TreeCase):
         self.tree = self.node.tree
 
     def configure(self, members):
-        # A limit that this machine can give, or raising it would end in a warning that has nothing to do with the test.
+        # A limit that this machine can set. A failed raise would log a warning that does not belong to the test.
         super().configure({"memlock": MEMLOCK, **members})
 
     def entry(self, stage, engine="runc"):
-        """For `hooks` of a config.json."""
+        """Returns an entry for `hooks` of a config.json."""
         return {"path": HOOK, "args": self.arguments(stage, engine)}
 
-    # --- what is left behind
+    # --- checks after a test
 
     def ledger(self):
-        """Who holds what: all files but locks, counters, the ledger's namespaces, where the next search for an address
-        begins, rdma-runtime's records, states for --probe, and views, which belong to no grant."""
+        """Returns the ledger's files that belong to grants: all files except locks, counters, the ledger's namespaces, the
+        start of the next search for an address, and records and views of rdma-runtime."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             name = os.path.basename(path)
@@ -351,14 +351,14 @@ class NodeCase(TreeCase):
         return found
 
     def assert_ledger_empty(self):
-        """A view that nobody has stays until `recover`."""
+        """Calls `recover`, because a view without users stays until then."""
         self.assertEqual(self.ledger(), {})
         self.assertEqual(self.recover(), [])
         views = self.ledger_directory + "/views"
         self.assertEqual(set(os.listdir(views) if os.path.isdir(views) else ()) - {"none"}, set())
 
     def plant(self):
-        """A directory of the node that hostile images aim at; /etc and /dev are watched as well."""
+        """Makes a directory of the node as target for hostile images. Returns the state of it, /etc, /dev and the tree."""
         self.victim = self.work + "/victim"
         for name in ("a-file", "infiniband/a-file", "directory/another"):
             write(f"{self.victim}/{name}", "content of the node\n")
@@ -371,7 +371,7 @@ class NodeCase(TreeCase):
 
     @staticmethod
     def mounted():
-        """The mounts of the node: place and root."""
+        """Returns root and mount point of each mount of the node."""
         return sorted(tuple(line.split()[3:5]) for line in read("/proc/self/mountinfo").splitlines())
 
     def assert_node_unchanged(self):
@@ -381,7 +381,7 @@ class NodeCase(TreeCase):
         self.assertEqual(self.mounted(), self.mounts)
 
     def assert_nothing_left(self):
-        """Nobody holds anything, and the node is as it was."""
+        """Fails unless the ledger is empty and the node is unchanged."""
         self.assert_ledger_empty()
         self.assert_node_unchanged()
 
@@ -390,10 +390,10 @@ class NodeCase(TreeCase):
         return random.Random(SEED)
 
 
-# --- a machine of our own
+# --- private namespaces and control groups
 
 def requirement(device_groups=True):
-    """Why the tests cannot run here; None: they can. device_groups: whether they need control groups for devices."""
+    """Returns the reason why the tests cannot run here, or None. device_groups: they need control groups for devices."""
     if os.geteuid() != 0:
         return "needs root, for mounts, namespaces and control groups"
     for program, package in (("busybox", "busybox-static"), ("unshare", "util-linux"), ("mount", "mount")):
@@ -402,10 +402,10 @@ def requirement(device_groups=True):
     if b"INTERP" in subprocess.run(["readelf", "-lW", BUSYBOX], capture_output=True, check=False).stdout:
         return "busybox is not static (Debian package busybox-static)"
     if device_groups and not os.path.isdir(CGROUPS + "/devices"):
-        return "no cgroup v1 `devices` hierarchy here: what these tests check, the virtual machine's do"
+        return "no cgroup v1 `devices` hierarchy; with cgroup v2 the tests of the virtual machine check the same"
     probe = subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/run"],
                            capture_output=True, check=False)
-    return None if probe.returncode == 0 else "may not unshare namespaces or mount: " + probe.stderr.decode().strip()
+    return None if probe.returncode == 0 else "cannot unshare namespaces or mount: " + probe.stderr.decode().strip()
 
 
 def hide_the_machine():
@@ -419,7 +419,7 @@ def hide_the_machine():
 
 
 def remove_groups(group):
-    for hierarchy in (".", *os.listdir(CGROUPS)):  # of v2, and of v1
+    for hierarchy in (".", *os.listdir(CGROUPS)):  # v2, and each hierarchy of v1
         for parent, _, _ in os.walk(f"{CGROUPS}/{hierarchy}/{group}", topdown=False):
             try:
                 os.rmdir(parent)
@@ -428,7 +428,7 @@ def remove_groups(group):
 
 
 def first_process():
-    """The first process of a PID namespace inherits orphans, and reaps them, beside the tests. Returns in the tests."""
+    """Returns in a child. The first process of the PID namespace stays behind: it inherits orphans and reaps them."""
     tests = os.fork()
     if tests == 0:
         return
@@ -439,7 +439,7 @@ def first_process():
 
 
 def run_inside(name, network):
-    """Runs this program once more, in namespaces and control groups of its own, and ends as that one does. An unprivileged user
+    """Runs this program again in private namespaces and control groups, and exits with its exit code. An unprivileged user
     is root there."""
     group = f"{name}-{os.getpid()}"
     own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
@@ -451,8 +451,8 @@ def run_inside(name, network):
 
 
 def enter_own_machine(name="rdma-hook-test", network=False, device_groups=True):
-    """Returns in a process that has a machine of its own; ends with 77 where that cannot be. network: in a network
-    namespace of its own, which stands for the node's."""
+    """Returns in a process with private namespaces and control groups. Exits with 77 if this machine does not allow them.
+    network: also in a private network namespace, which stands for the node's."""
     if not GROUP:
         reason = requirement(device_groups)
         if reason:
@@ -465,11 +465,11 @@ def enter_own_machine(name="rdma-hook-test", network=False, device_groups=True):
 
 def check_programs(*programs):
     if not all(os.access(program, os.X_OK) for program in programs):
-        sys.exit("set TESTED_HOOK, TESTED_RUNTIME, MAKE_TREE and so on to the paths of programs, as ctest does")
+        sys.exit("error: no program to test; remedy: set TESTED_HOOK, MAKE_TREE etc. to paths of programs, as ctest does")
 
 
 def main(*programs):
-    """Runs the tests of the calling file, which need these programs. 77 when every one of them was skipped."""
+    """Runs the tests of the calling file, which need these programs. Exits with 77 if all tests were skipped."""
     check_programs(*programs)
     result = unittest.main(module="__main__", verbosity=2, exit=False).result
     if not result.wasSuccessful():
@@ -478,7 +478,7 @@ def main(*programs):
 
 
 def main_in_own_machine(*programs, **options):
-    """The same, in a machine of its own."""
+    """Runs main() in private namespaces and control groups."""
     check_programs(HOOK, MAKE_TREE, *programs)
     enter_own_machine(**options)
     main()

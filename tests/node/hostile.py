@@ -1,4 +1,4 @@
-"""A container that is made and not yet given anything, and what has to hold after every hostile call."""
+"""A container that is created and has no grant yet, and the checks after each hostile call."""
 import json
 
 from containers import EXCLUSIVE, fake_container
@@ -35,6 +35,6 @@ class HostileCase(NodeCase):
         return self.create_by(*limited(**limits), env={})
 
     def create_by(self, *before, **settings):
-        """What is put before the hook and its arguments starts it."""
+        """Calls the hook through the command `before`."""
         state = json.dumps(self.container.state())
         return run([*before, HOOK, *self.arguments("createRuntime")[1:]], input=state, **settings)

@@ -1,14 +1,14 @@
-"""The node: HCAs as a file tree, and pictures of file trees to hold against each other."""
+"""The node: HCAs as a file tree, and snapshots of file trees with their differences."""
 import hashlib
 import os
 import stat
 
 
 class Node:
-    """A node with four HCAs as a file tree. mlx5_0 is a stand-in that opens: it has the number of /dev/null, which
-    every container may open. The others have the numbers of uverbs1 to uverbs3, which no driver answers on a machine
-    without RDMA: open gives ENXIO where the device cgroup allows it, else EPERM. rdma_cm has a number that opens only
-    when it is allowed, if this machine has such a device."""
+    """A node with four HCAs as a file tree. mlx5_0 can be opened: it has the device number of /dev/null, which every
+    container may open. mlx5_1 to mlx5_3 have the numbers of uverbs1 to uverbs3, for which a machine without RDMA has no
+    driver: open() fails with ENXIO if the device cgroup allows it, otherwise with EPERM. rdma_cm has a number that can be
+    opened only if the device cgroup allows it, if this machine has such a device."""
     HCAS = 4
 
     def __init__(self, directory):
@@ -18,13 +18,14 @@ class Node:
         self.numbers["rdma_cm"] = self.guarded_device()
         self.write_attribute("sys/class/infiniband_verbs/uverbs0/dev", "1:3")
         self.write_attribute("sys/class/misc/rdma_cm/dev", "{}:{}".format(*self.numbers["rdma_cm"]))
-        # Loaded on every real node, and nobody gets it unless config.json says so.
+        # Each real node has umad; a container gets it only if config.json enables it.
         self.write_attribute("sys/class/infiniband_mad/abi_version", "5")
         self.write_attribute("sys/class/infiniband_mad/umad0/dev", "231:0")
-        os.makedirs(directory + "/sys/fs/cgroup")  # where podman mounts another file system
+        os.makedirs(directory + "/sys/fs/cgroup")  # podman mounts another file system here
         os.makedirs("/dev/infiniband", exist_ok=True)
         for name, number in self.numbers.items():
-            # In our own /dev as well: with a user namespace runc mounts the node of the same path. But for one.
+            # In the private /dev as well: with a user namespace runc mounts the node of the same path. uverbs3 stays absent
+            # there, for the test of a missing node.
             elsewhere = [] if name == "uverbs3" else [f"/dev/infiniband/{name}"]
             for path in (f"{directory}/dev/infiniband/{name}", *elsewhere):
                 if os.path.lexists(path):
@@ -36,13 +37,13 @@ class Node:
         path = os.path.realpath(f"{self.tree}/{path}")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.exists(path):
-            os.unlink(path)  # it may be read-only, or have other names
+            os.unlink(path)  # the file may be read-only or a hard link
         with open(path, "w", encoding="ascii") as file:
             file.write(text + "\n")
 
     @staticmethod
     def guarded_device():
-        """loop-control: a driver answers, and no container may open it."""
+        """Returns the number of loop-control: it has a driver, and no container may open it."""
         try:
             number = os.stat("/dev/loop-control").st_rdev
             os.close(os.open("/dev/loop-control", os.O_RDWR))
@@ -51,7 +52,7 @@ class Node:
             return 10, 63
 
     def opens(self, name):
-        """What opening the node gives whoever may."""
+        """Returns the result of open() without a device cgroup: `ok` or the error's text."""
         try:
             os.close(os.open(f"{self.tree}/dev/infiniband/{name}", os.O_RDWR))
             return "ok"
@@ -59,13 +60,13 @@ class Node:
             return os.strerror(error.errno)
 
     def expected(self, *names):
-        """The nodes as Report.nodes has them."""
+        """Returns Report.nodes of a container with these nodes and rdma_cm."""
         return {f"/dev/infiniband/{name}": ("c", *self.numbers[name], "666", "0:0", self.opens(name))
                 for name in (*names, "rdma_cm")}
 
 
 def walk(directory):
-    """Path below the directory -> what is there; directories themselves too."""
+    """Returns a map from each path below the directory to its type, mode, owner, device number, time and content."""
     found = {}
     for parent, directories, files in os.walk(directory):
         for name in directories + files:
@@ -84,6 +85,6 @@ def walk(directory):
 
 
 def differences(before, after):
-    """What is not as it was, with what it was and is."""
+    """Returns a line for each path that differs, with both states."""
     return [f"{path}: {before.get(path)} became {after.get(path)}"
             for path in sorted(before.keys() | after.keys()) if before.get(path) != after.get(path)]

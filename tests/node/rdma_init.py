@@ -1,7 +1,7 @@
 """Shared parts of the tests of rdma-init.
 
 Every test starts the real program with commands that report on themselves (init_probe.py). The test process is a child
-subreaper: whatever a test leaves behind becomes its descendant and is killed at the end of that test.
+subreaper: every process that a test leaves behind becomes its descendant, and the end of that test kills it.
 """
 import ctypes
 import json

@@ -32,7 +32,7 @@ int main(int, char** argv) {
   shim::Settings settings = path ? read_settings(path) : shim::Settings();
   const auto read = [&] {
     settings.admin = hook::read_config(settings.node.config);
-    // As node_settings() does: what cannot be read names no runtime.
+    // As node_settings() does: an unreadable configuration names no runtime.
     if (!settings.admin) static_cast<hook::RuntimeOptions&>(settings) = {};
     return settings;
   };
