@@ -12,7 +12,7 @@ from harness import BUSYBOX, CGROUPS, GROUP, HERE, HOOK, PATH, RUNTIME, end_proc
 
 APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep", "mount", "mkdir", "rm")
 CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
-HOST_ROOT = 100000  # the node's user of a container's root, with a user namespace
+HOST_ROOT = 100000  # the node's uid of a container's root, with a user namespace
 DENY_ALL = {"allow": False, "access": "rwm"}
 EXCLUSIVE, SHARED = ({"rdma-init.io/mode": mode} for mode in ("exclusive", "shared"))
 FOREVER = ("sleep", "1000")

@@ -1,12 +1,12 @@
-"""One plan, two ways to apply it: a live container at createRuntime, under runc and under crun, or config.json before it
-is created, by rdma-runtime. A table of bundles, and of what a container sees: the same by each way."""
+"""Two ways to apply a plan: to a live container at createRuntime, with runc and crun, or to config.json before its creation,
+by rdma-runtime. A table has bundles and the state in their containers, which is the same for each way."""
 import os
 
 import harness
 from containers import EXCLUSIVE, FOREVER, UVERBS2, Bundle, Runtime, RuntimeTests, Wrapped, exclusive
 from harness import MEMLOCK, read, wait_for, write
 
-SOFT_LIMIT = 64 << 10  # so that there is something to raise
+SOFT_LIMIT = 64 << 10  # bytes; below MEMLOCK, so that the programs raise it
 CAP_IPC_LOCK = 14
 ALL = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
 READ_ONLY = "Read-only file system"
@@ -14,14 +14,14 @@ NOT_PERMITTED = "Operation not permitted"
 
 
 def seen(*hcas, views=None, facts=(), modes=(), owner="0:0", without=(), other=None):
-    """What Report has of a container with these HCAs. modes: of nodes that have another one than 666; owner: of the
-    nodes, None where the runtimes differ; facts: None is the node's own."""
+    """Returns the expected parts of a Report for a container with these HCAs. modes: modes of nodes other than 666. owner:
+    owner of the nodes, or None if the runtimes differ. facts: values, None stands for the node's own value."""
     return {"uverbs": [hca.replace("mlx5_", "uverbs") for hca in hcas], "facts": dict(facts), "modes": dict(modes),
             "views": {"infiniband": list(hcas) or ALL} if views is None else views, "owner": owner, "without": without,
             "other": other}
 
 
-# Name, options of the bundle, members of the node's configuration, what its program sees.
+# Name, options of the bundle, members of the node's configuration, expected parts of the report.
 ROWS = (
     ("one HCA", {"asks": "mlx5_1"}, {},
      seen("mlx5_1", facts={"soft memlock": str(MEMLOCK), "ibdev uverbs1": "mlx5_1"})),
@@ -32,11 +32,11 @@ ROWS = (
     ("two", {"asks": "mlx5_0,mlx5_1"}, {},
      seen("mlx5_0", "mlx5_1", other=NOT_PERMITTED,
           views={"infiniband": ["mlx5_0", "mlx5_1"], "infiniband_verbs": ["abi_version", "uverbs0", "uverbs1"]})),
-    ("one that opens, one that does not", {"asks": "mlx5_0,mlx5_3"}, {}, seen("mlx5_0", "mlx5_3")),
+    ("one with a driver, one without", {"asks": "mlx5_0,mlx5_3"}, {}, seen("mlx5_0", "mlx5_3")),
     ("all", {"asks": "all"}, {}, seen(*ALL)),
     ("a count", {"asks": "3"}, {}, seen("mlx5_0", "mlx5_1", "mlx5_2")),
     ("nothing", {"asks": "none"}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
-    ("not a word", {}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
+    ("no request", {}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
     ("a device plugin's nodes", {"devices": [UVERBS2]}, {}, seen("mlx5_2")),
     ("a node that is there already", {"asks": "mlx5_1,mlx5_2", "devices": [{**UVERBS2, "fileMode": 0o600}]}, {},
      seen("mlx5_1", "mlx5_2", modes={"uverbs2": "600"})),
@@ -79,10 +79,10 @@ class BothWays(RuntimeTests):
         return self.wrapper.report(Bundle(self, name, stages=(), **options))
 
     def wrapped_with_hooks(self, name, options):
-        """As on a node that has both."""
+        """Runs rdma-runtime and hooks, as a node can have both."""
         return self.wrapper.report(Bundle(self, name, **options))
 
-    def test_the_container_sees_no_difference(self):
+    def test_container_is_the_same_by_each_way(self):
         for number, (name, options, config, expected) in enumerate(ROWS):
             with self.subTest(name):
                 self.configure(config)
@@ -119,7 +119,8 @@ class BothWays(RuntimeTests):
             self.assertEqual(report.facts[fact].strip(), value)
 
     def ways(self, options):
-        """crun 1.8 tells its createRuntime hooks `/` as bundle when a container has a user namespace and devices."""
+        """Returns the ways to compare. crun 1.8 passes `/` as bundle to createRuntime hooks of a container with a user namespace
+        and devices."""
         if options.get("userns") and self.runtime.version().startswith("crun version 1.8."):
             return []
         return [self.wrapped, self.wrapped_with_hooks]
@@ -130,19 +131,19 @@ class BothWays(RuntimeTests):
 
     @staticmethod
     def comparable(nodes, userns):
-        """With a user namespace runtimes bind mount, and whose the node shows as differs between them."""
+        """With a user namespace runtimes use bind mounts, and the owner of the node in the container depends on the runtime."""
         return {path: node[:3] + node[5:] if userns else node for path, node in nodes.items()}
 
     def assert_only_here_better(self, report, options, expected):
-        """What no hook can give."""
+        """Checks variables and capabilities, which only rdma-runtime can add."""
         if not expected["uverbs"]:
             return
-        # RoCE: without a rail it can be used in the node's network only.
+        # RoCE without a rail works only in the node's network namespace.
         self.assertEqual(report.facts["require"] != "", not options.get("netns", True))
         if has_ipc_lock(int(read("/proc/self/status").split("CapBnd:")[1].split()[0], 16)):
             self.assertTrue(has_ipc_lock(int(report.facts["capabilities"], 16)))
 
-    def test_refusals_are_the_same(self):
+    def test_refuses_the_same_by_each_way(self):
         for number, (name, options) in enumerate(REFUSED):
             with self.subTest(name):
                 bundle = Bundle(self, f"refused{number}", **options)
@@ -160,7 +161,7 @@ class Crun(BothWays, harness.NodeCase):
 
 
 class Booked(harness.NodeCase):
-    """What becomes of a grant that config.json carries, or whose container does not start."""
+    """A grant in config.json: claimed by its container, or released if the container does not start."""
 
     def setUp(self):
         super().setUp()
@@ -170,14 +171,14 @@ class Booked(harness.NodeCase):
         bundle = exclusive(self, "next")
         self.assertEqual(self.runtime.report(bundle).nodes, self.node.expected("uverbs1"))
 
-    def test_a_token_of_the_image_is_overwritten(self):
+    def test_overwrites_token_of_image(self):
         bundle = exclusive(self, annotations={**EXCLUSIVE, "rdma-init.io/grant": "0" * 32})
         self.book(bundle)
         self.assertRegex(bundle.config["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
         self.assertNotEqual(bundle.config["annotations"]["rdma-init.io/grant"], "0" * 32)
 
-    def test_a_token_of_somebody_else(self):
-        """A container that asks for nothing gets nothing by it, and takes nothing away."""
+    def test_token_of_another_container_grants_nothing(self):
+        """The token of another container's grant, in a container without a request, allocates and releases nothing."""
         owner = exclusive(self, "owner")
         self.book(owner)
         before = self.devices()
@@ -187,30 +188,30 @@ class Booked(harness.NodeCase):
         self.assertEqual(self.devices(), before)
 
     def book(self, bundle):
-        """By a process that ends, as when the runtime that rdma-runtime becomes is killed, or fails."""
+        """Books a grant by a process that ends, as a runtime that is killed or fails after rdma-runtime executed it."""
         self.given(Wrapped(self, "true").create(bundle))
         bundle.config = bundle.written()
         self.assertIn("rdma-init.io/grant", bundle.config["annotations"])
 
-    def test_the_requester_is_gone(self):
+    def test_recover_releases_grant_of_ended_requester(self):
         self.book(exclusive(self, "lost"))
         self.assertEqual(len(self.recover()), 1)
         self.assert_ledger_empty()
 
-    def test_the_requester_is_gone_and_somebody_else_asks(self):
+    def test_request_releases_grant_of_ended_requester(self):
         self.book(exclusive(self, "lost"))
         self.assert_next_gets_it()
         self.assert_ledger_empty()
 
-    def test_the_requester_lives(self):
+    def test_keeps_grant_of_running_requester(self):
         waits = write(self.work + "/waits", "#!/bin/sh\nexec sleep 1000\n", 0o755)
         requester = Wrapped(self, waits).begin("create", exclusive(self, "owner"))
-        wait_for(lambda: read(f"/proc/{requester.pid}/comm") == "sleep\n", "the runtime is there")
+        wait_for(lambda: read(f"/proc/{requester.pid}/comm") == "sleep\n", "the runtime's start")
         self.assertEqual(self.recover(), [])
         self.refused(self.runtime.run(exclusive(self, "other")), "mlx5_1", "container that is being created")
 
-    def test_the_container_binds_it(self):
-        """From then on it is the container's, whatever becomes of the requester."""
+    def test_hook_binds_grant_to_container(self):
+        """The grant belongs to the container even if the requesting process has ended."""
         bundle = exclusive(self, "bound", args=FOREVER)
         self.book(bundle)
         self.given(self.runtime.create(bundle))
@@ -220,8 +221,8 @@ class Booked(harness.NodeCase):
         self.given(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
-    def test_binding_is_all_that_is_left_to_do(self):
-        """Not even a look at the node's HCAs, nor a node, a rule or a limit more."""
+    def test_hook_binds_grant_without_reading_node(self):
+        """The hook binds the grant without reading the node's HCAs and without adding nodes, rules or limits."""
         bundle = exclusive(self, "bound", args=FOREVER)
         self.book(bundle)
         arguments = bundle.config["hooks"]["createRuntime"][0]["args"]
@@ -231,8 +232,8 @@ class Booked(harness.NodeCase):
         self.given(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
-    def test_the_view_outlives_the_token(self):
-        """It is mounted under the token's name, and read when the container runs."""
+    def test_container_reads_view_mounted_under_token(self):
+        """The view is mounted under the token's name. The container reads it after the hook has bound the grant."""
         bundle = exclusive(self, "viewed")
         self.book(bundle)
         report = self.runtime.report(bundle)
@@ -240,8 +241,8 @@ class Booked(harness.NodeCase):
         self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
         self.assert_ledger_empty()
 
-    def test_create_fails_after_the_edit(self):
-        """The runtime never gets as far as its hooks: nothing is bound, and nothing tells us."""
+    def test_releases_grant_when_create_fails_before_hooks(self):
+        """The runtime fails before it runs hooks, so the grant stays unbound and no hook reports the failure."""
         bundle = exclusive(self, "broken")
         self.book(bundle.mount("/x", "/does/not/exist"))
         self.refused(self.runtime.run(bundle), "/does/not/exist")
@@ -249,8 +250,8 @@ class Booked(harness.NodeCase):
         self.assertEqual(self.recover(), [])
         self.assert_ledger_empty()
 
-    def test_create_fails_after_the_hook(self):
-        """A later hook of somebody else fails. crun 1.8 runs no poststop hooks then."""
+    def test_releases_grant_when_later_hook_fails(self):
+        """A later hook of another program fails. crun 1.8 then runs no poststop hooks."""
         for name in ("runc", "crun"):
             with self.subTest(name):
                 self.runtime = Runtime(self, name)

@@ -1,5 +1,5 @@
-"""State and config.json as no runtime should write them: refused, or the work is done. Nothing of the node, of another
-container or of the ledger changes otherwise."""
+"""Hostile states and config.json files, which no correct runtime writes: the hook refuses them or completes its work. It
+changes nothing else on the node, in other containers or in the ledger."""
 import json
 import os
 import re
@@ -15,28 +15,28 @@ from hostile import MEGABYTE, HostileCase
 class HostileInput(HostileCase):
     # --- the state
 
-    def test_it_works_at_all(self):
+    def test_grants_and_releases(self):
         self.given(self.create())
         self.assert_given()
         self.container.end()
         self.given(self.hook("poststop", stopped(self.bundle)))
         self.assert_ledger_empty()
 
-    def test_a_runtime_that_has_pivoted_already(self):
+    def test_accepts_runtime_that_has_pivoted(self):
         bundle = Bundle(self, "pivoted", asks="mlx5_1", stages=())
         container = FakeContainer(bundle, pivoted=True)
         self.given(self.hook("createRuntime", container.state()))
         self.assertIn("uverbs1", container.nodes())
         self.assert_node_unchanged()
 
-    def test_pids_that_are_no_init_of_this_container(self):
+    def test_refuses_pids_of_other_processes(self):
         other = fake_container(self, "other", asks=None)
         dead = subprocess.Popen(["true"])
         dead.wait()
         zombie = subprocess.Popen(["true"])
         wait_for(lambda: harness.process_state(zombie.pid) == "Z", "a zombie")
         rows = (("1", 1), ("0", 0), ("missing", None), ("negative", -1), ("all processes", -(1 << 31)), ("text", "1"),
-                ("half", 1.5), ("huge", 1 << 64), ("beyond any pid", 1 << 22),
+                ("fraction", 1.5), ("huge", 1 << 64), ("beyond any pid", 1 << 22),
                 ("wraps to a pid", (1 << 32) + other.pid),
                 ("ours", os.getpid()), ("dead", dead.pid), ("a zombie", zombie.pid), ("another container's", other.pid))
         for name, pid in rows:
@@ -49,8 +49,8 @@ class HostileInput(HostileCase):
                 self.assert_untouched(other)
         zombie.wait()
 
-    def test_the_hooks_own_pid(self):
-        """`sh` becomes the hook, so that the pid in the state is the hook's."""
+    def test_refuses_its_own_pid(self):
+        """The state has the hook's own pid: `sh` writes its pid into the state and executes the hook."""
         command = ("printf '%s' \"$STATE\" | sed s/PID/$$/ > \"$1\"; f=$1; shift; exec \"$@\" < \"$f\"")
         state = json.dumps(self.container.state(pid="PID")).replace('"PID"', "PID")
         done = run(["sh", "-c", command, "-", self.work + "/state", HOOK,
@@ -58,8 +58,8 @@ class HostileInput(HostileCase):
         self.refused(done)
         self.assert_untouched()
 
-    def test_a_reused_pid_is_not_the_holder(self):
-        """Its number lives on in an unrelated process; its grant does not."""
+    def test_releases_grant_of_reused_pid(self):
+        """An unrelated process has the pid of the ended container: the grant is stale."""
         self.given(self.create())
         pid = self.container.pid
         tick = read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
@@ -76,12 +76,12 @@ class HostileInput(HostileCase):
             return False
         wait_for(reuse, f"a new process with the number {pid}")
         other = fake_container(self, "other", annotations=EXCLUSIVE)
-        # The first container's state again: now it is another process.
+        # The first container's state now names the unrelated process.
         self.refused(self.create())
         self.given(self.hook("createRuntime", other.state()))
         self.assertEqual(self.holders(), {"mlx5_1": ["container other"]})
 
-    def test_bundles_that_are_none(self):
+    def test_refuses_invalid_bundles(self):
         directory = self.bundle.directory
         os.symlink(directory, self.work + "/link")
         rows = (("dots", f"{self.work}/nowhere/../container"), ("dots at the end", directory + "/rootfs/.."),
@@ -96,7 +96,7 @@ class HostileInput(HostileCase):
                 self.refused(self.hook("createRuntime", state))
                 self.assert_untouched()
 
-    def test_states_that_are_none(self):
+    def test_refuses_invalid_states(self):
         whole = json.dumps(self.container.state())
         rows = (("nothing", ""), ("white space", " \n"), ("half", whole[:-5]), ("two", whole + whole), ("a list", "[]"),
                 ("a string", '"x"'), ("null", "null"), ("binary", bytes(range(256))), ("latin-1", b'{"id": "\xe4"}'),
@@ -111,17 +111,17 @@ class HostileInput(HostileCase):
             with self.subTest(name):
                 self.refused(self.hook("createRuntime", state))
                 self.assert_untouched()
-                # Teardown must not fail, whatever it is given.
+                # Poststop succeeds for each input, so that it never hinders the removal of a container.
                 self.given(self.hook("poststop", state))
                 self.assert_untouched()
 
-    def test_almost_a_megabyte_of_annotations(self):
+    def test_accepts_state_of_almost_a_megabyte(self):
         self.given(self.create(annotations={f"key{i}": "y" * 60000 for i in range(16)}))
         self.assert_given()
 
     # --- config.json
 
-    def test_bundle_configs_that_are_none(self):
+    def test_refuses_invalid_config_json(self):
         path = self.bundle.directory + "/config.json"
         whole = read(path)
         annotations = '"annotations": {"rdma-init.io/devices": "mlx5_0",'
@@ -150,7 +150,7 @@ class HostileInput(HostileCase):
                 self.given(self.hook("poststop", stopped(self.bundle)))
                 self.assert_untouched()
 
-    def test_a_config_of_100_megabytes(self):
+    def test_refuses_config_json_of_100_megabytes(self):
         path = self.bundle.directory + "/config.json"
         with open(path, "r+b") as file:
             file.truncate(100 * MEGABYTE)
@@ -158,8 +158,8 @@ class HostileInput(HostileCase):
         self.refused(done, "config.json")
         self.assert_untouched()
 
-    def test_a_config_of_16_megabytes_takes_little_memory(self):
-        """Of as many values as it can have, which are too many, and of as many as it may have, which are heard."""
+    def test_reads_config_json_of_16_megabytes_in_little_memory(self):
+        """The hook refuses a file with more values than its limit, and accepts one with as many as its limit."""
         path = self.bundle.directory + "/config.json"
         whole = read(path)
         longest, most = 16 * MEGABYTE, 1 << 18
@@ -179,9 +179,9 @@ class HostileInput(HostileCase):
                     self.given(done)
                     self.assert_given()
 
-    def test_configs_that_are_no_files(self):
+    def test_refuses_config_json_that_is_no_regular_file(self):
         path = self.bundle.directory + "/config.json"
-        rows = (("a directory", os.mkdir), ("a FIFO that nobody writes to", os.mkfifo),
+        rows = (("a directory", os.mkdir), ("a FIFO without a writer", os.mkfifo),
                 ("an endless device", lambda where: os.symlink("/dev/zero", where)))
         for name, make in rows:
             with self.subTest(name):
@@ -194,8 +194,8 @@ class HostileInput(HostileCase):
                 os.rmdir(path)
                 write(path, "")
 
-    def test_many_uverbs_nodes_are_sorted_out_in_one_pass(self):
-        """For four times as many, four times the instructions and no more: a look at all others for each would be sixteen."""
+    def test_plans_many_uverbs_nodes_in_linear_time(self):
+        """Four times as many nodes take at most five times the instructions; comparing all pairs would take sixteen times."""
         valgrind = shutil.which("valgrind")
         if not valgrind:
             self.skipTest("valgrind is not installed")
@@ -212,15 +212,15 @@ class HostileInput(HostileCase):
         least, few, many = (instructions(count) for count in (4, 504, 2004))
         self.assertLess(many - least, 5 * (few - least))
 
-    def test_foreign_annotations_of_a_megabyte(self):
+    def test_accepts_other_annotations_of_a_megabyte(self):
         self.bundle.config["annotations"]["example.org/notes"] = "z" * MEGABYTE
         self.bundle.write()
         self.given(self.create())
         self.assert_given()
 
-    # --- what belongs to the node's administrator
+    # --- files of the node's administrator
 
-    def test_configurations_of_somebody_else(self):
+    def test_refuses_configuration_that_other_users_can_change(self):
         rows = (("another owner", lambda path: os.chown(path, 1000, 0)),
                 ("writable by others", lambda path: os.chmod(path, 0o666)),
                 ("writable by its group", lambda path: os.chmod(path, 0o664)))
@@ -232,7 +232,7 @@ class HostileInput(HostileCase):
                 self.assert_untouched()
                 os.unlink(self.config)
 
-    def test_ledgers_of_somebody_else(self):
+    def test_refuses_ledger_that_other_users_can_change(self):
         elsewhere = self.work + "/elsewhere"
         os.mkdir(elsewhere, 0o700)
 

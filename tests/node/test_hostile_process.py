@@ -1,5 +1,5 @@
-"""The process that the hook is started as: environment, descriptors, limits, time. It refuses or does its work; nothing
-of the node or of the ledger changes otherwise."""
+"""Hostile environments, descriptors, limits and times of the hook's process. The hook refuses or completes its work; it changes
+nothing else on the node or in the ledger."""
 import json
 import os
 import subprocess
@@ -12,8 +12,8 @@ from hostile import MEGABYTE, HostileCase
 
 
 class HostileProcess(HostileCase):
-    def test_environment(self):
-        """A static program knows no LD_PRELOAD; what the C library itself reads must have no effect either."""
+    def test_ignores_hostile_environment(self):
+        """A static program ignores LD_PRELOAD; the variables that the C library reads must have no effect either."""
         trace = self.work + "/victim/trace"
         hostile = {"LD_PRELOAD": self.victim + "/a-file", "LD_LIBRARY_PATH": self.victim,
                    "LD_AUDIT": self.victim + "/a-file",
@@ -36,8 +36,8 @@ class HostileProcess(HostileCase):
         return self.start([HOOK, *self.arguments(stage)[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={},
                           **settings)
 
-    def test_stdin_that_never_ends(self):
-        """Silence, a trickle, and a flood, at every stage at once. All end by themselves."""
+    def test_ends_when_stdin_never_ends(self):
+        """Input without data, in small pieces, and without end, at each stage at once: each hook ends by itself."""
         stages = ("createRuntime", "poststop")
         silent = [self.begin(stage, stdin=subprocess.PIPE) for stage in stages]
         trickled = [self.begin(stage, stdin=subprocess.PIPE) for stage in stages]
@@ -50,7 +50,7 @@ class HostileProcess(HostileCase):
                 for process in trickled:
                     try:
                         os.write(process.stdin.fileno(), b" ")
-                    except OSError:  # it has ended
+                    except OSError:  # the process has ended
                         pass
         writer = threading.Thread(target=trickle)
         writer.start()
@@ -68,12 +68,12 @@ class HostileProcess(HostileCase):
         return run(["sh", "-c", f'exec "$@" < "$0" {redirections}', self.work + "/state", HOOK,
                             *self.arguments(stage)[1:]])
 
-    def test_closed_stdin(self):
+    def test_refuses_closed_stdin(self):
         self.refused(self.shell("<&-"))
         self.assert_untouched()
         self.given(self.shell("<&-", "poststop"))
 
-    def test_closed_outputs(self):
+    def test_grants_with_closed_or_full_outputs(self):
         """Files that the hook opens must not become its stdout or stderr: messages would go into the ledger."""
         for number, redirections in enumerate((">&-", "2>&-", ">&- 2>&-", "> /dev/full 2> /dev/full")):
             with self.subTest(redirections):
@@ -83,23 +83,23 @@ class HostileProcess(HostileCase):
                 self.container.end()
                 self.given(self.shell(redirections, "poststop", stopped(self.container.bundle)))
                 self.assert_ledger_empty()
-                # A refusal has something to say.
+                # A refusal writes a message as well.
                 self.refused(self.shell(redirections, state=self.container.state(bundle="/nowhere")))
                 self.assert_ledger_empty()
         self.assert_node_unchanged()
 
-    def test_closed_outputs_and_stdin(self):
+    def test_refuses_closed_stdin_and_outputs(self):
         self.refused(self.shell("<&- >&- 2>&-"))
         self.assert_untouched()
 
-    def test_few_descriptors(self):
-        """crun's hooks run under the limits of the container."""
+    def test_grants_with_64_descriptors(self):
+        """crun runs hooks with the limits of the container."""
         self.given(self.create_limited(files=64))
         self.assert_given()
 
-    def test_limits_of_the_container(self):
-        """Too little to work with is a refusal, not half a grant."""
-        # Beside the program itself, which is larger in a build that is not optimized: else the kernel cannot start it.
+    def test_grants_completely_or_refuses_with_low_limits(self):
+        """With too low a limit the hook refuses, and leaves no partial grant."""
+        # The limit includes the program, which is larger in a build without optimization: otherwise the kernel cannot start it.
         little = os.path.getsize(HOOK) + 2 * MEGABYTE
         rows = (("no file may grow", {"file_size": 0}), ("no process may be made", {"processes": 1}),
                 ("no descriptors", {"files": 4}), ("sixteen descriptors", {"files": 16}),
@@ -117,17 +117,17 @@ class HostileProcess(HostileCase):
                 self.given(self.hook("poststop", stopped(self.container.bundle)))
                 self.assert_nothing_left()
 
-    def test_a_working_directory_that_is_gone(self):
+    def test_grants_in_removed_working_directory(self):
         gone = self.work + "/gone"
         os.mkdir(gone)
         self.given(self.create_by("sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone))
         self.assert_given()
 
-    def test_a_strict_umask(self):
+    def test_grants_with_strict_umask(self):
         self.given(self.create_by("sh", "-c", 'umask 777; exec "$@"', "-"))
         self.assert_given()
 
-    def test_called_twice_at_once(self):
+    def test_concurrent_calls_grant_once(self):
         started = [self.begin("createRuntime", stdin=subprocess.PIPE) for _ in range(4)]
         outputs = [None] * len(started)
 
@@ -141,13 +141,13 @@ class HostileProcess(HostileCase):
         self.assertEqual([process.returncode for process in started], [0] * len(started), outputs)
         self.assert_given()
 
-    def test_called_twice_one_after_the_other(self):
+    def test_second_call_keeps_grant(self):
         for _ in range(2):
             self.given(self.create())
             self.assert_given()
 
-    def test_called_at_the_wrong_time(self):
-        """poststop before createRuntime, and twice; createRuntime when the container is gone."""
+    def test_accepts_early_poststop_and_refuses_late_create(self):
+        """Calls poststop before createRuntime, and twice, and createRuntime after the container's end."""
         for _ in range(2):
             self.given(self.hook("poststop", stopped(self.bundle)))
             self.assert_untouched()
@@ -156,15 +156,15 @@ class HostileProcess(HostileCase):
         self.refused(self.hook("createRuntime", state), str(state["pid"]))
         self.assert_ledger_empty()
 
-    def test_poststop_of_somebody_else(self):
-        """An id alone does not return what another container holds: the bundle belongs to it."""
+    def test_poststop_with_another_bundle_keeps_grant(self):
+        """A state with the id of a container and another bundle does not release the container's HCA."""
         self.given(self.create())
         other = Bundle(self, "other", stages=())
         self.given(self.hook("poststop", {**stopped(other), "id": self.bundle.id}))
         self.assert_given()
 
-    def test_a_poststop_without_its_bundle(self):
-        """Engines may have removed it."""
+    def test_poststop_without_bundle_releases_grant(self):
+        """The engine may remove the bundle's files before poststop."""
         self.given(self.create())
         self.container.end()
         os.unlink(self.bundle.directory + "/config.json")

@@ -1,4 +1,4 @@
-"""Images that aim at the node's files: whatever they hold, the hook changes nothing outside of the container."""
+"""Images with links and files that lead to the node's files: the hook changes nothing outside of the container."""
 import os
 import shutil
 import signal
@@ -31,7 +31,8 @@ def node_of(kind, major, minor):
 
 class HostileRootfs(harness.NodeCase):
     def rows(self):
-        """Name, what is replaced in the rootfs, by what, words of the refusal. For images without a mount at /dev."""
+        """Returns rows of name, replaced path in the rootfs, function that makes the replacement, and words of the refusal, for
+        images without a mount at /dev."""
         victim = self.victim
         upwards = "../" * 12
         return (
@@ -55,7 +56,7 @@ class HostileRootfs(harness.NodeCase):
              ["uverbs1", "symlink"]),
             ("uverbs1 is a link to a node of the node", "dev/infiniband/uverbs1", link_to("/dev/null"),
              ["uverbs1", "symlink"]),
-            ("uverbs1 is a link to where nothing is", "dev/infiniband/uverbs1", link_to(victim + "/new"),
+            ("uverbs1 is a link to a missing path", "dev/infiniband/uverbs1", link_to(victim + "/new"),
              ["uverbs1", "symlink"]),
             ("uverbs1 is a block device", "dev/infiniband/uverbs1", node_of(stat.S_IFBLK, 231, 193),
              ["uverbs1", "block device"]),
@@ -63,7 +64,7 @@ class HostileRootfs(harness.NodeCase):
             ("uverbs1 is a FIFO", "dev/infiniband/uverbs1", os.mkfifo, ["uverbs1", "FIFO"]),
             ("uverbs1 is a directory", "dev/infiniband/uverbs1", os.mkdir, ["uverbs1", "directory"]))
 
-    def test_nothing_of_the_image_is_followed(self):
+    def test_follows_no_link_of_image(self):
         for number, (name, path, make, words) in enumerate(self.rows()):
             with self.subTest(name):
                 bundle = Bundle(self, f"c{number}", asks="mlx5_1", dev=False, stages=())
@@ -76,8 +77,8 @@ class HostileRootfs(harness.NodeCase):
                 container.end()
         self.assert_node_unchanged()
 
-    def test_the_same_under_runc(self):
-        """Not with a /dev that is a link: runc 1.1.5 itself follows that one when it makes /dev/fd and the like."""
+    def test_follows_no_link_of_image_with_runc(self):
+        """Skips the rows where /dev is a link: runc 1.1.5 itself follows it when it creates /dev/fd and other links."""
         runtime = Runtime(self, "runc")
         for number, (name, path, make, words) in enumerate(self.rows()):
             if path == "dev":
@@ -90,8 +91,8 @@ class HostileRootfs(harness.NodeCase):
                 self.assert_ledger_empty()
         self.assert_node_unchanged()
 
-    def test_dev_of_the_node_itself(self):
-        """With `-v /dev:/dev` a node made in the container would be the node's. What is there already is enough."""
+    def test_creates_no_node_in_dev_of_the_node(self):
+        """With `-v /dev:/dev` the container uses existing nodes; to create one would create it on the node."""
         runtime = Runtime(self, "runc")
         for name, asks in (("there", "mlx5_1"), ("missing", "mlx5_3")):
             bundle = Bundle(self, name, asks=asks, dev=False)
@@ -104,14 +105,14 @@ class HostileRootfs(harness.NodeCase):
                 self.refused(done, "/dev", "mounted from the node")
             self.assert_nothing_left()
 
-    def test_a_directory_of_the_node_at_dev_infiniband(self):
+    def test_refuses_directory_of_node_at_dev_infiniband(self):
         runtime = Runtime(self, "runc")
         bundle = Bundle(self, asks="mlx5_1").mount("/dev/infiniband", self.victim)
         self.refused(runtime.run(bundle), "/dev/infiniband")
         self.assert_nothing_left()
 
-    def test_a_memory_volume_at_dev_infiniband(self):
-        """A tmpfs, but not the container's alone: other containers of the pod have it too."""
+    def test_refuses_memory_volume_at_dev_infiniband(self):
+        """The tmpfs of a memory volume also belongs to other containers of the pod."""
         runtime = Runtime(self, "runc")
         volume = self.work + "/volume"
         self.mount(volume)
@@ -125,8 +126,8 @@ class HostileRootfs(harness.NodeCase):
         must(["umount", volume])
         self.assert_node_unchanged()
 
-    def test_mounts_that_would_appear_on_the_node(self):
-        """With rshared propagation a mount onto the container's /sys, a bind of the node's, is one onto the node's."""
+    def test_refuses_mounts_that_would_appear_on_node(self):
+        """The container's /sys is a bind mount of the node's: with rshared propagation a mount below it appears on the node."""
         runtime = Runtime(self, "runc")
         directory = self.node.tree + "/sys"
         self.mount(directory, "--bind", directory)
@@ -147,8 +148,8 @@ class HostileRootfs(harness.NodeCase):
         self.mounts = mounts
         self.assert_node_unchanged()
 
-    def test_sys_is_a_link(self):
-        """The sysfs view is a mount: it lands nowhere but on a directory of the container."""
+    def test_refuses_link_at_sys(self):
+        """The hook mounts the sysfs view only onto a directory of the container."""
         rows = (("sys", self.victim), ("sys/class", self.victim), ("sys/class/infiniband", self.victim + "/infiniband"),
                 ("sys/class/infiniband_verbs", "/etc"))
         for number, (path, target) in enumerate(rows):
@@ -163,15 +164,15 @@ class HostileRootfs(harness.NodeCase):
         self.assert_node_unchanged()
 
     def race(self, first, second, bundle):
-        """Calls the hook again and again while two names of the image change places all the time."""
-        self.configure({"sysfs_view": False})  # a mount that would stay from round to round
+        """Calls the hook repeatedly while another process exchanges two names of the image without pause."""
+        self.configure({"sysfs_view": False})  # the mount of a view would stay for the next round
         container = FakeContainer(bundle)
         codes = []
         exchanger = Exchanger(self, first, second)
         for _ in range(RACE_ROUNDS):
             with exchanger:
                 done = self.hook("createRuntime", container.state())
-            # Refused, or what it was asked for in the container: no crash, and below nothing else.
+            # Either result is correct: a refusal, or the requested nodes in the container.
             self.assertIn(done.returncode, (0, 1), done.stderr)
             codes.append(done.returncode)
             directory = first if os.path.islink(second) else second
@@ -182,20 +183,20 @@ class HostileRootfs(harness.NodeCase):
         self.assert_nothing_left()
         print(f"{self.id()}: refused {codes.count(1)} of {RACE_ROUNDS}", file=sys.stderr)
 
-    def test_dev_infiniband_swapped_during_the_hook(self):
+    def test_writes_nothing_on_node_while_dev_infiniband_is_swapped(self):
         bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
         os.makedirs(bundle.rootfs + "/dev/infiniband")
         os.symlink(self.victim, bundle.rootfs + "/dev/evil")
         self.race(bundle.rootfs + "/dev/infiniband", bundle.rootfs + "/dev/evil", bundle)
 
-    def test_dev_swapped_during_the_hook(self):
+    def test_writes_nothing_on_node_while_dev_is_swapped(self):
         bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
         os.symlink(self.victim, bundle.rootfs + "/evil")
         self.race(bundle.rootfs + "/dev", bundle.rootfs + "/evil", bundle)
 
 
 class Exchanger:
-    """A process that exchanges two names as fast as it can, while it is entered; in between it stands still."""
+    """A process that exchanges two names without pause inside of a `with`, and is stopped outside of it."""
     CODE = ("import ctypes,sys\n"
             "f=ctypes.CDLL(None).renameat2\n"
             "a,b=(x.encode() for x in sys.argv[1:])\n"

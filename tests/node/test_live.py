@@ -1,5 +1,5 @@
-"""createRuntime and poststop under runc and under crun: who gets which HCA, until when, and what is said and counted.
-What a container sees of it: test_both_ways.py."""
+"""createRuntime and poststop with runc and crun: grants, refusals, releases, log lines and metrics. test_both_ways.py checks
+devices and files in the container."""
 import copy
 import json
 import os
@@ -15,7 +15,7 @@ FIELD = re.compile(r' ([a-z_]+)=("(?:[^"\\]|\\.)*"|[^"\s]+)')
 
 
 def events(log):
-    """The lines of a log that are for programs, as dictionaries with their word as `event`."""
+    """Returns the machine-readable lines of a log as dictionaries, with their first word as `event`."""
     found = []
     for event, fields in EVENT.findall(log):
         values = {key: json.loads(value) if value[0] == '"' else value for key, value in FIELD.findall(fields)}
@@ -24,7 +24,7 @@ def events(log):
 
 
 def keep_log(bundle, listener):
-    """What this bundle's hooks say from now on is heard there, whichever the runtime."""
+    """Redirects the stderr of this bundle's hooks to the listener, with each runtime."""
     for entries in bundle.config["hooks"].values():
         for entry in entries:
             entry["args"] = ["sh", "-c", f'exec "$0" "$@" 2> {listener.path}', entry["path"], *entry["args"][1:]]
@@ -34,7 +34,7 @@ def keep_log(bundle, listener):
 
 class Live(RuntimeTests):
     def refusal(self, bundle):
-        """The hook's message. crun throws it away."""
+        """Checks that the container is refused, and returns the hook's message, which crun discards."""
         errors = harness.Listener(self.work + "/errors")
         hooks = copy.deepcopy(bundle.config["hooks"])
         done = self.runtime.run(keep_log(bundle, errors))
@@ -47,13 +47,13 @@ class Live(RuntimeTests):
 
     # --- refusals
 
-    def test_another_device_in_the_place_of_one_is_an_error(self):
+    def test_refuses_node_of_another_device(self):
         device = {"path": "/dev/infiniband/uverbs1", "type": "c", "major": 1, "minor": 5, "fileMode": 0o666}
         message = self.refusal(Bundle(self, asks="mlx5_1", devices=[device]))
         self.assertIn("uverbs1", message)
         self.assertIn("1:5", message)
 
-    def test_refusals(self):
+    def test_refuses_invalid_requests_with_reason(self):
         self.configure({"pools": [{"name": "shared", "modes": ["shared"], "selectors": {"vendors": ["15b3"]}}]})
         rows = (
             ("unknown HCA", "mlx5_9", {}, ["mlx5_9"]),
@@ -69,7 +69,7 @@ class Live(RuntimeTests):
                 for word in words + ["rdma-hook"]:
                     self.assertIn(word, message)
 
-    def test_wrong_stage(self):
+    def test_fails_at_wrong_stage(self):
         bundle = Bundle(self, asks="mlx5_0", stages=())
         for stage in ("createContainer", "startContainer"):
             with self.subTest(stage):
@@ -77,13 +77,13 @@ class Live(RuntimeTests):
                 bundle.config["annotations"]["run.oci.hooks.stderr"] = self.work + "/errors"
                 bundle.write()
                 done = self.runtime.run(bundle)
-                # startContainer's path is the container's: there it does not even exist.
+                # The runtime resolves startContainer's path in the container, where the hook does not exist.
                 self.refused(done)
                 if stage == "createContainer":
                     self.assertIn("exit code: 1" if self.runtime.name == "crun" else "use createRuntime", done.stderr)
                 self.runtime.delete_all()
 
-    def test_wrong_stage_called_directly(self):
+    def test_names_create_runtime_when_called_at_wrong_stage(self):
         for stage in ("createContainer", "startContainer", "poststart"):
             done = self.hook(stage, stopped(Bundle(self, stage, stages=())))
             self.assertEqual(done.returncode, 1)
@@ -91,18 +91,18 @@ class Live(RuntimeTests):
 
     # --- several calls, several containers
 
-    def test_prestart_and_create_runtime_both(self):
+    def test_grants_once_with_prestart_and_create_runtime(self):
         stages = ("prestart", "createRuntime", "poststop")
         report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1", stages=stages))
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
         self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
         self.assertEqual(report.facts["ibdev uverbs0"], "mlx5_0")
 
-    def test_prestart_alone(self):
+    def test_grants_at_prestart(self):
         bundle = Bundle(self, asks="mlx5_1", stages=("prestart", "poststop"))
         self.assertEqual(self.nodes_of(bundle), self.node.expected("uverbs1"))
 
-    def test_two_at_once_on_one_exclusive_hca(self):
+    def test_refuses_exclusive_hca_of_another_container(self):
         first, second = exclusive(self, "first", args=FOREVER), exclusive(self, "second")
         self.created(first)
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
@@ -115,23 +115,23 @@ class Live(RuntimeTests):
         self.given(self.runtime.delete(first))
         self.assertEqual(self.nodes_of(second), self.node.expected("uverbs1"))
 
-    def test_a_shared_hca_is_no_longer_to_be_had_alone(self):
+    def test_refuses_exclusive_request_for_shared_hca(self):
         self.created(Bundle(self, "shared", asks="mlx5_1", annotations=SHARED))
         self.assertIn("mlx5_1", self.refusal(exclusive(self, "exclusive")))
 
-    def test_restart(self):
+    def test_grants_same_hca_after_each_restart(self):
         bundle = exclusive(self, "again")
         for _ in range(3):
             self.assertEqual(self.nodes_of(bundle), self.node.expected("uverbs1"))
             self.assert_ledger_empty()
 
-    def test_a_killed_container_is_noticed_by_the_next_exclusive_request(self):
+    def test_exclusive_request_releases_grant_of_killed_container(self):
         first, second = exclusive(self, "first", args=FOREVER), exclusive(self, "second")
         self.created(first)
         self.runtime.kill(first)
         self.assertEqual(self.nodes_of(second), self.node.expected("uverbs1"))
 
-    def test_a_child_that_outlives_init_holds_the_hca(self):
+    def test_keeps_grant_while_child_of_killed_init_runs(self):
         first = exclusive(self, "first", args=("sh", "-c", "sleep 1000 & exec sleep 1000"))
         first.share("pid")
         second = exclusive(self, "second")
@@ -147,14 +147,14 @@ class Live(RuntimeTests):
         wait_for(lambda: not read(processes), "the end of the container's last process")
         self.assertEqual(self.nodes_of(second), self.node.expected("uverbs1"))
 
-    def test_a_killed_container_is_returned_by_recover(self):
+    def test_recover_releases_grant_of_killed_container(self):
         bundle = self.created(exclusive(self, "killed", args=FOREVER))
         self.assertEqual(self.recover(), [])
         self.runtime.kill(bundle)
         self.assertEqual(self.recover(), ["container killed"])
         self.assert_ledger_empty()
 
-    # --- what is said and counted
+    # --- log lines and metrics
 
     def logged(self, bundle):
         self.log = harness.Listener(self.work + "/log")
@@ -164,7 +164,7 @@ class Live(RuntimeTests):
         return events(self.log.heard())
 
     def metrics(self):
-        """Series -> value; the node is one whose HCA has a counter."""
+        """Returns a map from series to value, for a node with a port counter."""
         write(self.work + "/node/sys/class/infiniband/mlx5_1/ports/1/counters/port_rcv_data", "4711\n")
         text = must([HOOK, "metrics", "--grants", "--root", self.work + "/node", "--ledger",
                              self.ledger_directory], env={})
@@ -177,7 +177,7 @@ class Live(RuntimeTests):
         self.assertGreater(sum(steps.values()), 0)
         return set(steps)
 
-    def test_a_line_of_the_grant_and_one_of_its_return(self):
+    def test_logs_grant_and_release(self):
         self.given(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
         granted, returned = self.heard()
         self.assertEqual(granted["event"], "granted")
@@ -191,7 +191,7 @@ class Live(RuntimeTests):
         self.assertEqual(returned["key"], granted["key"])
         self.assertLessEqual({"read_us", "return_us"}, self.assert_times(returned))
 
-    def test_a_line_of_what_recover_returns(self):
+    def test_recover_logs_release(self):
         bundle = self.logged(exclusive(self, "killed", args=FOREVER))
         self.created(bundle)
         self.runtime.kill(bundle)
@@ -200,10 +200,10 @@ class Live(RuntimeTests):
         self.assertEqual((returned["event"], returned["container"], returned["reason"]),
                          ("returned", "killed", "recover"))
         self.runtime.delete(bundle)
-        self.assertEqual([event["event"] for event in self.heard()], ["granted"], "its poststop has nothing to return")
+        self.assertEqual([event["event"] for event in self.heard()], ["granted"], "poststop finds no grant to release")
         self.assertEqual(self.metrics().get('returns_total{reason="recover"}'), 1)
 
-    def test_a_line_of_what_others_find(self):
+    def test_logs_release_of_killed_container_at_next_request(self):
         first = self.created(exclusive(self, "first", args=FOREVER))
         self.runtime.kill(first)
         self.given(self.runtime.run(self.logged(exclusive(self, "second"))))
@@ -212,7 +212,7 @@ class Live(RuntimeTests):
                           ("returned", "second", "poststop")])
         self.assertEqual(self.metrics().get('returns_total{reason="container-gone"}'), 1)
 
-    def test_a_pods_container_leaves(self):
+    def test_logs_end_of_container_in_living_pod(self):
         pod = Pod(self)
         self.given(self.runtime.run(self.logged(exclusive(self, "worker", netns=pod.path))))
         granted, left = self.heard()
@@ -222,15 +222,15 @@ class Live(RuntimeTests):
         self.given(self.runtime.run(exclusive(self, "next")))
         metrics = self.metrics()
         self.assertEqual(metrics.get('returns_total{reason="namespace-gone"}'), 1)
-        self.assertEqual(metrics.get('returns_total{reason="poststop"}'), 1, "that of the other one")
+        self.assertEqual(metrics.get('returns_total{reason="poststop"}'), 1, "release of the second container")
 
-    def test_one_grant_by_two_stages(self):
+    def test_logs_one_grant_for_two_stages(self):
         bundle = self.logged(Bundle(self, asks="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
         self.given(self.runtime.run(bundle))
         self.assertEqual([event["event"] for event in self.heard()], ["granted", "kept", "returned"])
         self.assertEqual(self.metrics().get('grants_total{engine="runc",mode="hca"}'), 1)
 
-    def test_metrics(self):
+    def test_counts_grants_releases_and_refusals(self):
         first = self.created(exclusive(self, "first", args=FOREVER))
         self.refusal(exclusive(self, "second"))
         self.refusal(exclusive(self, "third"))
@@ -262,14 +262,14 @@ class Live(RuntimeTests):
 
     # --- pods
 
-    def test_restart_in_a_living_pod(self):
+    def test_container_restarts_with_grant_of_its_pod(self):
         pod = Pod(self)
         before = exclusive(self, "worker", netns=pod.path)
         self.assertEqual(self.nodes_of(before), self.node.expected("uverbs1"))
         held = self.holders()
-        self.assertEqual(list(held), ["mlx5_1"], "poststop of a container does not return the pod's grant")
+        self.assertEqual(list(held), ["mlx5_1"], "poststop of a container does not release the pod's grant")
         self.assertEqual(self.nodes_of(before), self.node.expected("uverbs1"))
-        # A sidecar joins the grant; a stranger does not.
+        # A container of the pod joins the grant; a container outside of the pod is refused.
         sidecar = exclusive(self, "sidecar", netns=pod.path)
         self.assertEqual(self.nodes_of(sidecar), self.node.expected("uverbs1"))
         self.assertIn("mlx5_1", self.refusal(exclusive(self, "stranger")))
@@ -278,7 +278,7 @@ class Live(RuntimeTests):
         pod.remove()
         self.assertEqual(self.nodes_of(exclusive(self, "next")), self.node.expected("uverbs1"))
 
-    def test_recover_returns_the_grant_of_a_pod_that_is_gone(self):
+    def test_recover_releases_grant_of_ended_pod(self):
         pod = Pod(self)
         self.runtime.report(exclusive(self, "worker", netns=pod.path))
         pod.remove()
@@ -288,8 +288,8 @@ class Live(RuntimeTests):
 class Runc(Live, harness.NodeCase):
     runtime_name = "runc"
 
-    def test_eight_containers_at_once(self):
-        """As many exclusive requests as HCAs, and as many again: each HCA has one holder."""
+    def test_concurrent_exclusive_requests_get_one_hca_each(self):
+        """Twice as many exclusive requests as HCAs: each HCA gets one owner."""
         self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}]})
         bundles = [Bundle(self, f"c{i}", asks="1", args=FOREVER) for i in range(2 * self.node.HCAS)]
         started = [self.runtime.begin("create", bundle) for bundle in bundles]

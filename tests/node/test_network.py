@@ -1,5 +1,5 @@
-"""Rails: netdevs of the node, and children of them, in the network namespaces of real containers and pods, and what is
-left when those end. RDMA devices are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+"""Rails: netdevs of the node, and children of them, in the network namespaces of containers and pods, and the node's state after
+their end. RDMA devices are a file tree here; netdevs, addresses, routes and rules are the kernel's."""
 import contextlib
 import json
 import os
@@ -22,7 +22,7 @@ def ip_json(*arguments, pod=None):
 
 
 def without_numbers(value):
-    """What a kernel numbers by itself, and what only counts, is not part of the state."""
+    """Removes indexes that the kernel assigns, counters, and values that change with time."""
     skipped = ("ifindex", "link_index", "link_netnsid", "valid_life_time", "preferred_life_time", "expires", "used",
                "operstate", "linkmode", "flags")
     if isinstance(value, list):
@@ -46,7 +46,7 @@ class Rails(harness.NodeCase):
         self.before = self.node_state()
 
     def make_rail(self, number):
-        """Its gateway and whoever else is on the wire are in a namespace of their own."""
+        """Makes a netdev of the node whose peer, with the gateway's address, is in the namespace `wire`."""
         if not os.path.exists("/run/netns/wire"):
             ip("netns", "add", "wire")
             ip("link", "set", "lo", "up")
@@ -66,7 +66,7 @@ class Rails(harness.NodeCase):
             run(["ip", "link", "del", f"rail{number}"])
 
     def node_state(self):
-        # The kernel gives link-local addresses when a netdev has its carrier, and tests them for a second.
+        # The kernel adds link-local addresses when a netdev has its carrier, and tests them for a second.
         wait_for(lambda: self.is_settled(), "IPv6 addresses to settle")
         return {"link": without_numbers(ip_json("-d", "link")), "addr": without_numbers(ip_json("addr")),
                 "route": without_numbers(ip_json("route", "show", "table", "all")),
@@ -88,8 +88,8 @@ class Rails(harness.NodeCase):
         self.assert_ledger_empty()
 
     def assert_state(self, expected, message=None):
-        """The kernel ends namespaces in its own time."""
-        with contextlib.suppress(AssertionError):  # the one below shows what differs
+        """Waits for the state, because the kernel ends namespaces asynchronously."""
+        with contextlib.suppress(AssertionError):  # the assertion below shows the differences
             wait_for(lambda: self.node_state() == expected, "the state as before", 10)
         self.assertEqual(self.node_state(), expected, message)
 
@@ -117,7 +117,7 @@ class Rails(harness.NodeCase):
         return bundle
 
     def assert_refused(self, bundle, words):
-        """crun does not pass on what a hook says."""
+        """Checks the hook's message with runc; crun discards it."""
         done = self.refused(self.runtime.create(bundle))
         if self.runtime_name == "runc":
             self.assertIn(words, done.stderr.replace('\\"', '"'))
@@ -153,7 +153,7 @@ class Rails(harness.NodeCase):
 
     # --- children
 
-    def test_children_with_addresses_tables_and_rules(self):
+    def test_children_have_addresses_tables_and_rules(self):
         self.use()
         web = self.created(self.bundle())
         for number in range(RAILS):
@@ -177,7 +177,7 @@ class Rails(harness.NodeCase):
         self.assert_as_before()
         self.assertEqual(self.record(), [])
 
-    def test_a_plan_refuses_what_a_start_refuses(self):
+    def test_plan_and_start_refuse_with_same_error(self):
         self.use()
         one_range = read_json(self.config)
         one_range["networks"]["rails"]["addresses"] = one_range["networks"]["rails"]["addresses"][:1]
@@ -202,7 +202,7 @@ class Rails(harness.NodeCase):
             must(["rm", "-r", web.directory])
         self.assert_as_before()
 
-    def test_a_plan_has_the_addresses_that_a_start_gives(self):
+    def test_plan_has_addresses_of_next_start(self):
         self.use()
         web = self.bundle("a")
         self.created(self.bundle("b"))
@@ -217,18 +217,18 @@ class Rails(harness.NodeCase):
         self.runtime.delete_all()
         self.assert_as_before()
 
-    def test_two_containers_share_parents_and_no_address(self):
+    def test_two_containers_share_parents_but_no_address(self):
         self.use()
         first, second = (self.created(self.bundle(name)) for name in "ab")
         self.assertIn("10.0.1.1/16", self.inside(first, "addr"))
         self.assertIn("10.0.1.2/16", self.inside(second, "addr"))
         self.runtime.delete(first)
         third = self.created(self.bundle("c"))
-        self.assertIn("10.0.1.3/16", self.inside(third, "addr"), "an address rests before it is used again")
+        self.assertIn("10.0.1.3/16", self.inside(third, "addr"), "the search continues after the last address")
         self.runtime.delete_all()
         self.assert_as_before()
 
-    def test_the_pod_keeps_its_rails(self):
+    def test_pod_keeps_rails_until_its_end(self):
         self.use()
         pod = self.pod()
         first = self.created(self.bundle("a", pod=pod))
@@ -246,7 +246,7 @@ class Rails(harness.NodeCase):
         self.assert_as_before()
         self.assertEqual(self.record(), [])
 
-    def test_names_that_the_cluster_has_taken(self):
+    def test_skips_names_of_existing_netdevs(self):
         self.use()
         pod = self.pod()
         ip("link", "add", "net1", "type", "veth", "peer", "name", "x", pod=pod)
@@ -258,7 +258,7 @@ class Rails(harness.NodeCase):
         self.recover()
         self.assert_as_before()
 
-    def test_a_range_that_is_used_up(self):
+    def test_refuses_when_address_range_is_used_up(self):
         self.use(addresses=False)
         config = read_json(self.config)
         config["networks"]["rails"]["addresses"] = [{"subnet": "10.0.0.0/30", "gateway": "10.0.0.1"}]
@@ -268,8 +268,8 @@ class Rails(harness.NodeCase):
         self.runtime.delete_all()
         self.assert_as_before()
 
-    def test_children_of_a_start_that_fails(self):
-        """Their rules name addresses and would outlive them."""
+    def test_failed_start_removes_children_and_rules(self):
+        """Rules name addresses, and the kernel does not remove them with the netdev."""
         self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
         ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
         pod = self.pod()
@@ -279,7 +279,7 @@ class Rails(harness.NodeCase):
 
     # --- the node's own netdevs
 
-    def test_exclusive_netdev_carries_its_configuration(self):
+    def test_exclusive_netdev_keeps_its_configuration(self):
         self.use("exclusive", addresses=False)
         pod = self.pod()
         (before,) = ip_json("link", "show", "rail1")
@@ -292,8 +292,8 @@ class Rails(harness.NodeCase):
         self.assertNotIn("rail1", ip("link"))
         self.runtime.delete_all()
 
-    def test_a_start_that_fails_puts_everything_back(self):
-        # Time enough for the other rails' answers on a busy machine.
+    def test_failed_start_restores_netdevs(self):
+        # Long enough for the answers of the other rails on a busy machine.
         self.use("exclusive", gateway_test="fail", test_retries=6, test_interval_ms=500)
         ip("addr", "del", "10.2.0.1/16", "dev", "wire2", pod="wire")
         pod = self.pod()
@@ -302,7 +302,7 @@ class Rails(harness.NodeCase):
         self.assert_state(before)
         self.assert_pod_as_before(pod)
 
-    def test_the_netdev_of_the_default_route_stays(self):
+    def test_refuses_netdev_of_default_route(self):
         self.use("exclusive")
         ip("route", "add", "default", "via", "10.3.0.1")
         self.assert_refused(self.bundle(pod=self.pod(), asks="mlx5_3"), "`rail3` carries the node's default route")
@@ -321,7 +321,7 @@ class Rails(harness.NodeCase):
         web = self.created(self.bundle(asks="mlx5_0"))
         return web, store
 
-    def test_host_local(self):
+    def test_allocates_and_releases_address_by_host_local(self):
         web, store = self.start_with_host_local()
         self.assertIn("10.0.0.2/16", self.inside(web, "addr", "show", "net1"))
         self.assertIn("default via 10.0.0.1 dev net1", self.inside(web, "route", "show", "table", "100"))
@@ -330,8 +330,8 @@ class Rails(harness.NodeCase):
         self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
         self.assert_as_before()
 
-    def test_a_plugin_that_wants_to_know_the_pod(self):
-        """The engine's annotations name it, and nobody else's; poststop says the same."""
+    def test_passes_pod_to_ipam_plugin_by_engine_annotations(self):
+        """The pod's name comes only from annotations that the engine itself sets; poststop passes the same name."""
         leases = self.use_ipam_for_pods()
         of_pod = {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train",
                   "io.kubernetes.cri.sandbox-uid": "1;K8S_POD_NAME=other", "io.kubernetes.cri.sandbox-id": "5a"}
@@ -346,7 +346,8 @@ class Rails(harness.NodeCase):
         self.assert_as_before()
 
     def use_ipam_for_pods(self):
-        """A plugin that refuses without CNI_ARGS, in a directory that is root's alone; returns that of its leases."""
+        """Configures a plugin that fails without CNI_ARGS, in a directory that only root can change. Returns the directory of its
+        leases."""
         directory, leases = self.work + "/cni", self.work + "/leases"
         os.mkdir(directory, 0o755)
         os.mkdir(leases)
@@ -354,7 +355,7 @@ class Rails(harness.NodeCase):
         self.use(addresses=False, ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1}, ipam_dir=directory)
         return leases
 
-    def test_a_lease_of_a_plugin_that_is_configured_no_more_is_returned(self):
+    def test_releases_lease_of_plugin_that_is_no_longer_configured(self):
         web, store = self.start_with_host_local()
         self.use()
         self.runtime.delete(web)
@@ -364,7 +365,7 @@ class Rails(harness.NodeCase):
 
     # --- the log
 
-    def test_lines_have_the_rails(self):
+    def test_log_lines_have_rails(self):
         self.use()
         log = harness.Listener(self.work + "/log")
         pod = self.pod()
@@ -383,7 +384,7 @@ class Rails(harness.NodeCase):
         self.assertEqual(left["rails"], granted["rails"])
         self.assert_as_before()
 
-    def test_a_start_that_fails_is_no_return(self):
+    def test_failed_start_counts_as_failure_without_release(self):
         self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
         ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
         log = harness.Listener(self.work + "/log")
@@ -397,8 +398,8 @@ class Rails(harness.NodeCase):
 
     # --- killed
 
-    def test_killed_at_any_time(self):
-        """Whatever was done is undone by the next call; the pod lives on."""
+    def test_rolls_back_after_kill_at_any_time(self):
+        """The next call rolls back the changes of the killed hook; the pod keeps running."""
         chance = self.random()
         self.use("exclusive")
         pod = self.pod()
@@ -412,7 +413,7 @@ class Rails(harness.NodeCase):
             bundle.write()
             done = self.runtime.create(bundle)
             self.runtime.delete(bundle)
-            if done.returncode == 0:  # it was too fast for us: the pod has its rails
+            if done.returncode == 0:  # the hook ended before the kill: the pod has its rails
                 self.end_pod(pod)
                 self.remove_rails()
                 for number in range(RAILS):

@@ -1,5 +1,5 @@
-"""Podman with nothing but files in a hooks directory, and with nothing but rdma-runtime. Its containers' annotations,
-labels and environment may come from the image, and so ask for nothing."""
+"""Podman with only files in a hooks directory, and with only rdma-runtime. Annotations, labels and environment of its
+containers may come from the image, so they request nothing unless the administrator trusts them."""
 import hashlib
 import json
 import os
@@ -15,7 +15,7 @@ TRUSTING = {"annotations_may_request": ["*"]}
 SAMPLE = SOURCE + "/config/podman/rdma-runtime.conf"
 INSTALLED = "/etc/containers/containers.conf.d/rdma-runtime.conf"
 HOOKS = SOURCE + "/config/hooks.d"
-INSTALLED_HOOK = "/usr/local/bin/rdma-hook"  # as those files have it
+INSTALLED_HOOK = "/usr/local/bin/rdma-hook"  # path in the files of config/hooks.d
 
 
 class Podman:
@@ -34,7 +34,7 @@ class Podman:
                                                 "when": {"always": True}, "stages": [stage]})
 
     def use_rdma_runtime(self):
-        """By the sample of config/, with the settings of this test."""
+        """Installs the sample of config/podman with the settings of this test."""
         settings = Wrapped(self.case, "runc", engine=None).settings
         program = write(self.case.work + "/rdma-runtime",
                         f'#!/bin/sh\nRDMA_RUNTIME_SETTINGS={settings} exec {RUNTIME} "$@"\n', 0o755)
@@ -51,7 +51,7 @@ class Podman:
                 "--hooks-dir", self.hooks, "--runtime", self.runtime, *arguments]
 
     def run_command(self, name, *options, image=None, program=("/probe",)):
-        """Podman's own default limits are higher than what a process without CAP_SYS_RESOURCE may set."""
+        """Passes this process's limits: Podman's defaults are above them, and raising them needs CAP_SYS_RESOURCE."""
         limits = [f"nofile={resource.getrlimit(resource.RLIMIT_NOFILE)[1]}",
                   f"nproc={resource.getrlimit(resource.RLIMIT_NPROC)[1]}"]
         what = [image] if image else ["--rootfs", self.rootfs]
@@ -78,17 +78,17 @@ class BothWays:
         self.podman = Podman(self)
 
     def ask(self, devices="mlx5_1", mode="exclusive"):
-        """No commas: they separate annotations."""
+        """Returns options that request HCAs. Podman splits `--annotation` at commas, so devices has none."""
         return ["--annotation", f"rdma-init.io/devices={devices}", "--annotation", f"rdma-init.io/mode={mode}"]
 
-    # --- who may ask
+    # --- trusted and untrusted requests
 
-    def test_annotations_ask_for_nothing_unless_the_administrator_trusts_them(self):
+    def test_ignores_untrusted_annotations(self):
         report = self.podman.report("untrusted", *self.ask())
         self.assertEqual(report.nodes, {})
         self.assert_ledger_empty()
 
-    def test_an_image_gets_nothing_by_annotations_labels_and_environment(self):
+    def test_ignores_annotations_labels_and_environment_of_image(self):
         wish = {"rdma-init.io/devices": "all", "rdma-init.io/mode": "exclusive",
                 "k8s.volcengine.com/pod-networks": '[{"cniConf":{"name":"rdma"}}]',
                 "cni.spidernet.io/rdma-resource-inject": "rdma",
@@ -103,7 +103,7 @@ class BothWays:
         self.assertNotEqual(report.other, "ok")
         self.assert_ledger_empty()
 
-    def test_the_environment_narrows_what_the_operator_gives(self):
+    def test_environment_of_image_narrows_default_devices(self):
         self.configure({"default_devices": "all"})
         image = self.make_image({}, ["RDMA_VISIBLE_DEVICES=2"])
         self.assertEqual(self.podman.report("narrowed", image=image).nodes, self.node.expected("uverbs2"))
@@ -111,9 +111,9 @@ class BothWays:
         self.assert_ledger_empty()
 
     def make_image(self, annotations, environment):
-        """An image with these annotations in its manifest, the same as labels, and an environment."""
+        """Makes an image with these annotations in its manifest and as labels, and with an environment. Returns its ID."""
         name = type(self).__name__.lower() + "-" + self._testMethodName.replace("_", "-")
-        layout = "/run/" + name  # self.work may be no valid reference
+        layout = "/run/" + name  # self.work can have characters that an image reference does not allow
         blobs = layout + "/blobs/sha256"
         os.makedirs(blobs)
 
@@ -140,9 +140,9 @@ class BothWays:
         done = self.given(self.podman.call(self.podman.command("pull", "--quiet", f"oci:{layout}:latest")))
         return done.stdout.split()[-1]
 
-    # --- what is given
+    # --- grants
 
-    def test_annotations_of_who_is_trusted(self):
+    def test_grants_by_trusted_annotations(self):
         self.configure(TRUSTING)
         report = self.podman.report("given", *self.ask("2"))
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
@@ -151,7 +151,7 @@ class BothWays:
         self.assertEqual(report.facts["require"], "")  # RoCE without a rail
         self.assert_ledger_empty()
 
-    def test_devices_given_by_option_are_the_request(self):
+    def test_devices_of_option_are_the_request(self):
         node = self.tree + "/dev/infiniband/uverbs2"
         report = self.podman.report("device", "--device", f"{node}:/dev/infiniband/uverbs2")
         self.assertEqual({path: seen[:3] for path, seen in report.nodes.items()},
@@ -159,27 +159,27 @@ class BothWays:
         self.assertEqual(report.views["infiniband"], ["mlx5_2"])
         self.assert_ledger_empty()
 
-    def test_a_refusal_keeps_the_container_from_starting(self):
+    def test_refusal_prevents_start_of_container(self):
         self.configure(TRUSTING)
         done = self.refused(self.podman.run("refused", *self.ask("mlx5_9")))
         self.assertEqual(done.stdout, "")
         self.assert_ledger_empty()
 
-    # --- what becomes of it when somebody fails
+    # --- releases
 
-    def test_the_runtime_fails(self):
+    def test_releases_grant_when_runtime_fails(self):
         self.configure(TRUSTING)
         self.refused(self.podman.run("failed", *self.ask(), program=("/no/such/program",)))
         self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()
 
-    def test_two_at_once(self):
+    def test_refuses_exclusive_hca_of_running_container(self):
         self.configure(TRUSTING)
         remove = self.podman.command("rm", "--force", "--time", "0", "first")
         self.given(self.podman.run("first", "--detach", *self.ask(), program=("sleep", "1000")))
         self.addCleanup(self.podman.call, remove)
-        # Podman has ended; the container holds it.
+        # Podman has ended; the container holds the HCA.
         self.assertEqual(self.recover(), [])
         self.assertEqual(list(self.holders()), ["mlx5_1"])
         self.refused(self.podman.run("second", *self.ask()))
@@ -195,22 +195,22 @@ class Hooks(BothWays, harness.NodeCase):
         self.podman.add_hook("createRuntime")
         self.podman.add_hook("poststop")
 
-    def test_prestart_alone(self):
+    def test_grants_at_prestart(self):
         os.unlink(self.podman.hooks + "/50-createRuntime.json")
         self.podman.add_hook("prestart")
         self.configure(TRUSTING)
         self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.assert_ledger_empty()
 
-    def test_an_image_gets_nothing_where_the_hook_is_told_that_the_engine_is_crio(self):
+    def test_ignores_annotations_of_image_with_engine_crio(self):
         for stage in ("createRuntime", "poststop"):
             self.podman.add_hook(stage, "crio")
-        self.test_an_image_gets_nothing_by_annotations_labels_and_environment()
+        self.test_ignores_annotations_labels_and_environment_of_image()
 
 
 class Shipped(harness.NodeCase):
-    """The files of config/hooks.d and the program as they are installed, nothing configured, and crun: as root it opens what an
-    image names as the hooks' outputs."""
+    """The installed files of config/hooks.d and program, without configuration, with crun: as root it opens the paths that an image
+    names as the hooks' outputs."""
     make_image = BothWays.make_image
 
     def setUp(self):
@@ -235,13 +235,13 @@ class Shipped(harness.NodeCase):
         self.assertNotIn("$(cmd)", lines)
         self.assert_ledger_empty()
 
-    def test_an_image_writes_no_file_of_the_node_through_the_hook(self):
+    def test_hook_writes_nothing_into_file_that_image_names(self):
         script = self.work + "/profile.sh"
         self.tell_image(script)
         self.assertEqual(read(script), "")
 
-    def test_an_image_writes_into_no_pipe_of_the_node_through_the_hook(self):
-        pipe = harness.Listener(self.work + "/somebody's")
+    def test_hook_writes_nothing_into_pipe_that_image_names(self):
+        pipe = harness.Listener(self.work + "/pipe")
         self.tell_image(pipe.path)
         self.assertEqual(pipe.heard(), "")
 

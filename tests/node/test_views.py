@@ -1,5 +1,5 @@
-"""What containers see in /sys/class: one view for all that have the same HCAs, which none of them can change, under runc
-and under crun, from a hook at createRuntime and from rdma-runtime."""
+"""The view of /sys/class: containers with the same HCAs share a view, which none of them can change. With runc and crun, and
+with a hook at createRuntime and rdma-runtime."""
 import os
 
 import harness
@@ -41,7 +41,7 @@ class Views(RuntimeTests):
         return bundle.write()
 
     def sees(self, bundle):
-        """Of each class the file system and the file that this container has there, the mount's options, and names."""
+        """Returns for each class the file system, root, options and inode of the container's mount, and its names."""
         pid = self.runtime.state(bundle)["pid"]
         mounts = {}
         for line in harness.read(f"/proc/{pid}/mountinfo").splitlines():
@@ -56,7 +56,7 @@ class Views(RuntimeTests):
     def content(self):
         return {path: entry for path, entry in walk(self.views).items() if not path.startswith("none")}
 
-    def test_containers_with_the_same_hcas_share_one(self):
+    def test_containers_with_same_hcas_share_one_view(self):
         first, second, other = (self.bundle(name, asks=asks, args=FOREVER) for name, asks in
                                 (("first", "mlx5_1,mlx5_2"), ("second", "mlx5_2,mlx5_1"), ("other", "mlx5_1")))
         for bundle in (first, second, other):
@@ -68,12 +68,12 @@ class Views(RuntimeTests):
             for flag in ("ro", "nosuid", "nodev", "noexec"):
                 self.assertIn(flag, one[2].split(","))
         self.assertEqual(len(os.listdir(self.views)), 2)
-        # Who is left keeps it.
+        # The remaining container keeps the view.
         self.given(self.runtime.delete(first))
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.sees(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
 
-    def test_a_container_cannot_change_its_view(self):
+    def test_container_cannot_change_its_view(self):
         beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
         before, content = self.sees(beside), self.content()
         for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
@@ -89,7 +89,7 @@ class Views(RuntimeTests):
                 self.assertEqual(self.sees(beside), before)
                 self.assertEqual(self.content(), content)
 
-    def test_a_container_that_spoils_its_view_holds_nothing(self):
+    def test_releases_hca_of_container_that_writes_into_its_view(self):
         alone = {"asks": "mlx5_1", "annotations": EXCLUSIVE}
         spoiling = self.bundle("spoiling", capability="CAP_SYS_ADMIN", args=("sh", "-c", SPOILS), **alone)
         self.given(self.runtime.run(spoiling))
@@ -100,13 +100,13 @@ class Views(RuntimeTests):
             self.assertEqual(report.views["infiniband"], ["mlx5_1"])
             self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
 
-    def test_what_somebody_wrote_on_the_node_is_replaced(self):
+    def test_replaces_view_that_was_changed_on_node(self):
         beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
         (view,) = os.listdir(self.views)
         harness.write(f"{self.views}/{view}/infiniband/full/of/files/one", "")
         report = self.runtime.report(self.bundle("next", asks="mlx5_1"))
         self.assertEqual(report.views["infiniband"], ["mlx5_1"])
-        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"], "it keeps what it has mounted")
+        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"], "a running container keeps its mounted view")
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"])
 
