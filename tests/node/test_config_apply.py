@@ -1,7 +1,6 @@
-"""`rdma-hook config apply` with a directory as the kubelet mounts a ConfigMap, and with hostile directories: a valid
-configuration becomes the node's cluster file as a whole; in all other cases the last valid configuration stays. Needs a machine
-where only root can write to /run and the directories above it."""
-import fcntl
+"""`rdma-hook config apply` with directories as the kubelet mounts ConfigMaps, and with hostile directories. A valid file replaces
+the cluster's file on the node as a whole; after any error the last valid file stays. The tests run in a private mount namespace,
+where all directories above /run belong to root."""
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from harness import HOOK, read, read_json, run, status_of, write
 
 
 class ConfigMap:
-    """A directory that is changed as the kubelet does it: a new one, a link to it, and a rename of that."""
+    """A directory that is updated as the kubelet does it: make a new directory, link to it, rename the link."""
 
     def __init__(self, path):
         self.path = path
@@ -52,16 +51,16 @@ class Case(harness.Case):
         return run(self.command(*options), **more)
 
     def assert_applied(self, code, content, *options, **more):
-        """Exit code, and what the node then has."""
+        """Checks the exit code and the node's file afterwards."""
         done = self.apply(*options, **more)
         self.assertEqual((done.returncode, self.has()), (code, content), done)
         return done
 
     def watch(self, *before):
-        """A process that has applied what the map has: {"rails": ["1"]}."""
+        """Starts a watching process, and waits until it has applied {"rails": ["1"]}."""
         self.map.put({"rails": ["1"]})
         child = self.start_logged([*before, *self.command("--watch")], env={"NODE_NAME": "n-7"})
-        self.until(lambda: self.has() == {"rails": ["1"]}, "the first")
+        self.until(lambda: self.has() == {"rails": ["1"]}, "the first configuration")
         return child
 
     def ends(self, child):
@@ -104,20 +103,20 @@ class Once(Case):
             "half written": '{"rails": ["a", "b',
             "empty": "",
             "no object": "[]",
-            "a key that is none": {"rials": []},
+            "unknown key": {"rials": []},
             "a key twice": '{"rails": [], "rails": []}',
-            "a pool that is not there": {"networks": {"n": {"pool": "p"}}},
+            "missing pool": {"networks": {"n": {"pool": "p"}}},
             "no UTF-8": b'{"rails": ["\xff"]}',
             "deep": "[" * 100000,
             "programs": {"runtime": {"runtimes": ["/tmp/evil"]}},
-            "programs behind": '{"rails": [], "\\u0072untime": {"hook": "/tmp/evil"}}',
+            "programs with an escaped key": '{"rails": [], "\\u0072untime": {"hook": "/tmp/evil"}}',
             "a plugin": {"networks": {"n": {"ipam": {"type": "host-local", "dataDir": "/etc/cron.d"}}}},
             "a directory of plugins": {"networks": {"n": {"ipam_dir": "/tmp"}}},
             "a device": {"node_index": "/dev/watchdog"},
             "an index for all": {"node_index": 1},
-            "an index that is nowhere": {"node_index": "/etc/rdma-init/no-such-file", "networks": {
+            "missing file of the index": {"node_index": "/etc/rdma-init/no-such-file", "networks": {
                 "n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/16", "per_node": 24}]}}},
-            "a slice that is not there": {"node_index": "NODE_NAME", "networks": {
+            "missing slice": {"node_index": "NODE_NAME", "networks": {
                 "n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/24", "per_node": 26}]}}},
         }
         for what, text in bad.items():
@@ -178,8 +177,8 @@ class Once(Case):
             "100 MB": large,
             "circle of links": circle,
             "link to itself": lambda: os.symlink("config.json", config),
-            "link that leads out": lambda: os.symlink("/etc/hostname", config),
-            "link to another's secret": lambda: os.symlink("../etc/rdma-init/cluster/config.json", config),
+            "link to a file outside": lambda: os.symlink("/etc/hostname", config),
+            "link to the node's file": lambda: os.symlink("../etc/rdma-init/cluster/config.json", config),
             "link to a device": lambda: os.symlink("/dev/zero", config),
             "link to nothing": lambda: os.symlink("..data/config.json", config),
             "FIFO behind links": lambda: (os.mkdir(self.map.path + "/d"), os.mkfifo(self.map.path + "/d/config.json"),
@@ -218,9 +217,9 @@ class Once(Case):
                 killed = run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={name}",
                               "-e", f"inject={name}:signal=SIGKILL:{when}", *self.command()])
                 self.assertNotEqual(killed.returncode, 0)
-                self.assertIn(self.has(), (old, {"rails": ["new"]}), "neither the old one nor the new one")
+                self.assertIn(self.has(), (old, {"rails": ["new"]}), "neither the old file nor the new file")
                 self.assert_applied(0, {"rails": ["new"]})
-                self.assertEqual(os.listdir(self.directory), ["config.json"], "something is left")
+                self.assertEqual(os.listdir(self.directory), ["config.json"], "temporary files stay")
 
     def test_full_disk(self):
         self.mount(self.directory, "-t", "tmpfs", "-o", "size=64k,mode=755", "none")
@@ -288,10 +287,10 @@ class Probe(Case):
 
 
 class CompromisedContainer(Case):
-    """A process that has only the directory of the cluster's file to write, as user 0: what it leaves there names no program."""
+    """A process of user 0 that can write only the directory of the cluster's file: no file there makes the node run a program."""
 
     def check_config(self):
-        """By a program that reads the node's files at their place."""
+        """Runs check-config with the node's files mounted at /etc/rdma-init."""
         script = (f"mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/rdma-init && "
                   f"mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json")
         return json.loads(run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).stdout)
@@ -331,10 +330,10 @@ class Watch(Case):
             before = time.monotonic()
             self.map.put({"rails": [str(number)]})
             self.until(lambda n=number: self.has() == {"rails": [str(n)]}, "a change")
-            self.assertLess(time.monotonic() - before, 8, "it waited for its poll")
+            self.assertLess(time.monotonic() - before, 8, "applied only by the poll")
         self.map.put({"runtime": {}})
         self.until_said("config_refused")
-        for _ in range(3):  # the same, as events
+        for _ in range(3):  # events without a change of config.json
             write(self.map.path + "/other", "x")
             time.sleep(0.3)
         self.assertEqual(read(self.log).count("config_refused"), 1, read(self.log))
@@ -353,9 +352,9 @@ class Watch(Case):
         time.sleep(0.5)
         self.map = ConfigMap(self.map.path)
         self.map.put({"rails": ["2"]})
-        self.until(lambda: self.has() == {"rails": ["2"]}, "the new directory's")
+        self.until(lambda: self.has() == {"rails": ["2"]}, "the new directory's configuration")
         self.map.put({"rails": ["3"]})
-        self.until(lambda: self.has() == {"rails": ["3"]}, "its change")
+        self.until(lambda: self.has() == {"rails": ["3"]}, "a change in the new directory")
         self.ends(child)
 
     def test_a_thousand_changes(self):
@@ -368,7 +367,7 @@ class Watch(Case):
         for number in range(1, 1001):
             self.map.put({"rails": [str(number)], "$comment": "x" * (number % 7 * 1000)} if number % 3 else "{ bad" + str(number))
         self.map.put({"rails": ["last"]})
-        self.until(lambda: self.has() == {"rails": ["last"]}, "the last")
+        self.until(lambda: self.has() == {"rails": ["last"]}, "the last change")
         self.assertLessEqual(descriptors(), before)
         self.assertLess(int(status_of(child.pid)["VmRSS"].split()[0]), 16 * 1024)
 

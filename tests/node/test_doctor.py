@@ -1,4 +1,4 @@
-"""`rdma-hook doctor` over nodes laid out as files, each with one fault: it finds that, and nothing else."""
+"""`rdma-hook doctor` on file trees of nodes with one fault each: it reports this fault only."""
 import copy
 import itertools
 import json
@@ -10,13 +10,13 @@ import struct
 import subprocess
 
 import harness
-import test_install_roots as roots  # which has a stand-in for containerd
+import test_install_roots as roots  # has the stand-in for containerd
 from harness import HOOK, MAKE_TREE, NRI, write
 
 PROGRAMS = (HOOK, os.environ.get("TESTED_INSTALLED_RUNTIME", ""), NRI)
 RAILS = 4
 ROOT_PORT, UPSTREAM = "0000:00:01.0", "0000:01:00.0"
-STARTED, BOOTED = 1_000_000, 900_000  # of the engine, of the node; seconds since the epoch
+STARTED, BOOTED = 1_000_000, 900_000  # start of the engine, boot of the node; seconds since the epoch
 IBV_DEVINFO = r"""#!/bin/sh
 for i in 0 1 2 3; do
   printf 'hca_id:\tmlx5_%s\n\tphys_port_cnt:\t\t\t1\n\t\tport:\t1\n' $i
@@ -33,7 +33,7 @@ CONFIG = {
 
 
 def healthy():
-    """A node with four rails below one switch with two GPUs."""
+    """Returns the inventory of a node with four rails and two GPUs below one PCI switch."""
     devices, netdevs = [], []
     for i in range(RAILS):
         mac = f"0c:42:a1:00:00:{i:02x}"
@@ -55,7 +55,7 @@ def healthy():
 
 
 def configuration_space(control):
-    """Of a bridge whose only extended capability but the first is ACS."""
+    """Returns the configuration space of a bridge with two extended capabilities: AER, and ACS with this control register."""
     space = bytearray(4096)
     space[0x100:0x104] = struct.pack("<I", 0x0001 | 1 << 16 | 0x148 << 20)  # AER, then 0x148
     space[0x148:0x14c] = struct.pack("<I", 0x000D | 1 << 16)
@@ -79,7 +79,7 @@ class Node:
         self.snapshot = pathlib.Path(directory) / "snapshot.json"
         self.inventory = copy.deepcopy(healthy())
         self.config = copy.deepcopy(CONFIG)
-        self.with_snapshot = False  # for what no file tells
+        self.with_snapshot = False  # for facts that doctor reads by netlink or ioctl, and not from files
 
     def write(self, path, content, mode=0o644):
         (self.root / path).unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class Node:
     def lay_out_engine(self):
         (self.root / "run").mkdir()
         roots.lay_out(self.root, "containerd", "containerd", None)
-        # They are asked for their version below the root, where no library is that those of a sanitizer's build need.
+        # doctor executes the programs below the root. It has no libraries, which programs with sanitizers need.
         for program in PROGRAMS:
             version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
             self.write(f"opt/rdma/bin/{pathlib.Path(program).name}", f"#!/bin/sh\necho '{version}'\n", 0o755)
@@ -176,7 +176,7 @@ def by_snapshot(change):
 
 
 def sliced(index, subnet="10.9.0.0/16"):
-    """One configuration for all nodes; by a snapshot where addresses tell the index."""
+    """Sets one configuration for all nodes. If addresses define the index, they come from a snapshot."""
     def plant(node):
         node.config.update(node_index=index, networks={"rail": {"addresses": [{"rail": 0, "subnet": subnet, "per_node": 24}]}})
         node.with_snapshot = index == "address"
@@ -184,7 +184,7 @@ def sliced(index, subnet="10.9.0.0/16"):
 
 
 def functions(per_node, slices):
-    """Two rails are virtual functions, and the network gives them MAC addresses; the node's index is 2."""
+    """Makes two rails virtual functions with MAC addresses of the network's range, on the node with index 2."""
     def plant(node):
         for i in (1, 2):
             node.inventory["devices"][i]["physfn"] = node.inventory["devices"][0]["pci"]
@@ -207,11 +207,11 @@ def bridge_above(node, rail, control):
     (node.root / "sys/bus/pci/devices" / node.inventory["devices"][rail]["pci_path"][-1] / "config").write_bytes(configuration_space(control))
 
 
-# Name, what is changed before the node is laid out, what afterwards; the check, its grade, and a part of object and message.
 def count_all(node):
     node.config["pools"][0] = {"name": "rails", "modes": ["exclusive"], "network": "rail", "resource": "rdma-init.io/rails"}
 
 
+# Name, change before lay_out(), change after it; then the check, its grade, and a part of object and message.
 FAULTS = [
     ("rdma_ucm missing", None, lambda node: node.remove("sys/class/misc/rdma_cm"), "modules", "warning", "rdma_ucm", "not loaded"),
     ("mlx5_ib missing", None, no_hcas, "modules", "broken", "mlx5_ib", "not loaded"),
@@ -222,7 +222,7 @@ FAULTS = [
     ("port down", lambda node: port(node, 2).update(state="1: DOWN", phys_state="2: Polling"), None, "ports", "warning", "mlx5_2:1", "DOWN"),
     ("port down, a hostile name", lambda node: (port(node, 2).update(state="1: DOWN", phys_state="3: Disabled"), rename(node, 2, "r$(id)")), None, "ports",
      "warning", "mlx5_2:1", "DOWN"),
-    ("a device's number", None, lambda node: node.write("sys/class/misc/rdma_cm/dev", "\x1b[31m$(id)\n"), "nodes", "broken", "rdma_cm", "the kernel's device is"),
+    ("device number", None, lambda node: node.write("sys/class/misc/rdma_cm/dev", "\x1b[31m$(id)\n"), "nodes", "broken", "rdma_cm", "the kernel's device is"),
     ("slower rail", lambda node: port(node, 3).update(rate="200 Gb/sec (4X HDR)"), None, "rates", "warning", "mlx5_3:1", "200"),
     ("MTU", lambda node: node.inventory["netdevs"][1].update(mtu=1500), None, "mtu", "warning", "mlx5_1:1", "MTU 1500 (RDMA 1024)"),
     ("active_mtu", None, lambda node: node.write("usr/bin/ibv_devinfo", IBV_DEVINFO, 0o755), "mtu", "warning", "mlx5_2:1", "active_mtu is 1024, but"),
@@ -263,7 +263,7 @@ FAULTS = [
     ("index without a number", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "seven\n"), "config", "broken",
      "node_index", "it has no number"),
     ("no index", sliced("/etc/rdma-init/node_index"), None, "config", "broken", "node_index", "No such file"),
-    ("anybody's index", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n", 0o666), "config", "broken",
+    ("index that other users can change", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n", 0o666), "config", "broken",
      "node_index", "users other than root"),
     ("index too large", sliced(300), None, "config", "broken", "node_index", "it has 256 slices of /24"),
     ("address of no slice", sliced("address", "10.77.0.0/16"), None, "config", "broken", "rail0 (mlx5_0)", "slice of 10.77.0.0/16: the node has no such address on rail 0"),
@@ -287,7 +287,7 @@ HEALTHY = [
     ("an engine in a container", None, lambda node: put_process(node, 99, "containerd", BOOTED + 1, "65536", "NSpid:\t99\t1\n")),
     ("index in a file", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n")),
     ("index by address", sliced("address"), None),
-    # What is not between GPU and HCA may redirect.
+    # A bridge that is not between GPU and HCA may redirect.
     ("root port redirects", None, lambda node: (node.root / "sys/bus/pci/devices" / ROOT_PORT / "config").write_bytes(configuration_space(0x1D))),
     ("no DMA-BUF, but peermem", None, lambda node: node.write("proc/driver/nvidia/version", "NVRM version: x\n")),
     ("a front-end NIC", lambda node: node.inventory["netdevs"][-1].update(pci="0000:40:00.0"),
@@ -297,7 +297,7 @@ HEALTHY = [
 
 
 class Doctor(harness.Case):
-    place = "/run"  # which is root's, as configuration has to be
+    place = "/run"  # belongs to root, as each directory above a configuration must
 
     def setUp(self):
         super().setUp()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""engines RDMA_HOOK: install with the engines of this machine, which say themselves what they make of it. Their configuration is that of
-a mount namespace of its own. Skipped where there is none, or no root."""
+"""test_install_engines.py RDMA_HOOK: install with the engines of this machine, whose printed configuration is checked. The
+configuration files are in a private mount namespace. Skipped without engines or root."""
 import hashlib
 import os
 import pathlib
@@ -25,7 +25,7 @@ OWN = """version = %d
 
 
 def configurations(engine, major):
-    """Some that a node may have."""
+    """Yields configurations of nodes; None: no file."""
     yield None
     if engine == "containerd":
         yield subprocess.run(["containerd", "config", "default"], capture_output=True, text=True, check=True).stdout
@@ -103,16 +103,16 @@ def main(program):
         inside(program, os.environ["INSIDE"])
         return 0
     if os.geteuid() != 0:
-        print("skipped: mounts take root")
+        print("skipped: mounts need root")
         return 77
     found = [engine for engine in CONFIGS if shutil.which({"docker": "dockerd"}.get(engine, engine))]
     for engine in CONFIGS.keys() - found:
-        print(f"{engine}: not on this machine")
+        print(f"{engine}: not installed")
     if not found:
-        print("skipped: no engine is on this machine")
+        print("skipped: no engine is installed")
         return 77
     mounts = "\n".join(f"mkdir -p {directory} && mount -t tmpfs none {directory}" for directory in DIRECTORIES)
-    # The directories are made on a copy of what they are in.
+    # mkdir writes into an overlay of the parent directories, not into the machine's.
     for engine in found:
         script = f"""set -e
 mount -t tmpfs none /mnt

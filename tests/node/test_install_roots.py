@@ -1,5 +1,5 @@
-"""test_install_roots.py RDMA_HOOK: install, again, status and uninstall over laid-out nodes with stand-ins for their engines: afterwards each file
-is as it was; the same when it is killed before any of its changes."""
+"""test_install_roots.py RDMA_HOOK: install, second install, status and uninstall on file trees with stand-ins for engines. Afterwards
+each file has its former state, also if `rdma-hook install` was killed before any of its changes."""
 import json
 import os
 import pathlib
@@ -13,10 +13,10 @@ import time
 RECORD = "var/lib/rdma-init/install.json"
 VERSIONS = {"containerd": "containerd x/v2 2.1.9", "containerd-1": "containerd x 1.7.24", "containerd-0": "containerd x 1.6.20", "crio": "crio version 1.34.1",
             "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2"}
-# Prints the file and what it imports, as containerd prints its configuration; a table that comes twice is refused.
+# Prints the file and its imports, as containerd prints its configuration. It refuses a table that occurs twice.
 STAND_IN = r"""#!/bin/sh
 case "$*" in
-  # Podman does not say it where its configuration is wrong.
+  # Podman does not print its version if its configuration is invalid.
   --version) echo "VERSION"; case $0 in *podman) ;; *) exit ;; esac ;;
   "oci spec") echo '{"process": {"rlimits": []}, "hooks": {}}'; exit ;;
 esac
@@ -61,7 +61,7 @@ HANDLER = """version = %d
 TWO = HANDLER % (3, *["cri.v1.runtime"] * 3)
 ONE_EMPTY = "version = 2\n"
 ONE = HANDLER % (2, *["grpc.v1.cri"] * 3)
-# Of what `containerd config default` prints.
+# Part of the output of `containerd config default`.
 DEFAULTS = """  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     base_runtime_spec = ""
     pod_annotations = []
@@ -69,10 +69,10 @@ DEFAULTS = """  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   [plugins."io.containerd.nri.v1.nri"]
     disable = true
 """
-# A value of several lines is not edited.
+# install does not edit a value with several lines.
 LINES = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]\n  pod_annotations = [\n    "x/*"]\n'
 OTHERS = 'version = %d\n[plugins."io.containerd.%s".containerd.runtimes.rdma.options]\n  BinaryName = "/x"\n'
-# As CRI-O 1.37 prints it: a setting that has its default is a comment among comments in English, and a list has lines of its own.
+# As CRI-O 1.37 prints it: a setting with its default is commented out between comments in English, and a list has a line per item.
 CRIO = """[crio.runtime]
 # Restoring a container needs more privileges: see the
 # [crio.checkpoint_restore] table and its option.
@@ -89,7 +89,7 @@ monitor_env = [
 ]
 """
 BEHIND = "etc/rdma-init/conf.d/90-engine.json"
-# Engine, its stand-in, way (None: the one that install chooses), configuration, {file: what must be in it afterwards}
+# Engine, its stand-in, way (None: install selects it), configuration, {file: a part of its content afterwards}
 CASES = [
     ("containerd", "containerd", None, None, {
         "etc/containerd/config.toml": 'imports = ["/etc/containerd/conf.d/*.toml"]', "etc/containerd/rdma-verify.json": '"verify"',
@@ -112,7 +112,7 @@ CASES = [
     ("containerd", "containerd", "runtime", "imports = [ ] # none\n", {"etc/containerd/config.toml": 'imports = ["/etc/containerd/conf.d/*.toml"]\n'}),
     ("containerd", "containerd", "hook", TWO, {"etc/containerd/rdma-hook.json": "poststop"}),
     ("containerd", "containerd-1", "runtime", ONE, {"etc/containerd/config.toml": ".runtimes.rdma]"}),
-    # Lines in the tables that are there, and a block of the others.
+    # New lines in existing tables, and a block with new tables.
     ("containerd", "containerd-1", None, ONE + DEFAULTS, {
         "etc/containerd/config.toml": """
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
@@ -150,9 +150,7 @@ CASES = [
     ("crio", "crio", "runtime", CRIO, {
         "etc/crio/crio.conf.d/90-rdma-init.conf": 'runtime_root = "/run/crun"', BEHIND: "/usr/libexec/crio/crun"}),
 ]
-# Exit code of install if it can set nothing up on this node.
-UNSUPPORTED = 3
-# The same, what is said, and the exit code (1).
+# Engine, its stand-in, way, configuration, and a part of the error.
 REFUSED = [
     ("containerd", "containerd", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
     ("containerd", "containerd-1", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
@@ -183,7 +181,7 @@ def files(root):
 
 
 def everything(root):
-    """Files and directories; not /run and /tmp, which an engine's start and our stand-ins write."""
+    """Returns files and directories, except /run and /tmp, into which the start of an engine and the stand-ins write."""
     return {str(path.relative_to(root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() and not path.is_symlink() else "")
             for top in ("bin", "etc", "opt", "usr", "var") for path in sorted([root / top, *(root / top).rglob("*")]) if path.exists()}
 
@@ -207,14 +205,14 @@ def lay_out(root, engine, stand_in, text):
 
 
 class Node:
-    """A laid-out node for a `with`."""
+    """A node as a file tree, which exists inside of a `with`."""
     program = ""  # rdma-hook
 
     def __init__(self, engine, stand_in=None, way=None, text=None):
         self.directory = tempfile.TemporaryDirectory()
         self.root = pathlib.Path(self.directory.name)
         self.before = lay_out(self.root, engine, stand_in or engine, text)
-        # chroot(2) for all.
+        # As an ordinary user, `unshare` allows chroot(2).
         self.call = ([] if os.geteuid() == 0 else ["unshare", "--map-root-user"]) + [
             self.program, "install", "--root", self.root, "--hook", "/opt/rdma/bin/rdma-hook"]
         self.chosen = ["--engine", engine] + (["--way", way] if way else [])
@@ -227,7 +225,7 @@ class Node:
         self.directory.cleanup()
 
     def run(self, *arguments, tracer=()):
-        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"} if tracer else None  # nor does it work when traced
+        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"} if tracer else None  # LeakSanitizer fails in a traced process
         return subprocess.run([*tracer, *self.call, *arguments], capture_output=True, text=True, check=False, env=environment)
 
     def call_for(self, command):
@@ -243,15 +241,15 @@ class Node:
         assert result.returncode == code and words in result.stderr, result
         return result
 
-    def unchanged(self, words, *arguments, code=1):
-        """Refused, and nothing is changed."""
+    def unchanged(self, words, *arguments):
+        """Checks a refusal that changes nothing."""
         before = self.now()
         result = self.refused(words, *arguments, code=code)
         assert self.now() == before, sorted(set(self.now()) ^ set(before))
         return result
 
     def uninstalled(self, *arguments):
-        """Afterwards each file is as it was."""
+        """Uninstalls, and checks that each file has its former state."""
         self.done("--uninstall", *arguments)
         assert self.now() == self.before, sorted(set(self.now()) ^ set(self.before))
 
@@ -296,12 +294,8 @@ def whole_way(node, wanted):
     other = "hook" if node.chosen[1] in ("podman", "crio") and "hook" not in node.chosen else "cdi"
     if "cdi" not in node.chosen:
         node.refused("is installed", "--engine", node.chosen[1], "--way", other)
-    # A changed file of install's own is kept and named, by install too; the rest is restored.
-    own = next((file["path"] for file in json.loads(installed[RECORD][1])["files"] if "before" not in file), None)
-    if own is None:
-        node.uninstalled()
-        return
-    changed = node.root / own[1:]
+    # A file that the administrator changed is kept and named, by install too; all other files are restored.
+    changed = node.root / states["files"][0]["path"][1:]
     kept = changed.read_bytes()
     changed.write_bytes(kept + b"\n")
     assert node.run(*node.chosen).returncode == 1
@@ -316,12 +310,12 @@ def whole_way(node, wanted):
     assert "nothing is installed" in node.done("--uninstall")
 
 
-# Calls that change something, and each openat(2) that makes a file.
+# System calls that change files; openat(2) only if it creates a file.
 CHANGES = ("openat", "rename", "unlink", "mkdir", "write", "fsync", "fchmod", "fchown", "rmdir")
 
 
 def points(make_node, first, calls):
-    """(call, its number) of each change that `install` or `uninstall` makes: none of those that only read."""
+    """Yields (system call, its number) for each change by `install` or `uninstall`, without calls that only read."""
     with make_node() as node, tempfile.NamedTemporaryFile("r") as log:
         if first == "uninstall":
             node.done(*node.chosen)
@@ -329,7 +323,7 @@ def points(make_node, first, calls):
         seen = {}
         for line in log:
             call, _, arguments = line.partition("(")
-            if call not in calls:  # a signal
+            if call not in calls:  # the line of a signal
                 continue
             seen[call] = seen.get(call, 0) + 1
             if call != "openat" or "O_CREAT" in arguments:
@@ -337,7 +331,8 @@ def points(make_node, first, calls):
 
 
 def fault(make_node, first, call, number, deed):
-    """A node on which one call of the first command failed, or was killed before; with what it was before the command."""
+    """Returns a node after the first command, of which one system call failed or was replaced by a kill. The node has its files
+    before the command as `start`, and before any install as `untouched`."""
     node = make_node()
     node.untouched = everything(node.root)
     if first == "uninstall":
@@ -353,11 +348,11 @@ def is_sanitized():
 
 
 def stride():
-    return 12 if is_sanitized() else 1  # a sanitizer's program takes longer to start than to install
+    return 12 if is_sanitized() else 1  # a program with sanitizers starts slowly
 
 
 def killed(make_node):
-    """Killed before each of its changes: a further call completes it, or takes all of it back."""
+    """Kills the command before each of its changes: the next call completes it, or rolls it back completely."""
     count = 0
     for first in ("install", "uninstall"):
         for call, number in list(points(make_node, first, CHANGES))[::stride()]:
@@ -375,7 +370,7 @@ def killed(make_node):
 
 
 def without_room(make_node):
-    """No room at each call that takes some: the node is as it was before the command, or the command has done its work."""
+    """Fails each call that needs disk space with ENOSPC: the command restores the former state, or succeeds."""
     count = 0
     for first in ("install", "uninstall"):
         # The sanitizers' run-time library writes to a pipe to learn whether memory is readable.
@@ -398,7 +393,7 @@ def without_room(make_node):
 
 
 def what_takes_its_place():
-    """What somebody has put in the place of a file since is kept as it is, and named; the rest is restored."""
+    """A replacement of an installed file is kept and named; all other files are restored."""
     for put in (lambda file: file.symlink_to("there.json"), lambda file: file.mkdir(), lambda file: file.write_bytes(b'{"a": "\xff"}')):
         with Node("docker", "dockerd", None, NVIDIA) as node:
             node.done(*node.chosen)
@@ -489,7 +484,7 @@ def changed_elsewhere():
 
 
 def by_another_version():
-    """What another version wrote is replaced; where nothing can take its place, it stays."""
+    """Files of another version are replaced. They stay if the engine refuses the replacement."""
     with Node("containerd", "containerd", "runtime", TWO) as node:
         node.done(*node.chosen)
         record = node.root / RECORD
@@ -504,11 +499,11 @@ def by_another_version():
 
 
 def overridden():
-    """CRI-O reads another file behind ours, which has it otherwise."""
+    """CRI-O reads a later drop-in with other values, so install is refused."""
     for way, text in (("nri", "[crio.nri]\nenable_nri = false\n"), ("runtime", '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\n')):
         with Node("crio", "crio", way, CRIO) as node:
             other = node.put("etc/crio/crio.conf.d/99-mine.conf", text if way == "nri" else "")
-            if way == "runtime":  # of ours, and not ours
+            if way == "runtime":  # accepted with the path of rdma-runtime, refused with another path
                 other.write_text(text.replace("/x", "/opt/rdma/bin/rdma-runtime"))
                 node.done(*node.chosen)
                 node.done("--uninstall")
@@ -517,7 +512,7 @@ def overridden():
 
 
 def read_only():
-    """What cannot be written is said, and nothing is left of the try: no record either."""
+    """On a read-only file system install reports the cause and leaves no file, also no record."""
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
     for directory in ("etc/containerd", "etc", "var"):
         with Node("containerd", text=TWO) as node:
@@ -528,7 +523,7 @@ def read_only():
 
 
 def image_based():
-    """Everything but /etc, /run and /var is read-only, as on OpenShift and Fedora CoreOS; /opt is a link there."""
+    """All directories except /etc, /run and /var are read-only, and /opt is a link, as on OpenShift and Fedora CoreOS."""
     script = ('mount --bind "$0" "$0" && for i in etc run var tmp; do mount --bind "$0/$i" "$0/$i" || exit; done && '
               'mount -o remount,ro,bind "$0" && cd / && exec "$@"')
     hooks, podman = "etc/containers/oci/hooks.d", "etc/containers/containers.conf.d/90-rdma-init.conf"
@@ -567,7 +562,7 @@ def links_in_the_way():
         file.rename(node.root / "etc/docker/there.json")
         file.symlink_to("there.json")
         node.unchanged("is a link", *node.chosen)
-    # Of a directory it leads where the node itself would go.
+    # A link to a directory is resolved below the node's root.
     with Node("containerd") as node:
         (node.root / "etc/containerd").symlink_to("/tmp")
         node.done(*node.chosen)
@@ -584,7 +579,7 @@ def links_in_the_way():
 
 
 def changed_by_others():
-    """A program that others than root can change is not executed, and nothing is changed; the remedy is the one that is named."""
+    """A program that users other than root can change is not executed, and nothing is changed. The printed remedy works."""
     for changeable, mode in (("usr/bin/containerd", 0o775), ("usr/bin", 0o777), ("usr/bin/ctr", 0o757), ("", 0o757)):
         with Node("containerd", text=TWO) as node:
             said = node.root / "tmp/executed"
@@ -599,7 +594,7 @@ def changed_by_others():
             assert not said.exists()
             node.root.joinpath(changeable).chmod(0o755)
             node.done(*node.chosen)
-    # Programs that are put where others can change them would be executed by the engine.
+    # The engine would execute the copied programs, so their directory must belong to root only.
     with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
         (node.root / "opt").chmod(0o777)
@@ -615,7 +610,7 @@ def without_bound():
 
 
 def as_the_samples():
-    """Files of hooks.d, where the programs are where the samples have them."""
+    """The installed files of hooks.d are the samples if the programs have the samples' paths."""
     samples = pathlib.Path(__file__).parents[2] / "config/hooks.d"
     with Node("podman", "podman", "hook", None) as node:
         node.call[-1] = "/usr/local/bin/rdma-hook"
@@ -640,7 +635,7 @@ def what_is_chosen():
         assert "containerd, way nri" in node.done("--engine", "containerd", "--dry-run")
         k3s.rmdir()
     with Node("docker", "dockerd") as node:
-        # What is left of another engine.
+        # The rest of a removed engine.
         node.put("usr/bin/crio", "#!/usr/libexec/gone\n", 0o755)
         assert "found engines: crio (version unknown), docker 26.1" in node.done("--engine", "docker", "--dry-run")
         node.refused("several container engines are installed on this node: crio (version unknown), docker")
@@ -799,7 +794,7 @@ def without_root():
 
 
 def which_is_asked():
-    """The engine that runs is asked, then the one that its unit starts, then the one that PATH has."""
+    """install queries the running engine, otherwise the program of its unit, otherwise the program in PATH."""
     with Node("containerd", "containerd-1") as node:
         node.put("opt/new/bin/containerd", (node.root / "usr/bin/containerd").read_text().replace("1.7.24", "2.1.9"), 0o755)
         shutil.copy(node.root / "usr/bin/ctr", node.root / "opt/new/bin")
@@ -816,7 +811,7 @@ def which_is_asked():
         unit.unlink()
         drop_in.unlink()
         process = node.put("proc/17/comm", "containerd\n").parent
-        # In a container; another program; another user's.
+        # Rows: the engine of the node, one in a container, another program, and a process of another user.
         for executed, pids, owner, version in (("containerd (deleted)", "17", 0, "2.1"), ("containerd (deleted)", "17\t1", 0, "1.7"),
                                                ("ctr", "17", 0, "1.7"), ("containerd", "17", 1000, "1.7")):
             if owner and os.geteuid() != 0:
@@ -833,7 +828,7 @@ SYSTEMCTL = '#!/bin/sh\nif [ -e /tmp/fail ]; then echo "no such unit" >&2; exit 
 
 
 class Image(Node):
-    """A node, and the directory of an image with our programs, which are put there. Its engine is restarted by a stand-in."""
+    """A node, and the directory of an image with the programs that install copies to it. A stand-in for systemctl logs restarts."""
 
     def __init__(self, engine, stand_in=None, way=None, text=None):
         super().__init__(engine, stand_in, way, text)
@@ -872,12 +867,12 @@ def put_from_an_image(engine, stand_in, way, text):
         assert (node.root / "etc/rdma-init/cluster").stat().st_mode & 0o7777 == 0o755
         wanted = [] if engine == "podman" else [f"1 {'reload' if engine == 'docker' else 'restart'} {'crio' if engine == 'crio' else engine}"]
         assert node.restarts() == wanted, node.restarts()
-        # The same image again: nothing is written, nothing restarted.
+        # The same image again: install writes and restarts nothing.
         before = {path: path.stat().st_ino for path in node.there.iterdir()}
         installed = node.now()
         assert "nothing to change" in node.done("--restart") and node.restarts() == wanted and node.now() == installed
         assert {path: path.stat().st_ino for path in node.there.iterdir()} == before
-        # Another version: who runs the old file goes on with it, and the engine is not restarted for it.
+        # Another version: running processes keep the old file, and the engine is not restarted.
         with open(node.there / "rdma-runtime", "rb") as running:
             (node.own.parent / "rdma-runtime").write_text("two")
             assert "copied `/opt/rdma-init/bin/rdma-runtime`" in node.done("--restart")
@@ -896,11 +891,11 @@ def put_from_an_image(engine, stand_in, way, text):
         (node.root / RECORD).write_text(json.dumps(record | {"version": "0.0.1"}))
         node.done("--restart")
         assert node.restarts() == wanted and json.loads((node.root / RECORD).read_text()) == record
-        # What somebody made of a program is put right.
+        # A changed program is restored.
         (node.there / "rdma-hook").chmod(0o777)
         node.done("--restart")
         assert (node.there / "rdma-hook").stat().st_mode & 0o7777 == 0o755
-        # Programs go when the engine was restarted, and not before.
+        # Programs are removed only after the restart of the engine.
         if wanted:
             node.refused("--restart", "--uninstall")
             assert len(list(node.there.iterdir())) == 2
@@ -915,14 +910,14 @@ def put_from_an_image(engine, stand_in, way, text):
 
 
 def restarted_later():
-    """An engine that could not be restarted is the next time."""
+    """The next call repeats a restart that failed."""
     with Image("containerd", text=TWO) as node:
         failing = node.put("tmp/fail", "")
         node.refused("no such unit", "--restart")
         failing.unlink()
         assert "done: systemctl restart containerd" in node.done("--restart") and node.restarts() == ["1 restart containerd"]
         assert "done" not in node.done("--restart")
-        # An uninstall that waits for the restart is taken back by an install.
+        # install cancels an uninstall that waits for the restart.
         assert node.run("--uninstall").returncode == 1
         node.done("--restart")
         assert {entry["state"] for entry in json.loads(node.done("--status", "--json"))["files"]} == {"installed"}
@@ -1008,7 +1003,7 @@ def docker_is_reloaded():
 
 
 def where_programs_are():
-    # Of a package: they stay, and nothing is put.
+    # Programs of a package are used in place: nothing is copied.
     with Image("containerd", text=TWO) as node:
         node.put("usr/bin/rdma-runtime", "", 0o755)
         node.done()
@@ -1030,7 +1025,7 @@ def where_programs_are():
         refused = node.run()
         assert refused.returncode == 0 or "installed" in refused.stderr, refused
         assert node.run("--programs", "bin").returncode == 2
-    # What an engine refuses leaves nothing on the node.
+    # A refused configuration leaves nothing on the node.
     with Image("containerd", "containerd-1", "runtime", LINES) as node:
         assert node.run(*node.chosen).returncode == 1 and node.now() == node.before and not (node.root / "opt").exists()
 
@@ -1060,7 +1055,7 @@ def main():
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
     else:
-        print("not on read-only file systems: mounts are refused here")
+        print("read-only file systems skipped: cannot mount")
     for check in checks:
         check()
     for engine, stand_in, way, text in (("containerd", None, None, TWO), ("containerd", "containerd-1", None, ONE_EMPTY),
@@ -1072,7 +1067,7 @@ def main():
                   lambda: with_features(Image("podman"))]
         print(f"killed at {sum(map(killed, makers))} points, without room at {sum(map(without_room, makers))}")
     else:
-        print("not killed: strace is missing")
+        print("kills skipped: strace is not installed")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""With few open files allowed, each error of rdma-hook names what was opened, and the limit to raise."""
+"""With a low limit of open files, each error of rdma-hook names the file or socket, and the limit to raise."""
 import resource
 
 import harness

@@ -1,8 +1,8 @@
-"""Each sample of config/samples, as it is shipped: check-config, plan, and containers that get what the plan says: of runc
-and crun, by the hook and by rdma-runtime, and by rdma-nri in front of a runtime of ours. The nodes are file trees with the
-HCAs that the sample is for; netdevs, addresses and routes are the kernel's.
+"""Each sample of config/samples as shipped: check-config, plan, and containers that get the devices and rails of the plan, with
+runc and crun, by the hook and by rdma-runtime, and by rdma-nri with a scripted runtime. The nodes are file trees with the HCAs of
+the sample; netdevs, addresses and routes are the kernel's.
 
-Not here: the pool `rail-vfs` of 8-rail-roce, which takes virtual functions that these netdevs do not have."""
+The pool `rail-vfs` of 8-rail-roce is not tested here: it needs virtual functions, which these netdevs do not have."""
 import json
 import os
 import tempfile
@@ -18,7 +18,7 @@ SAMPLES = harness.SOURCE + "/config/samples"
 
 
 class SampleNode(Node):
-    """A node with these HCAs: name, device ID, link layer; each Ethernet port with a netdev of the HCA's name."""
+    """A node with these HCAs: (name, device ID, link layer). Each Ethernet port has a netdev named after the HCA."""
 
     def __init__(self, directory, hcas):
         self.HCAS = len(hcas)
@@ -43,24 +43,24 @@ class Samples(harness.NodeCase):
         self.addCleanup(run, ["ip", "netns", "del", "wire"])
 
     def make(self, sample, hcas):
-        """The node; the sample, which is checked as it is; and a runtime."""
+        """Makes the node and a runtime, and checks the unchanged sample."""
         # pylint: disable=attribute-defined-outside-init
         self.node = SampleNode(f"/run/{sample}", hcas)
         super().setUp()
         self.check(sample, self.config)
-        # A limit that this machine can give.
+        # A limit that this machine can set.
         self.configure(read_json(self.config))
         self.runtime = Runtime(self, "runc")
 
     def check(self, sample, path):
-        """Of a copy: the source tree may be somebody's whose configuration the hook would not read."""
+        """Checks a copy of the sample, because the hook refuses a configuration that does not belong to root."""
         write(path, read(f"{SAMPLES}/{sample}.json"))
         checked = run([HOOK, "check-config", "--config", path])
         self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
         self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
 
     def make_rail(self, name, number):
-        """A netdev and, on the other end of its wire, the rail's gateway."""
+        """Makes a netdev whose peer has the rail's gateway address."""
         if not os.path.exists("/run/netns/wire"):
             ip("netns", "add", "wire")
         peer = f"wire{number}"
@@ -77,7 +77,7 @@ class Samples(harness.NodeCase):
         super().configure({**members, "memlock": MEMLOCK})
 
     def run_one(self):
-        """A container that asks for all, by each way; what was planned, and what each saw."""
+        """Runs a container that requests all HCAs by each way, compares it with its plan, and returns the first plan."""
         plans = []
         for way in (self.runtime, Runtime(self, "crun"), Wrapped(self, "runc"), Wrapped(self, "crun")):
             name = f"{type(way).__name__}-{way.name}".lower()
@@ -99,7 +99,7 @@ class Samples(harness.NodeCase):
         return plans[0]
 
     def check_nri(self, plan):
-        """A pod of a runtime that speaks NRI is given the same."""
+        """Checks that a pod of a runtime with NRI gets the same."""
         self.configure({**read_json(self.config), "annotations_may_request": ["team-a"]})
         runtime = nri.Runtime(self.work + "/nri.sock")
         self.addCleanup(runtime.stop)
@@ -129,7 +129,7 @@ class Samples(harness.NodeCase):
         self.assertEqual([rail["addresses"] for rail in plan["rails"]],
                          [[{"address": f"10.1{number}.12.10/16", "gateway": f"10.1{number}.0.1"}] for number in range(8)])
         self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
-        # The addresses that were foreseen are those that it gets; each start takes later ones.
+        # The container gets the planned addresses; each start uses later ones.
         bundle = Bundle(self, "web", asks="all", args=FOREVER)
         plan = self.plan(bundle)
         self.given(self.runtime.create(bundle))
@@ -160,7 +160,7 @@ class Samples(harness.NodeCase):
         return run([HOOK, "base-spec", *options], input=text)
 
     def test_base_specification(self):
-        """What the samples of containerd name; `ctr oci spec` prints such limits."""
+        """Makes the base specifications that containerd's samples name. `ctr oci spec` prints such limits."""
         text = '{"process": {"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}]}, "linux": {"limit": 18446744073709551615}}'
         for options, stages in (((), {"createRuntime": ["createRuntime"], "poststop": ["poststop"]}),
                                 (("--verify",), {"createRuntime": ["verify"]})):
@@ -183,7 +183,7 @@ class Samples(harness.NodeCase):
         self.assertIn("not an absolute path", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
     def test_ib_sriov(self):
-        """No software makes functions of InfiniBand: only what the sample would be read as."""
+        """Only checks the configuration, because no software device has virtual functions of InfiniBand."""
         with tempfile.TemporaryDirectory(dir="/run") as directory:
             self.check("ib-sriov", directory + "/config.json")
 

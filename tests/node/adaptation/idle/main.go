@@ -1,4 +1,4 @@
-// A plugin on NRI's own stub that takes part in CreateContainer and does nothing: what the protocol costs in Go.
+// A plugin on NRI's own stub that answers CreateContainer and does nothing, to measure the time of the protocol in Go.
 // idle SOCKET
 package main
 

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// One plugin's connection by NRI's multiplexer and Go's ttrpc alone: for what NRI's package never does on its own, such
-// as a method that no plugin has, or an answer to RegisterPlugin that comes after Configure.
+// One plugin's connection by NRI's multiplexer and Go's ttrpc only. It sends messages that NRI's package never sends, such as
+// an unknown method, or an answer to RegisterPlugin after Configure.
 type raw struct {
 	client     *ttrpc.Client
 	registered chan []string
@@ -83,7 +83,7 @@ func (n *node) obeyRaw(ctx context.Context, line order, said *answer) (err error
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	// Empty keeps all fields as unknown ones: whatever the method's messages are, or if there is no such method.
+	// Empty keeps all fields as unknown fields, so it fits the messages of each method and of unknown methods.
 	request, response := &api.Empty{}, &api.Empty{}
 	if err = proto.Unmarshal(line.Payload, request); err != nil {
 		return err
