@@ -72,7 +72,7 @@ class Case(harness.Case):
 
 
 class Once(Case):
-    def test_good(self):
+    def test_writes_valid_configuration_once(self):
         self.map.put({"rails": ["a"], "$comment": "of the cluster"})
         done = self.assert_applied(0, {"rails": ["a"], "$comment": "of the cluster"})
         status = os.stat(self.file)
@@ -83,7 +83,7 @@ class Once(Case):
         self.assertIn("unchanged", again.stdout)
         self.assertEqual(os.listdir(self.directory), ["config.json"])
 
-    def test_json(self):
+    def test_prints_outcome_and_problems_as_json(self):
         self.map.put({"rails": "a"})
         said = json.loads(self.apply("--json").stdout)
         self.assertEqual((said["ok"], said["outcome"], said["problems"][0]["line"]), (False, "refused", 1))
@@ -91,12 +91,12 @@ class Once(Case):
         said = json.loads(self.apply("--json").stdout)
         self.assertEqual((said["ok"], said["outcome"], said["problems"]), (True, "written", []))
 
-    def test_without_a_last_good_one(self):
+    def test_reports_missing_configuration_after_refusal(self):
         self.map.put("{")
         done = self.assert_applied(1, None)
         self.assertIn("the node keeps its configuration: no configuration: one pool of all HCAs", done.stdout)
 
-    def test_bad_ones(self):
+    def test_refuses_invalid_configuration_and_keeps_last_valid(self):
         write(self.file, {"rails": ["good"]})
         before = read(self.file)
         bad = {
@@ -128,12 +128,12 @@ class Once(Case):
                 self.assertIn("config_refused", done.stderr)
                 self.assertEqual(os.listdir(self.directory), ["config.json"])
 
-    def test_the_text_is_the_clusters_byte_for_byte(self):
+    def test_writes_same_bytes(self):
         text = '{"rails" : [ "a" ],\n\n "networks": {}}\n'
         self.map.put(text)
         self.assertEqual((self.apply().returncode, read(self.file)), (0, text))
 
-    def test_the_nodes_own_file_stays_and_overrides(self):
+    def test_keeps_file_of_node_and_refuses_programs_of_cluster(self):
         own = {"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3, "rails": ["own"],
                "networks": {"n": {"ipam": {"type": "static"}, "ipam_dir": "/opt/cni/bin"}}}
         write(self.own, own)
@@ -145,19 +145,19 @@ class Once(Case):
         self.assertEqual((refused.returncode, self.has()["rails"], json.loads(read(self.own))), (1, ["new"], own))
         self.assertIn("conf.d", refused.stdout)
 
-    def test_an_own_file_with_an_error_keeps_the_last_good_one(self):
+    def test_keeps_last_valid_configuration_with_invalid_file_of_node(self):
         self.map.put({"rails": ["good"]})
         self.assertEqual(self.apply().returncode, 0)
         write(self.own, "{")
         self.map.put({"rails": ["new"]})
         self.assert_applied(1, {"rails": ["good"]})
 
-    def test_what_stands_over_it_is_read(self):
+    def test_reads_conf_d_for_validation(self):
         write(self.root + "/etc/rdma-init/conf.d/10-node.json", {"networks": {"n": {"mode": "shared"}}})
         self.map.put({"pools": [{"name": "p", "network": "n"}]})
         self.assertEqual(self.apply().returncode, 0, "the network is in conf.d")
 
-    def test_hostile_directories(self):
+    def test_keeps_last_valid_configuration_with_hostile_directory(self):
         write(self.file, {"rails": ["good"]})
         before = read(self.file)
         config = self.map.path + "/config.json"
@@ -194,7 +194,7 @@ class Once(Case):
         shutil.rmtree(self.map.path)
         self.assertEqual((self.apply().returncode, read(self.file)), (1, before))
 
-    def test_ownership_rules_hold(self):
+    def test_refuses_files_that_other_users_can_change(self):
         self.map.put({"rails": ["a"]})
         for directory in (self.directory, self.root + "/etc/rdma-init"):
             os.chmod(directory, 0o777)
@@ -206,7 +206,7 @@ class Once(Case):
         done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("belongs to user 1000", done.stdout)
 
-    def test_killed_at_any_call(self):
+    def test_kill_leaves_old_or_new_file(self):
         self.needs("strace")
         old = {"rails": ["old"]}
         for call in ("fsync:when=1", "rename:when=1", "fchmod:when=1", "fsync:when=2"):
@@ -221,7 +221,7 @@ class Once(Case):
                 self.assert_applied(0, {"rails": ["new"]})
                 self.assertEqual(os.listdir(self.directory), ["config.json"], "temporary files stay")
 
-    def test_full_disk(self):
+    def test_keeps_old_file_on_full_disk(self):
         self.mount(self.directory, "-t", "tmpfs", "-o", "size=64k,mode=755", "none")
         write(self.file, {"rails": ["old"]})
         full = os.open(self.directory + "/full", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -234,7 +234,7 @@ class Once(Case):
         done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("No space left on device", done.stdout)
 
-    def test_many_at_once(self):
+    def test_concurrent_calls_write_once(self):
         self.map.put({"rails": ["a"], "$comment": "x" * 100000})
         for _ in range(5):
             write(self.file, {})
@@ -295,7 +295,7 @@ class CompromisedContainer(Case):
                   f"mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json")
         return json.loads(run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).stdout)
 
-    def test_what_it_can_leave(self):
+    def test_refuses_links_fifos_and_programs_of_cluster(self):
         os.symlink("../config.json", self.file)
         self.assertIn("is a symbolic link", self.check_config()["problems"][0]["message"])
         os.unlink(self.file)
@@ -314,7 +314,7 @@ class CompromisedContainer(Case):
         self.assertIn("is writable by users other than root", self.check_config()["problems"][0]["message"])
         os.chmod(self.directory, 0o755)
 
-    def test_the_nodes_own_files_override_it(self):
+    def test_files_of_node_override_cluster(self):
         for files, pool in (((), "a"), ((self.own,), "b"), ((self.own, self.root + "/etc/rdma-init/conf.d/1.json"), "c")):
             write(self.file, {"pools": [{"name": "a", "modes": ["hca"]}]})
             for file, name in zip(files, "bc"):
@@ -324,7 +324,7 @@ class CompromisedContainer(Case):
 
 
 class Watch(Case):
-    def test_changes_come_at_once_and_a_bad_one_is_said_once(self):
+    def test_applies_changes_at_once_and_logs_a_refusal_once(self):
         child = self.watch()
         for number in range(2, 6):
             before = time.monotonic()
@@ -344,7 +344,7 @@ class Watch(Case):
         self.until_said("config_unchanged")
         self.ends(child)
 
-    def test_a_directory_that_goes_and_comes(self):
+    def test_continues_after_replacement_of_directory(self):
         child = self.watch()
         os.rename(self.map.path + "/..data", self.map.path + "/..gone")
         self.until_said("config_refused")
@@ -357,7 +357,7 @@ class Watch(Case):
         self.until(lambda: self.has() == {"rails": ["3"]}, "a change in the new directory")
         self.ends(child)
 
-    def test_a_thousand_changes(self):
+    def test_thousand_changes_use_constant_memory(self):
         child = self.watch()
 
         def descriptors():
@@ -371,11 +371,11 @@ class Watch(Case):
         self.assertLessEqual(descriptors(), before)
         self.assertLess(int(status_of(child.pid)["VmRSS"].split()[0]), 16 * 1024)
 
-    def test_without_capabilities(self):
+    def test_watches_without_capabilities(self):
         self.needs("setpriv")
         self.watch("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
-    def test_a_filter_and_two_capabilities_of_its_own(self):
+    def test_sets_filter_and_two_capabilities(self):
         seen = status_of(self.watch().pid)
         self.assertEqual((seen["Seccomp"], seen["NoNewPrivs"]), ("2", "1"))
         self.assertEqual(int(seen["CapPrm"], 16) & ~(1 << 0 | 1 << 1), 0, "CAP_CHOWN and CAP_DAC_OVERRIDE")

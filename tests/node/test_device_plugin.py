@@ -367,7 +367,7 @@ class Failures(DevicePluginCase):
         self.port(1, "1: DOWN")
         watch.wait_for(lambda devices: not devices["mlx5_1"][0])
 
-    def test_usage(self):
+    def test_refuses_invalid_usage(self):
         for arguments, code, words in ((["--help"], 0, "--plugins DIR"), (["--version"], 0, "rdma-device-plugin "),
                                        (["--what=1"], 2, "unknown option"), (["--plugins", "a"], 2, "absolute path"),
                                        (["--plugins=/" + "a" * 100], 2, "absolute path"), (["x"], 2, "unexpected")):

@@ -322,13 +322,13 @@ class Doctor(harness.Case):
         shutil.rmtree(directory)
         return found
 
-    def test_healthy_nodes(self):
+    def test_reports_nothing_on_healthy_nodes(self):
         for name, before, after in HEALTHY:
             with self.subTest(name):
                 code, findings, text = self.examine(before, after)
                 self.assertEqual((code, findings), (0, []), text)
 
-    def test_each_fault_alone(self):
+    def test_reports_each_fault_alone(self):
         for name, before, after, check, grade, what, message in FAULTS:
             with self.subTest(name):
                 code, findings, text = self.examine(before, after)

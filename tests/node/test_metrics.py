@@ -264,14 +264,14 @@ class Load(Case):
             self.assertIn("408", self.answer_of(client, b"").split("\r\n")[0])
         self.assertIn("200 OK", self.ask())
 
-    def test_a_thousand_silent_clients_of_a_unix_socket(self):
+    def test_answers_beside_thousand_silent_clients_of_unix_socket(self):
         self.serve()
         silent = [self.connect() for _ in range(1000)]
         for _ in range(3):
             self.assertIn("200 OK", self.ask())
         self.assertEqual(len(silent), 1000)
 
-    def test_a_thousand_silent_clients_of_one_and_of_many_addresses(self):
+    def test_answers_beside_thousand_silent_clients_of_tcp(self):
         for sources in (["127.0.0.9"], [f"127.0.1.{number}" for number in range(1, 101)]):
             port = free_port()
             self.serve(f"127.0.0.1:{port}")

@@ -10,7 +10,7 @@ REMEDY = "; remedy: raise the process's limit of open files: LimitNOFILE="
 
 
 class OpenFiles(harness.Case):
-    def test_each_error_has_its_object_and_its_remedy(self):
+    def test_each_error_names_object_and_remedy(self):
         found = 0
         write(self.work + "/config.json", {"ociVersion": "1.0.0", "annotations": {"rdma-init.io/devices": "all"}})
         for command in (["devices"], ["plan", "--bundle", self.work], ["metrics"], ["recover"], ["install", "--dry-run"]):

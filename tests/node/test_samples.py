@@ -120,7 +120,7 @@ class Samples(harness.NodeCase):
         pod.remove()
         self.assert_ledger_empty()
 
-    def test_8_rail_roce(self):
+    def test_8_rail_roce_grants_planned_rails(self):
         hcas = [(f"mlx5_{number}", "0x1021", "Ethernet") for number in range(8)] + [("mlx5_8", "0x101d", "Ethernet")]
         self.make("8-rail-roce", hcas)
         for number in range(8):
@@ -143,14 +143,14 @@ class Samples(harness.NodeCase):
         self.runtime.delete_all()
         self.assert_ledger_empty()
 
-    def test_infiniband(self):
+    def test_infiniband_grants_only_infiniband_hcas(self):
         hcas = [(f"mlx5_{number}", "0x1021", "Ethernet" if number in (1, 2, 7, 8) else "InfiniBand") for number in range(12)]
         self.make("infiniband", hcas)
         plan = self.run_one()
         self.assertEqual(sorted(plan["hcas"]), sorted(f"mlx5_{number}" for number in (0, 3, 4, 5, 6, 9, 10, 11)))
         self.assertEqual((plan["rails"], plan["netdevs"]), ([], []))
 
-    def test_single_nic(self):
+    def test_single_nic_grants_one_hca_without_rail(self):
         self.make("single-nic", [("mlx5_0", "0x101d", "Ethernet"), ("mlx5_1", "0x1017", "Ethernet")])
         plan = self.run_one()
         self.assertEqual((plan["hcas"], plan["rails"]), (["mlx5_0"], []))
@@ -159,7 +159,7 @@ class Samples(harness.NodeCase):
     def base_spec(self, text, *options):
         return run([HOOK, "base-spec", *options], input=text)
 
-    def test_base_specification(self):
+    def test_base_spec_adds_hooks_or_verify(self):
         """Makes the base specifications that containerd's samples name. `ctr oci spec` prints such limits."""
         text = '{"process": {"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}]}, "linux": {"limit": 18446744073709551615}}'
         for options, stages in (((), {"createRuntime": ["createRuntime"], "poststop": ["poststop"]}),
@@ -182,12 +182,12 @@ class Samples(harness.NodeCase):
         self.assertEqual(run([HOOK, "base-spec", "--verfy"]).returncode, 2)
         self.assertIn("not an absolute path", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
-    def test_ib_sriov(self):
+    def test_ib_sriov_is_valid(self):
         """Only checks the configuration, because no software device has virtual functions of InfiniBand."""
         with tempfile.TemporaryDirectory(dir="/run") as directory:
             self.check("ib-sriov", directory + "/config.json")
 
-    def test_every_sample_is_here(self):
+    def test_every_sample_has_a_test(self):
         self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "ib-sriov.json", "infiniband.json", "single-nic.json"])
 
 
