@@ -69,7 +69,7 @@ class Events:
                 self.position += length
                 return found
             if time.monotonic() > end or not self.read_some(1) and self.at_end():
-                raise AssertionError(f"{what} did not come; the output is {self.text!r}")
+                raise AssertionError(f"no {what} in the output {self.text!r}")
 
     def at_end(self):
         """Returns true if the descriptor is readable and empty: all writers have closed it."""
@@ -81,12 +81,12 @@ class Events:
         return self.until(lambda rest: rest.index(wanted) + len(wanted) if wanted in rest else None, repr(text))
 
     def next(self):
-        """The next event."""
+        """Waits for the next event."""
         def line_end(rest):
             start = rest.find(b"{")
             end = rest.find(b"}", start)
             return end + 1 if start >= 0 and end >= 0 else None
-        found = self.until(line_end, "an event")
+        found = self.until(line_end, "event")
         return json.loads(found[found.index(b"{"):])
 
 
@@ -102,7 +102,7 @@ class Started:
         return self.events.next()
 
     def signals(self, count):
-        """The names of the next signals that the probe reports."""
+        """Waits for this number of signals that the probe reports. Returns their names."""
         return [self.next()["signal"] for _ in range(count)]
 
     def wait(self):

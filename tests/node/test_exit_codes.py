@@ -13,7 +13,7 @@ FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + byte
 
 class ExitCodes(rdma_init.Case):
     def check_error(self, command, code, *words, **settings):
-        """The command fails with the code and one line that contains the words."""
+        """Checks that rdma-init fails with this code and one line that contains the words."""
         result = self.run_init(command, **settings)
         self.assertEqual(result.returncode, code, result.stderr)
         lines = result.stderr.decode().splitlines()
@@ -22,12 +22,12 @@ class ExitCodes(rdma_init.Case):
         for word in words:
             self.assertIn(word, lines[0])
 
-    def test_code_of_the_command(self):
+    def test_returns_code_of_command(self):
         for code in (0, 1, 77, 126, 127, 255):
             with self.subTest(code=code):
                 self.assertEqual(self.run_init(["sh", "-c", f"exit {code}"]).returncode, code)
 
-    def test_signal_of_the_command(self):
+    def test_returns_code_for_signal_of_command(self):
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGSEGV, signal.SIGUSR1, 34, 64):
             with self.subTest(signal=int(number)):
                 result = self.run_init(["sh", "-c", f"kill -{int(number)} $$"])
@@ -37,7 +37,7 @@ class ExitCodes(rdma_init.Case):
     def code_of_signal(number):
         return -number  # the command has replaced the program
 
-    def test_no_such_command(self):
+    def test_fails_with_127_without_command_file(self):
         self.check_error(["no-such-command"], 127, "`no-such-command`", "not found", PATH)
         self.check_error(["/no/such/file"], 127, "`/no/such/file`", "No such file")
         self.check_error([self.write_program("file", b"") + "/below"], 127, "Not a directory")
@@ -45,7 +45,7 @@ class ExitCodes(rdma_init.Case):
         self.check_error(["x" * 5000], 127, "not found")
         self.check_error(["two\nlines"], 127, "two?lines")
 
-    def test_set_user_id(self):
+    def test_refuses_to_run_set_user_id(self):
         with open(PROGRAM, "rb") as file:
             program = self.write_program("rdma-init", file.read())
         if os.geteuid() != 0 or os.statvfs(program).f_flag & os.ST_NOSUID:
@@ -56,23 +56,23 @@ class ExitCodes(rdma_init.Case):
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"set-user-ID", result.stderr)
 
-    def test_not_executable(self):
+    def test_fails_with_126_if_command_is_not_executable(self):
         self.check_error([self.write_program("plain", b"#!/bin/sh\n", 0o644)], 126, "plain", "chmod")
         self.check_error([self.work], 126, "directory")
         self.check_error([self.write_program("foreign", FOREIGN_ELF)], 126, "Exec format", "architecture")
 
-    def test_missing_interpreter(self):
+    def test_fails_with_127_without_interpreter(self):
         # 127 as in dash and bash, although the script itself exists.
         self.check_error([self.write_program("script", b"#!/no/interpreter\n")], 127, "/no/interpreter")
         self.check_error([self.write_program("crlf", b"#!/bin/sh\r\nexit 0\r\n")], 127, "CRLF")
 
-    def test_script_without_interpreter_line(self):
+    def test_runs_script_without_interpreter_line_by_sh(self):
         script = self.write_program("script", b'echo "$#" "$1" "$2"; exit 9\n')
         result = self.run_init([script, "a b", ""])
         self.assertEqual((result.returncode, result.stdout), (9, b"2 a b \n"))
         self.assertEqual(self.run_init([self.write_program("empty", b"")]).returncode, 0)
 
-    def test_search_order(self):
+    def test_searches_path_in_order(self):
         for number, name in enumerate(("directory", "plain", "first", "second")):
             if name == "directory":
                 os.makedirs(f"{self.work}/{name}/tool")
@@ -89,35 +89,35 @@ class ExitCodes(rdma_init.Case):
         self.assertEqual(code("plain"), 126)
         self.assertEqual(code("directory"), 127)
 
-    def test_current_directory_in_path(self):
+    def test_empty_path_entry_means_current_directory(self):
         self.write_program("-tool", b"exit 5\n")
         for path in ("", ":/nowhere", "/nowhere:", "/nowhere::/nowhere", "."):
             with self.subTest(path=path):
                 result = self.run_init(["-tool"], env=self.environment(PATH=path), cwd=self.work)
                 self.assertEqual(result.returncode, 5, result.stderr)
 
-    def test_no_path(self):
+    def test_uses_default_path_if_path_is_unset(self):
         environment = self.environment()
         del environment["PATH"]
         self.assertEqual(self.run_init(["true"], env=environment).returncode, 0)
         self.check_error(["no-such-command"], 127, "PATH is not set", env=environment)
 
-    def test_double_dash(self):
+    def test_passes_all_words_after_double_dash(self):
         result = self.run_init(["printf", "<%s>", "--", "-x", "--reap", "--", "--help"])
         self.assertEqual((result.returncode, result.stdout), (0, b"<--><-x><--reap><--><--help>"))
         self.check_error(["--"], 127, "`--`")
         self.check_error(["--help"], 127, "`--help`")
 
-    def test_no_command(self):
+    def test_fails_with_usage_without_command(self):
         for argv in ([PROGRAM], [PROGRAM, *self.options, "--"], [PROGRAM, *self.options]):
             with self.subTest(argv=argv):
                 result = self.run_direct(argv)
                 self.assertEqual((result.returncode, result.stdout), (2, b""))
                 self.assertIn(b"rdma-init", result.stderr)
 
-    def test_at_most_one_warning(self):
+    def test_prints_one_warning_without_rdma_devices(self):
         if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
-            self.skipTest("this machine has RDMA devices: what is said depends on them")
+            self.skipTest("this machine has RDMA devices, on which the messages depend")
         result = self.run_init(["sh", "-c", "exit 7"], env=self.environment_with_messages())
         self.assertEqual((result.returncode, result.stdout), (7, b""))
         self.assertEqual(len(result.stderr.decode().splitlines()), 1, result.stderr)
@@ -131,9 +131,9 @@ class ReapExitCodes(ExitCodes):
     def code_of_signal(number):
         return 128 + number
 
-    def test_no_process_left(self):
+    def test_fails_with_125_if_fork_fails(self):
         if os.geteuid() == 0:
-            self.skipTest("the limit of processes does not hold for root")
+            self.skipTest("the limit of processes does not apply to root")
 
         def no_more_processes():
             resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 class Inheritance(rdma_init.Case):
     def check_same(self, command, **settings):
-        """Run directly and through rdma-init, the command writes the same; returns what it wrote."""
+        """Checks that the command has the same output without and with rdma-init. Returns the output."""
         direct = self.run_direct(command, **settings)
         through = self.run_init(command, **settings)
         self.assertEqual((through.returncode, through.stdout, through.stderr),
@@ -25,7 +25,7 @@ class Inheritance(rdma_init.Case):
         self.assertEqual(direct.returncode, 0, direct.stderr)
         return direct.stdout
 
-    def test_process(self):
+    def test_command_is_leader_of_its_session_or_group(self):
         started = self.start_probe("tell_limits")
         told = started.next()
         self.check_process(started.pid, told)
@@ -34,27 +34,27 @@ class Inheritance(rdma_init.Case):
 
     def check_process(self, pid, told):
         self.assertEqual(told["pid"], pid)
-        self.assertEqual(told["group"], pid)  # the session of the test
+        self.assertEqual(told["group"], pid)  # the test starts each program in a new session
         self.assertEqual(told["session"], pid)
 
-    def test_arguments(self):
+    def test_passes_arguments_unchanged(self):
         arguments = [b"", b" ", b"two\nlines", bytes(range(1, 256)), b"x" * 100000, b"$HOME", b""]
         written = self.check_same([b"cat", b"/proc/self/cmdline", b"--", b"/dev/null"])
         self.assertEqual(written, b"cat\0/proc/self/cmdline\0--\0/dev/null\0")
         written = self.run_init(["sh", "-c", "cat /proc/$$/cmdline", *arguments]).stdout
         self.assertTrue(written.endswith(b"\0".join(arguments) + b"\0"))
 
-    def test_environment(self):
+    def test_passes_environment_unchanged(self):
         odd = {"": "no name", "A B": "c", "X": "", "LINES": "two\nlines", "EQUALS": "=a=b="}
         environment = {os.fsencode(name): os.fsencode(value) for name, value in self.environment(**odd).items()}
         environment[b"BYTES"] = bytes(range(1, 256))
         written = self.check_same(["cat", "/proc/self/environ"], env=environment)
         self.assertIn(b"BYTES=" + bytes(range(1, 256)) + b"\0", written)
 
-    def test_directory_and_umask(self):
+    def test_passes_directory_and_umask_unchanged(self):
         self.check_same(["sh", "-c", "pwd; umask"], cwd=self.work, preexec_fn=lambda: os.umask(0o137))
 
-    def test_descriptors(self):
+    def test_passes_descriptors_unchanged(self):
         ends = [end.fileno() for end in self.pipe()]
         for end in ends:
             os.set_inheritable(end, True)
@@ -67,7 +67,7 @@ class Inheritance(rdma_init.Case):
         self.assertEqual(direct["7"], direct["61"])
 
     def check_same_descriptors(self, **settings):
-        """Run directly and through rdma-init, the command has the same descriptors; returns them."""
+        """Checks that the command has the same descriptors without and with rdma-init. Returns the descriptors."""
         path = self.work + "/found"
         found = []
         for run in (self.run_direct, self.run_init):
@@ -76,14 +76,14 @@ class Inheritance(rdma_init.Case):
         self.assertEqual(found[1], found[0])
         return found[0]
 
-    def test_descriptor_7_is_the_same_pipe(self):
+    def test_passes_pipe_at_descriptor_7(self):
         read_end, write_end = self.pipe()
         result = self.run_init(["sh", "-c", "echo through >&7"], pass_fds=[7],
                                preexec_fn=lambda: os.dup2(write_end.fileno(), 7))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(read_end.read(100), b"through\n")
 
-    def test_closed_standard_descriptors(self):
+    def test_keeps_standard_descriptors_closed(self):
         environment = self.environment_with_messages()  # messages must not reach a descriptor that rdma-init has opened
         for closed in itertools.chain.from_iterable(itertools.combinations((0, 1, 2), n) for n in (1, 2, 3)):
             def close(closed=closed):
@@ -95,7 +95,7 @@ class Inheritance(rdma_init.Case):
                                                     stderr=subprocess.DEVNULL)
                 self.assertTrue(all(str(fd) not in found for fd in closed), found)
 
-    def test_broken_stderr(self):
+    def test_runs_command_with_broken_stderr(self):
         environment = self.environment_with_messages()
         for ignored in (False, True):
             read_end, write_end = self.pipe()
@@ -108,7 +108,7 @@ class Inheritance(rdma_init.Case):
                 missing = self.run_init(["no-such-command"], stderr=write_end, env=environment)
                 self.assertEqual(missing.returncode, 127)
 
-    def test_full_stderr(self):
+    def test_runs_command_with_full_stderr(self):
         _, write_end = self.pipe()
         os.set_blocking(write_end.fileno(), False)
         while write_end.write(bytes(KIB)):
@@ -116,7 +116,7 @@ class Inheritance(rdma_init.Case):
         result = self.run_init(["sh", "-c", "exit 7"], stderr=write_end, env=self.environment_with_messages())
         self.assertEqual(result.returncode, 7)
 
-    def test_signal_mask(self):
+    def test_passes_signal_mask_unchanged(self):
         for blocked in ([], [signal.SIGCHLD, signal.SIGTERM], [signal.SIGPIPE, signal.SIGTTOU, 34, 64], range(1, 65)):
             def block(blocked=blocked):
                 mask_signals(blocked)
@@ -125,7 +125,7 @@ class Inheritance(rdma_init.Case):
                 written = self.check_same(["sed", "-n", "/SigBlk/p", "/proc/self/status"], preexec_fn=block)
                 self.assertEqual(int(written.split()[1], 16), mask_of(set(blocked) - {9, 19}))
 
-    def test_ignored_signals(self):
+    def test_passes_ignored_signals_unchanged(self):
         everything = {int(number) for number in signal.valid_signals()} - {signal.SIGKILL, signal.SIGSTOP}
         for ignored in (set(), {signal.SIGPIPE}, {signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU}, everything):
             def ignore(ignored=ignored):
@@ -137,15 +137,15 @@ class Inheritance(rdma_init.Case):
                 written = self.check_same(["sed", "-n", "/SigIgn/p", "/proc/self/status"], preexec_fn=ignore)
                 self.assertEqual(int(written.split()[1], 16), mask_of(ignored))
 
-    def test_exit_code_with_sigchld_ignored(self):
+    def test_returns_exit_code_if_sigchld_is_ignored(self):
         result = self.run_init(["sh", "-c", "exit 7"], preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(result.returncode, 7)
 
-    def test_memlock_is_raised(self):
+    def test_raises_memlock_to_hard_limit(self):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         most = hard if hard != resource.RLIM_INFINITY else 1 << 40
         if most == 0:
-            self.skipTest("the hard limit of locked memory is 0 here")
+            self.skipTest("the hard limit of locked memory is 0")
 
         def lower():
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (most // 2, most))
@@ -153,7 +153,7 @@ class Inheritance(rdma_init.Case):
         told = self.start_probe("tell_limits", preexec_fn=lower).next()
         self.assertEqual((told["soft"], told["hard"]), (most, most))
 
-    def test_largest_environment(self):
+    def test_passes_environment_of_5_megabytes(self):
         environment = self.environment()
         for number in range(5 * MIB // (100 * KIB)):
             environment[f"FILL_{number}"] = str(number) * (100 * KIB // len(str(number)))
@@ -162,11 +162,11 @@ class Inheritance(rdma_init.Case):
             direct = self.run_direct(command, env=environment, preexec_fn=raise_stack)
         except OSError as error:
             self.assertEqual(error.errno, errno.E2BIG)
-            self.skipTest("5 MiB of environment are more than this stack limit lets anybody exec with")
+            self.skipTest("the hard limit of the stack does not allow an environment of 5 MiB")
         through = self.run_init(command, env=environment, preexec_fn=raise_stack)
         self.assertEqual((through.returncode, through.stdout), (0, direct.stdout), through.stderr)
 
-    def test_no_room_for_the_command(self):
+    def test_reports_environment_too_large_for_command(self):
         # The largest environment with which rdma-init starts leaves no room for a command with a much longer file name.
         long_name = os.path.join(self.work, *["d" * 200] * 15)
         os.makedirs(long_name)
@@ -210,13 +210,13 @@ class ReapInheritance(Inheritance):
         self.assertEqual(told["group"], told["pid"])
         self.assertEqual(told["session"], pid)
 
-    def test_parent_keeps_no_inherited_descriptor(self):
+    def test_parent_closes_inherited_descriptors(self):
         _, write_end = self.pipe()
         started = self.start_probe("tell_signals", "1", pass_fds=[write_end.fileno()])
         command = started.next()["pid"]
         self.assertIn(str(write_end.fileno()), os.listdir(f"/proc/{command}/fd"))
         wait_for(lambda: set(os.listdir(f"/proc/{started.pid}/fd")) == {"0", "1", "2"},
-                         "rdma-init keeps nothing but the standard descriptors")
+                         "only standard descriptors in rdma-init")
 
 
 def mask_of(signals):

@@ -21,7 +21,7 @@ def namespace_command():
 
 
 class Orphans(rdma_init.Case):
-    """As a subreaper."""
+    """rdma-init as a child subreaper."""
     options = ["--reap"]
 
     def start_orphans(self, *command):
@@ -31,7 +31,7 @@ class Orphans(rdma_init.Case):
 
     @staticmethod
     def only_command_below(init):
-        """No zombie below the test process either: it inherits orphans that rdma-init does not adopt."""
+        """Also checks for zombies below the test process, which inherits orphans that rdma-init does not adopt."""
         zombies = [pid for pid, state in descendants(os.getpid()) if state == "Z"]
         return len(descendants(init)) == 1 and not zombies
 
@@ -42,13 +42,13 @@ class Orphans(rdma_init.Case):
         started.process.stdin.close()
         self.assertEqual(started.wait(), 42)
 
-    def test_orphans_are_reaped(self):
+    def test_reaps_orphans(self):
         self.check_orphans(5)
 
-    def test_storm_of_orphans(self):
+    def test_reaps_thousand_orphans(self):
         self.check_orphans(1000)
 
-    def test_orphan_is_adopted(self):
+    def test_adopts_orphan_until_command_ends(self):
         started, init = self.start_orphans("tell_adoption")
         told = started.next()
         self.check_adopted(told, init)
@@ -60,7 +60,7 @@ class Orphans(rdma_init.Case):
         self.assertEqual(told["parent"], init)
 
     def check_orphan_after_end(self, orphan):
-        """It still runs, and its parent is the next subreaper, which is this process."""
+        """Checks that the orphan still runs, below the next subreaper, which is this process."""
         self.assertEqual(status_of(orphan).get("PPid"), str(os.getpid()))
         self.assertIn(process_state(orphan), ("S", "R"))
 
@@ -68,7 +68,7 @@ class Orphans(rdma_init.Case):
 class EarlierChildren(rdma_init.Case):
     options = ["--reap"]
 
-    def test_zombie_from_before_the_exec(self):
+    def test_reaps_zombie_of_earlier_program(self):
         # Its SIGCHLD was discarded before rdma-init blocked signals.
         started = self.start_direct([*PROBE, "leave_zombie",
                                      *self.through_init([*PROBE, "tell_signals", "1"])])
@@ -79,12 +79,12 @@ class EarlierChildren(rdma_init.Case):
 
 
 class OrphansInNamespace(Orphans):
-    """As PID 1."""
+    """rdma-init as PID 1."""
     namespace = namespace_command()
 
     def setUp(self):
         if self.namespace is None:
-            self.skipTest("this user may not make a PID namespace here (unshare --pid failed)")
+            self.skipTest("cannot create a PID namespace (unshare --pid failed)")
         super().setUp()
 
     def through_init(self, command, options=None):
@@ -96,7 +96,7 @@ class OrphansInNamespace(Orphans):
 
     @staticmethod
     def child_of(pid):
-        """Process id of rdma-init below unshare, once that process has executed it."""
+        """Waits until the child of unshare has executed rdma-init. Returns its process id."""
         def find():
             below = [child for child, _ in descendants(pid) if status_of(child).get("PPid") == str(pid)]
             is_init = below and status_of(below[0]).get("Name") == os.path.basename(PROGRAM)[:15]
@@ -107,15 +107,15 @@ class OrphansInNamespace(Orphans):
         self.assertEqual(told["parent"], 1)
 
     def check_orphan_after_end(self, orphan):
-        """The kernel kills it with its namespace, before the parent can reap PID 1."""
+        """Checks that the orphan has ended: the kernel kills it with its namespace, before the parent can reap PID 1."""
         self.assertEqual(descendants(os.getpid()), [])
 
-    def test_exit_code(self):
+    def test_returns_exit_code_as_pid_1(self):
         for code, command in ((0, "exit 0"), (77, "exit 77"), (143, "kill -TERM $$")):
             self.assertEqual(self.run_init(["sh", "-c", command]).returncode, code)
         self.assertEqual(self.run_init(["no-such-command"]).returncode, 127)
 
-    def test_signals_from_outside(self):
+    def test_forwards_signals_from_outside_as_pid_1(self):
         started = self.start_probe("tell_signals", "4")
         self.assertEqual(started.next()["parent"], 1)
         init = self.child_of(started.pid)
@@ -124,7 +124,7 @@ class OrphansInNamespace(Orphans):
             self.assertEqual(started.signals(1), [number.name])
         self.assertEqual(started.wait(), 0)
 
-    def test_signal_from_inside(self):
+    def test_forwards_signal_from_inside_as_pid_1(self):
         # The kernel drops a signal for PID 1 without a handler unless it is blocked, so rdma-init must block it.
         result = self.run_init(["sh", "-c", "trap 'exit 9' TERM; kill -TERM 1; while :; do sleep 0.01; done"])
         self.assertEqual(result.returncode, 9)

@@ -1,4 +1,5 @@
-"""No message and no snapshot has a value or a raw line of a foreign file, or of a variable of no library."""
+"""Messages and snapshots contain no values and no raw lines of other programs' files, and no values of variables that no library
+reads."""
 import json
 import os
 
@@ -16,7 +17,7 @@ class Secrets(rdma_init.Case):
         self.assertNotIn("secret", said)
         return said
 
-    def test_env_file_of_other_variables(self):
+    def test_prints_no_line_of_env_file_with_other_variables(self):
         path = write(self.work + "/.env", SECRETS + "NCCL_IB_TC=106\n")
         for command in (["env"], ["env", "--format", "json"], ["doctor"], ["--", "true"]):
             said = self.run_program(*command, RDMA_INIT_ENV_FILE=path)
@@ -26,7 +27,7 @@ class Secrets(rdma_init.Case):
                     self.assertIn(f"{path}:{number}: no NAME=value line", said)
         self.assertIn("NCCL_IB_TC='106'", self.run_program("env", RDMA_INIT_ENV_FILE=path))
 
-    def test_link_in_the_folder(self):
+    def test_prints_nothing_of_linked_file_in_env_d(self):
         write(self.work + "/etc/shadow", SECRETS + "NCCL_IB_TC=106\n")
         os.makedirs(self.work + "/etc/rdma-init/env.d")
         os.symlink("/etc/shadow", self.work + "/etc/rdma-init/env.d/10.conf")
@@ -34,12 +35,12 @@ class Secrets(rdma_init.Case):
         self.assertIn("/etc/rdma-init/env.d/10.conf is a symbolic link", said)
         self.assertNotIn("NCCL_IB_TC", said)
 
-    def test_snapshot_of_a_conf_file(self):
+    def test_snapshot_has_only_nccl_lines_of_conf_file(self):
         path = write(self.work + "/.env", SECRETS + "NCCL_IB_TC=106\n")
         said = self.run_program("snapshot", NCCL_CONF_FILE=path, HF_TOKEN="hf_secret")
         self.assertEqual(json.loads(said[said.index("{"):])["conf"][path], "NCCL_IB_TC=106\n")
 
-    def test_unknown_option(self):
+    def test_prints_no_value_of_unknown_option(self):
         self.assertIn("unknown option `--hf-token`", self.run_program("--hf-token=secret", "--", "true"))
 
 

@@ -1,4 +1,4 @@
-"""Signals in --reap mode: all that can be caught reach the command's group, and none ends rdma-init first."""
+"""Signals in --reap mode: rdma-init forwards each signal that it can catch to the command's group, and ends after the command."""
 import os
 import shutil
 import signal
@@ -26,14 +26,14 @@ class ReapSignals(rdma_init.Case):
         started = self.start_probe("tell_signals", str(count))
         return started, started.next()["pid"]
 
-    def test_each_signal_is_forwarded(self):
+    def test_forwards_each_signal(self):
         started, _ = self.start_telling(len(FORWARDED))
         for number in FORWARDED:
             os.kill(started.pid, number)
             self.assertEqual(started.signals(1), [name_of(number)])
         self.assertEqual(started.wait(), 0)
 
-    def test_each_signal_ends_a_command_with_defaults(self):
+    def test_each_signal_ends_command_with_default_action(self):
         for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 31, 32, 33, 34, 64):
             with self.subTest(signal=number):
                 started = self.start_init(["sh", "-c", "echo '{}'; exec sleep 1000"])
@@ -41,7 +41,7 @@ class ReapSignals(rdma_init.Case):
                 os.kill(started.pid, number)
                 self.assertEqual(started.wait(), 128 + number)
 
-    def test_whole_group(self):
+    def test_forwards_signal_to_whole_group(self):
         probe = " ".join([*PROBE, "tell_signals", "2"])
         started = self.start_init(["sh", "-c", f"{probe} & {probe} & exec {probe}"])
         members = {started.next()["pid"] for _ in range(3)}
@@ -52,8 +52,8 @@ class ReapSignals(rdma_init.Case):
             self.assertEqual({event["signal"] for event in told}, {number.name})
         self.assertEqual(started.wait(), 0)
 
-    def test_child_of_a_shell(self):
-        # Without a group, SIGTERM would reach only the shell, which first waits for its child.
+    def test_forwards_signal_to_child_of_shell(self):
+        # The shell does not pass SIGTERM on: only a signal to the group reaches its child.
         started = self.start_init(["sh", "-c", " ".join([*PROBE, "tell_signals", "1"]) + "; exit 3"])
         probe = started.next()
         self.assertNotEqual(probe["parent"], started.pid)
@@ -61,7 +61,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.signals(1), ["SIGTERM"])
         self.assertEqual(started.wait(), 128 + signal.SIGTERM)
 
-    def test_command_that_left_its_group(self):
+    def test_forwards_signal_to_command_outside_of_its_group(self):
         started = self.start_probe("leave_group")
         told = started.next()
         self.assertNotEqual(told["group"], told["pid"])
@@ -69,7 +69,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.signals(1), ["SIGUSR2"])
         self.assertEqual(started.wait(), 0)
 
-    def test_signals_kept(self):
+    def test_keeps_signals_of_its_own_group(self):
         started, probe = self.start_telling(1)
         for number in KEPT:
             os.kill(started.pid, number)
@@ -89,7 +89,7 @@ class ReapSignals(rdma_init.Case):
         os.kill(started.pid, signal.SIGTERM)
         self.assertEqual(started.wait(), 128 + signal.SIGTERM)
 
-    def test_command_stopped_and_continued(self):
+    def test_continues_stopped_command(self):
         started, probe = self.start_telling(2)
         for stop, target in ((signal.SIGSTOP, probe), (signal.SIGTSTP, started.pid)):
             os.kill(target, stop)
@@ -99,7 +99,7 @@ class ReapSignals(rdma_init.Case):
             self.assertEqual(started.signals(1), ["SIGCONT"])
         self.assertEqual(started.wait(), 0)
 
-    def test_signal_while_rdma_init_is_stopped(self):
+    def test_forwards_pending_signal_when_continued(self):
         started, probe = self.start_telling(2)
         os.kill(started.pid, signal.SIGSTOP)
         self.wait_for_state("T", started.pid)
@@ -110,19 +110,19 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(sorted(started.signals(2)), ["SIGCONT", "SIGUSR1"])
         self.assertEqual(started.wait(), 0)
 
-    def test_kill_of_the_command(self):
+    def test_returns_code_for_killed_command(self):
         started, probe = self.start_telling(1)
         os.kill(probe, signal.SIGKILL)
         self.assertEqual(started.wait(), 128 + signal.SIGKILL)
 
-    def test_signals_around_the_start(self):
+    def test_loses_no_signal_during_start(self):
         # SIGTERM at any moment: before the fork it ends rdma-init, after it the command. No signal is lost.
         for _ in range(100):
             started = self.start_init(["sleep", "1000"])
             os.kill(started.pid, signal.SIGTERM)
             self.assertIn(started.wait(), (-signal.SIGTERM, 128 + signal.SIGTERM))
 
-    def test_parent_ends(self):
+    def test_forwards_signals_after_end_of_parent(self):
         launcher = self.start_direct([*PROBE, "launch", "0",
                                       *self.through_init([*PROBE, "tell_signals", "2"])])
         probe = launcher.next()
@@ -133,7 +133,7 @@ class ReapSignals(rdma_init.Case):
             self.assertEqual(launcher.signals(1), [number.name])
         self.wait_for_state("Z", probe["parent"])
 
-    def test_death_signal_is_passed_on(self):
+    def test_death_signal_ends_command_too(self):
         launcher = self.start_direct([*PROBE, "launch", str(int(signal.SIGKILL)),
                                       *self.through_init([*PROBE, "tell_signals", "1"])])
         probe = launcher.next()
@@ -141,7 +141,7 @@ class ReapSignals(rdma_init.Case):
         for pid in (probe["parent"], probe["pid"]):
             wait_for(lambda pid=pid: process_state(pid) in ("Z", ""), "end with the parent")
 
-    def test_command_of_another_user(self):
+    def test_continues_if_it_may_not_signal_command(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to make a set-user-id program")
         self.needs("setpriv")
@@ -153,7 +153,7 @@ class ReapSignals(rdma_init.Case):
         os.chmod(become_root, 0o4755)
         nobody = {"user": 65534, "group": 65534, "extra_groups": []}
         if subprocess.run([become_root, "--reuid=0", "true"], check=False, **nobody).returncode != 0:
-            self.skipTest("set-user-id programs have no effect here")
+            self.skipTest("set-user-id programs have no effect")
         started = self.start_direct([program, *self.options, "--", become_root, "--reuid=0", "--regid=0",
                                      "--clear-groups", "sh", "-c", "echo '{}'; exec sleep 1000"], **nobody)
         started.next()
@@ -161,13 +161,13 @@ class ReapSignals(rdma_init.Case):
         self.wait_until_taken(signal.SIGTERM, started.pid)
         (command, _), = descendants(started.pid)
         denied = self.run_direct(["sh", "-c", f"kill -TERM {command}"], **nobody)
-        self.assertNotEqual(denied.returncode, 0)  # rdma-init may not signal the command either, and continues
+        self.assertNotEqual(denied.returncode, 0)  # rdma-init is not permitted to signal the command either
         os.kill(command, signal.SIGUSR1)
         self.assertEqual(started.wait(), 128 + signal.SIGUSR1)
 
 
 class ExecSignals(rdma_init.Case):
-    def test_signals_reach_the_command_itself(self):
+    def test_command_receives_signals_directly(self):
         started = self.start_probe("tell_signals", str(len(FORWARDED)))
         self.assertEqual(started.next()["pid"], started.pid)
         for number in FORWARDED:

@@ -17,7 +17,7 @@ PROMPT = "PROMPT>"
 
 class Terminal(rdma_init.Case):
     def start_on_terminal(self, argv, **settings):
-        """argv is the leader of a new session on a new terminal without echo. Its events are its output there."""
+        """Starts argv as the leader of a new session on a new terminal without echo. The events are its output on the terminal."""
         self.master, self.slave = os.openpty()
         self.addCleanup(self.close_master)
         attributes = termios.tcgetattr(self.slave)
@@ -35,7 +35,7 @@ class Terminal(rdma_init.Case):
             self.master = None
 
     def start_probe(self, *command, **settings):
-        """A probe below rdma-init, the session leader, as in a container with a terminal."""
+        """Starts a probe below rdma-init as session leader, as in a container with a terminal. Returns it with its first event."""
         started = self.start_on_terminal(self.through_init([*PROBE, *command]), **settings)
         return started, started.next()
 
@@ -46,17 +46,17 @@ class Terminal(rdma_init.Case):
         return os.tcgetpgrp(self.master)
 
     def check_no_other_signal(self, started):
-        """The probe receives pending signals in the order of their numbers: another signal would precede this one."""
+        """Sends the last signal: the probe receives pending signals in the order of their numbers, so another one would be first."""
         os.kill(started.pid, signal.SIGRTMAX)
         self.assertEqual(started.signals(1), ["SIGRTMAX"])
 
 
 class AnyModeOnTerminal(Terminal):
-    def test_foreground(self):
+    def test_command_is_in_foreground(self):
         _, told = self.start_probe("tell_signals", "1")
         self.assertEqual(self.foreground(), told["group"])
 
-    def test_keys_reach_the_command_once(self):
+    def test_command_receives_each_key_once(self):
         for key, name in ((CTRL_C, "SIGINT"), (CTRL_BACKSLASH, "SIGQUIT")):
             with self.subTest(signal=name):
                 started, _ = self.start_probe("tell_signals", "2")
@@ -65,28 +65,28 @@ class AnyModeOnTerminal(Terminal):
                 self.check_no_other_signal(started)
                 self.assertEqual(started.wait(), 0)
 
-    def test_window_size(self):
+    def test_command_receives_change_of_window_size(self):
         started, _ = self.start_probe("tell_signals", "2")
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 123, 0, 0))
         self.assertEqual(started.signals(1), ["SIGWINCH"])
         self.check_no_other_signal(started)
         self.assertEqual(started.wait(), 0)
 
-    def test_input_after_ctrl_z(self):
-        # No process could continue a stopped one here, so Ctrl-Z must have no effect.
+    def test_command_reads_after_ctrl_z(self):
+        # No process could continue a stopped command in this session, so Ctrl-Z must have no effect.
         started, _ = self.start_probe("echo_line")
         self.press(CTRL_Z)
         self.press(b"typed\n")
         self.assertEqual(started.next()["line"], "typed")
         self.assertEqual(started.wait(), 0)
 
-    def test_hang_up(self):
+    def test_ends_when_terminal_hangs_up(self):
         started = self.start_on_terminal(self.through_init(["sh", "-c", "echo '{}'; exec sleep 1000"]))
         started.next()
         self.close_master()
         self.assertIn(started.wait(), (-signal.SIGHUP, 128 + signal.SIGHUP))
 
-    def test_foreground_afterwards(self):
+    def test_shell_reads_terminal_after_end(self):
         # A shell without job control reads from the terminal after its command has ended.
         script = '"$@"; read -r line; echo "{\\"line\\": \\"$line\\"}"'
         started = self.start_on_terminal(["sh", "-c", script, "sh", *self.through_init(["true"])])
@@ -94,7 +94,7 @@ class AnyModeOnTerminal(Terminal):
         self.assertEqual(started.next()["line"], "typed")
         self.assertEqual(started.wait(), 0)
 
-    def test_terminal_that_is_no_standard_stream(self):
+    def test_command_is_in_foreground_of_terminal_without_standard_stream(self):
         read_end, write_end = self.pipe()
         self.start_on_terminal(self.through_init([*PROBE, "tell_signals", "1"]), stdin=subprocess.DEVNULL,
                                stdout=write_end, stderr=subprocess.DEVNULL)
@@ -109,12 +109,12 @@ class AnyModeOnTerminal(Terminal):
 class ReapOnTerminal(AnyModeOnTerminal):
     options = ["--reap"]
 
-    def test_command_has_a_group_of_its_own(self):
+    def test_command_has_its_own_group(self):
         started, told = self.start_probe("tell_signals", "1")
         self.assertEqual(told["group"], told["pid"])
         self.assertEqual(told["session"], started.pid)
 
-    def test_ctrl_z_stops_and_continues(self):
+    def test_ctrl_z_stops_and_continues_command(self):
         started, told = self.start_probe("tell_signals", "10")
         for _ in range(10):
             self.press(CTRL_Z)
@@ -122,7 +122,7 @@ class ReapOnTerminal(AnyModeOnTerminal):
         self.assertEqual(started.wait(), 0)
         self.assertNotEqual(told["pid"], started.pid)
 
-    def test_sigstop_is_left_alone(self):
+    def test_does_not_continue_command_stopped_by_sigstop(self):
         started, told = self.start_probe("tell_signals", "2")
         os.kill(told["pid"], signal.SIGSTOP)
         self.wait_for_state("T", told["pid"])
@@ -162,7 +162,7 @@ class UnderAShell(Terminal):
         self.press(b"echo code=$?.\n")
         self.shell.events.expect(f"code={code}.")
 
-    def test_stop_and_fg(self):
+    def test_fg_continues_stopped_job(self):
         told, init = self.job("tell_signals", "4")
         self.wait_for_foreground(told["group"])
         for _ in range(2):
@@ -183,7 +183,7 @@ class UnderAShell(Terminal):
         self.assertEqual(self.foreground(), self.shell.pid)
         self.end_of_job(0)
 
-    def test_stop_and_bg(self):
+    def test_bg_continues_stopped_job(self):
         told, init = self.job("tell_signals", "2")
         self.press(CTRL_Z)
         self.shell.events.expect("Stopped")
@@ -196,7 +196,7 @@ class UnderAShell(Terminal):
         self.press(b"wait\n")
         self.end_of_job(0)
 
-    def test_sigstop(self):
+    def test_sigstop_of_command_stops_job(self):
         told, init = self.job("tell_signals", "1")
         os.kill(told["pid"], signal.SIGSTOP)
         self.shell.events.expect("Stopped")
@@ -205,7 +205,7 @@ class UnderAShell(Terminal):
         self.assertEqual(self.shell.signals(1), ["SIGCONT"])
         self.end_of_job(0)
 
-    def test_rest_of_a_pipeline_stops_too(self):
+    def test_ctrl_z_stops_whole_pipeline(self):
         told, init = self.job("tell_signals", "1", after="| cat")
         cat, = [pid for pid, _ in descendants(self.shell.pid) if status_of(pid).get("Name") == "cat"]
         self.press(CTRL_Z)
@@ -215,7 +215,7 @@ class UnderAShell(Terminal):
         self.assertEqual(self.shell.signals(1), ["SIGCONT"])
         self.end_of_job(0)
 
-    def test_background_job_does_not_take_the_terminal(self):
+    def test_background_job_leaves_terminal_to_shell(self):
         told, init = self.job("echo_line", after="&")
         self.assertEqual(self.foreground(), self.shell.pid)
         # The command reads from the terminal in the background: the kernel stops its job.
