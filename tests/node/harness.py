@@ -157,7 +157,7 @@ class Listener:
             os.mkfifo(path)
         self.pipe = open(os.open(path, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0)
 
-    def heard(self):
+    def received(self):
         while part := self.pipe.read(1 << 16):
             self.text += part.decode(errors="replace")
         return self.text

@@ -43,7 +43,7 @@ class Live(RuntimeTests):
         self.assertFalse(self.runtime.exists(bundle))
         bundle.config["hooks"] = hooks
         bundle.write()
-        return done.stderr + errors.heard()
+        return done.stderr + errors.received()
 
     # --- refusals
 
@@ -160,8 +160,8 @@ class Live(RuntimeTests):
         self.log = harness.Listener(self.work + "/log")
         return keep_log(bundle, self.log)
 
-    def heard(self):
-        return events(self.log.heard())
+    def logged_events(self):
+        return events(self.log.received())
 
     def metrics(self):
         """Returns a map from series to value, for a node with a port counter."""
@@ -179,7 +179,7 @@ class Live(RuntimeTests):
 
     def test_logs_grant_and_release(self):
         self.given(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
-        granted, returned = self.heard()
+        granted, returned = self.logged_events()
         self.assertEqual(granted["event"], "granted")
         self.assertEqual(granted["container"], "web")
         self.assertEqual((granted["engine"], granted["hcas"], granted["mode"]), ("runc", "mlx5_0,mlx5_1", "hca"))
@@ -200,14 +200,14 @@ class Live(RuntimeTests):
         self.assertEqual((returned["event"], returned["container"], returned["reason"]),
                          ("returned", "killed", "recover"))
         self.runtime.delete(bundle)
-        self.assertEqual([event["event"] for event in self.heard()], ["granted"], "poststop finds no grant to release")
+        self.assertEqual([event["event"] for event in self.logged_events()], ["granted"], "poststop finds no grant to release")
         self.assertEqual(self.metrics().get('returns_total{reason="recover"}'), 1)
 
     def test_logs_release_of_killed_container_at_next_request(self):
         first = self.created(exclusive(self, "first", args=FOREVER))
         self.runtime.kill(first)
         self.given(self.runtime.run(self.logged(exclusive(self, "second"))))
-        self.assertEqual([(event["event"], event["container"], event.get("reason")) for event in self.heard()],
+        self.assertEqual([(event["event"], event["container"], event.get("reason")) for event in self.logged_events()],
                          [("granted", "second", None), ("returned", "first", "container-gone"),
                           ("returned", "second", "poststop")])
         self.assertEqual(self.metrics().get('returns_total{reason="container-gone"}'), 1)
@@ -215,7 +215,7 @@ class Live(RuntimeTests):
     def test_logs_end_of_container_in_living_pod(self):
         pod = Pod(self)
         self.given(self.runtime.run(self.logged(exclusive(self, "worker", netns=pod.path))))
-        granted, left = self.heard()
+        granted, left = self.logged_events()
         self.assertEqual((left["event"], left["container"], left["reason"]), ("left", "worker", "poststop"))
         self.assertEqual((left["key"], left["netns"]), (granted["key"], pod.path))
         pod.remove()
@@ -227,7 +227,7 @@ class Live(RuntimeTests):
     def test_logs_one_grant_for_two_stages(self):
         bundle = self.logged(Bundle(self, asks="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
         self.given(self.runtime.run(bundle))
-        self.assertEqual([event["event"] for event in self.heard()], ["granted", "kept", "returned"])
+        self.assertEqual([event["event"] for event in self.logged_events()], ["granted", "kept", "returned"])
         self.assertEqual(self.metrics().get('grants_total{engine="runc",mode="hca"}'), 1)
 
     def test_counts_grants_releases_and_refusals(self):

@@ -228,7 +228,7 @@ class Shipped(harness.NodeCase):
     def tell_image(self, path):
         image = self.make_image({"rdma-init.io/devices": "x:$(cmd)", "run.oci.hooks.stderr": path,
                                  "run.oci.hooks.stdout": path}, [])
-        done = self.refused(self.podman.run("heard", image=image))
+        done = self.refused(self.podman.run("named-outputs", image=image))
         self.assertNotIn("x:", done.stdout + done.stderr)
         lines = self.syslog.text()
         self.assertIn(r"x:\x24\x28cmd\x29", lines)
@@ -243,7 +243,7 @@ class Shipped(harness.NodeCase):
     def test_hook_writes_nothing_into_pipe_that_image_names(self):
         pipe = harness.Listener(self.work + "/pipe")
         self.tell_image(pipe.path)
-        self.assertEqual(pipe.heard(), "")
+        self.assertEqual(pipe.received(), "")
 
 
 class RdmaRuntime(BothWays, harness.NodeCase):
