@@ -229,7 +229,7 @@ class Case(unittest.TestCase):
         """Calls wait_for(), and adds the log to its failure."""
         return wait_for(condition, lambda: f"{what}; the log: {read(self.log)[-4000:]}")
 
-    def until_said(self, words, times=1):
+    def wait_for_log(self, words, times=1):
         """Waits until the log has these words that many times."""
         self.until(lambda: read(self.log).count(words) >= times, f"{words!r} in the log")
 

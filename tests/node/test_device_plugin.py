@@ -92,9 +92,9 @@ class Announcements(DevicePluginCase):
         _, _, endpoint, _ = self.begin()
         self.assertEqual(endpoint.allocate(["mlx5_2", "mlx5_0"], ["mlx5_3"], []),
                          [([node(0), RDMA_CM, node(2)], []), ([node(3), RDMA_CM], []), ([], [])])
-        self.until_said(f"allocated resource={RAILS} hcas=mlx5_0,mlx5_2")
+        self.wait_for_log(f"allocated resource={RAILS} hcas=mlx5_0,mlx5_2")
         self.assertEqual(self.refuses(["mlx5_0", "mlx5_\x1b9"]), f"{RAILS} has no device `mlx5_?9`")
-        self.until_said(f"refused resource={RAILS}")
+        self.wait_for_log(f"refused resource={RAILS}")
 
     def test_allocates_one_node_for_several_ids_of_hca(self):
         self.configure(SHARED)
@@ -114,7 +114,7 @@ class Announcements(DevicePluginCase):
 
         nodes = [([node(1), RDMA_CM], [])]
         self.assertEqual(endpoint.allocate(["mlx5_1"]), nodes, "nobody has written the file")
-        self.until_said("no file in /etc/cdi or /var/run/cdi describes `rdma-init.io/hca=mlx5_1`")
+        self.wait_for_log("no file in /etc/cdi or /var/run/cdi describes `rdma-init.io/hca=mlx5_1`")
         for place in ("var/run/cdi", "etc/cdi"):
             file = f"{self.tree}/{place}/rdma-init.json"
             os.makedirs(os.path.dirname(file))
@@ -147,11 +147,11 @@ class Announcements(DevicePluginCase):
         _, _, _, watch = self.begin()
         self.port(2, "1: DOWN")
         self.assertEqual(watch.wait_for(lambda devices: not devices["mlx5_2"][0])["mlx5_1"], (True, 0))
-        self.until_said(f"{RAILS} mlx5_2 is not healthy: mlx5_2 has no active port: port 1 is DOWN")
+        self.wait_for_log(f"{RAILS} mlx5_2 is not healthy: mlx5_2 has no active port: port 1 is DOWN")
         self.assertEqual(self.refuses(["mlx5_2"]), "mlx5_2 has no active port: port 1 is DOWN")
         self.port(2, "4: ACTIVE")
         watch.wait_for(lambda devices: devices["mlx5_2"][0])
-        self.until_said(f"{RAILS} mlx5_2 is healthy again")
+        self.wait_for_log(f"{RAILS} mlx5_2 is healthy again")
 
     def take_away(self):
         for place, away in self.places_of_mlx5_3():
@@ -210,7 +210,7 @@ class Failures(DevicePluginCase):
         kubelet, _, _, watch = self.begin()
         for round in range(3):
             # A kubelet that stops before its answer has not registered the plugin.
-            self.until_said("is registered with the kubelet\n", round + 1)
+            self.wait_for_log("is registered with the kubelet\n", round + 1)
             kubelet.stop()
             kubelet = self.kubelet()
             self.assertLess(kubelet.wait()[4] - kubelet.started, 2)
@@ -218,7 +218,7 @@ class Failures(DevicePluginCase):
             watch = self.endpoint().watch()
             watch.wait_for(lambda devices: len(devices) == 4)
         self.assertEqual(len(kubelet.registered), 1)
-        self.until_said("is registered with the kubelet\n", 4)
+        self.wait_for_log("is registered with the kubelet\n", 4)
         self.assertEqual(len([line for line in read(self.log).splitlines() if "kubelet" in line]), 4)
 
     def test_waits_for_kubelet(self):
@@ -238,7 +238,7 @@ class Failures(DevicePluginCase):
         kubelet, _, _, _ = self.begin()
         kubelet.stop()
         shutil.rmtree(self.directory)
-        self.until_said("cannot open")
+        self.wait_for_log("cannot open")
         os.mkdir(self.directory)
         self.kubelet().wait()
 
@@ -252,7 +252,7 @@ class Failures(DevicePluginCase):
         kubelet = self.kubelet(answer=refuse)
         self.start_plugin()
         kubelet.wait()
-        self.until_said("cannot register rdma-init.io/rails: not ?[2J yet; trying again")
+        self.wait_for_log("cannot register rdma-init.io/rails: not ?[2J yet; trying again")
         kubelet.stop()
         silent = self.kubelet(answer=lambda context: time.sleep(3))
         time.sleep(1)
@@ -263,18 +263,18 @@ class Failures(DevicePluginCase):
         kubelet, _, _, watch = self.begin()
         watch.call.cancel()
         kubelet.wait(2)
-        self.until_said("is registered with the kubelet", 2)
+        self.wait_for_log("is registered with the kubelet", 2)
 
     def test_waits_for_kubelet_that_has_stopped(self):
         kubelet, _, _, _ = self.begin()
         kubelet.stop()
         self.leave_socket()
-        self.until_said("cannot register rdma-init.io/rails")
+        self.wait_for_log("cannot register rdma-init.io/rails")
 
     def test_waits_at_socket_without_kubelet(self):
         self.leave_socket()
         self.start_plugin()
-        self.until_said("cannot register")
+        self.wait_for_log("cannot register")
         kubelet = self.kubelet()
         self.assertLess(kubelet.wait()[4] - kubelet.started, 2)
 
@@ -321,7 +321,7 @@ class Failures(DevicePluginCase):
     def test_second_instance_waits(self):
         kubelet, process, _, _ = self.begin()
         self.start_plugin()
-        self.until_said("another rdma-device-plugin serves")
+        self.wait_for_log("another rdma-device-plugin serves")
         self.assertEqual(len(kubelet.registered), 1)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 0)
@@ -342,7 +342,7 @@ class Failures(DevicePluginCase):
         self.mount_or_skip(self.directory, "-t", "tmpfs", "-o", "nr_inodes=2", "none")
         blocking = write(self.directory + "/full", "")
         self.start_plugin()
-        self.until_said("No space left on device; trying again")
+        self.wait_for_log("No space left on device; trying again")
         os.unlink(blocking)
         self.until(self.listens)
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
@@ -356,14 +356,14 @@ class Failures(DevicePluginCase):
         self.configure("{")
         kubelet = self.kubelet()
         self.start_plugin()
-        self.until_said("invalid JSON")
+        self.wait_for_log("invalid JSON")
         self.assertEqual(kubelet.registered, [])
         self.configure(EXCLUSIVE)
         kubelet.wait()
         watch = self.endpoint().watch()
         watch.wait_for(lambda devices: len(devices) == 4)
         self.configure({"pools": 1})
-        self.until_said("the previous configuration stays in use")
+        self.wait_for_log("the previous configuration stays in use")
         self.port(1, "1: DOWN")
         watch.wait_for(lambda devices: not devices["mlx5_1"][0])
 

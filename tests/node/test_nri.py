@@ -87,7 +87,7 @@ class Containers(NriCase):
         self.assertEqual(sorted(os.listdir(got["mounts"]["/sys/class/infiniband"])), ["mlx5_0", "mlx5_2"])
         self.assertRegex(got["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]], "mlx5_2": [["c1"]]})
-        self.until_said("NRI cannot add CAP_IPC_LOCK")
+        self.wait_for_log("NRI cannot add CAP_IPC_LOCK")
 
     def test_ignores_container_without_request(self):
         connection = self.connect()
@@ -106,7 +106,7 @@ class Containers(NriCase):
         connection = self.connect()
         got = connection.create(nri.pod("pod1", {"rdma-init.io/devices": "all"}, namespace="team-b"), self.member())
         self.assertEqual(got["devices"], {})
-        self.until_said("team-b")
+        self.wait_for_log("team-b")
 
     def test_refusal_fails_container_and_books_nothing(self):
         connection = self.connect()
@@ -229,7 +229,7 @@ class Life(NriCase):
                 self.assertIsNone(refused)
                 continue
             self.assertIn(reason, refused)
-            self.until_said(refused)
+            self.wait_for_log(refused)
             wait_for(lambda id=id: [id] not in self.holders().get("mlx5_1", []), f"release of {id}")
         # A node that a device plugin added is removed.
         given = self.member("given", devices=((path, 231, 193),))
@@ -248,14 +248,14 @@ class Life(NriCase):
     def test_warns_when_runtime_ignores_cdi(self):
         runtime = self.connect()
         runtime.create(nri.pod("pod1"), self.member() + nri.text(20, nri.text(1, "rdma-init.io/hca=mlx5_1")))
-        self.until_said("container c1 requests CDI device `rdma-init.io/hca=mlx5_1` but has no RDMA device node")
+        self.wait_for_log("container c1 requests CDI device `rdma-init.io/hca=mlx5_1` but has no RDMA device node")
 
     def test_reconnects_after_restart_of_runtime(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member())
         connection.close()
         self.runtime.stop()
-        self.until_said("trying again")
+        self.wait_for_log("trying again")
         self.runtime.start()
         again = self.accept()
         again.introduce(pods=[self.asking("mlx5_0")], containers=[self.member(state=3)])
@@ -266,7 +266,7 @@ class Life(NriCase):
         self.runtime.stop()
         os.unlink(self.runtime.path)
         plugin = self.start_plugin()
-        self.until_said("nri.sock")
+        self.wait_for_log("nri.sock")
         self.assertIsNone(plugin.poll())
         self.runtime.start()
         self.accept().introduce()
@@ -360,7 +360,7 @@ class Missed(NriCase):
                       self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
                                                                 devices=[("/dev/infiniband/uverbs3", 231, 195)])]
         connection = self.connect(pods=pods, containers=containers, parts=2)
-        self.until_said("container team-a/train/c1 (c1) requests RDMA devices but has no grant")
+        self.wait_for_log("container team-a/train/c1 (c1) requests RDMA devices but has no grant")
         connection.create(nri.pod("pod3"), self.member("c9"))
         self.assertIn("(c4)", read(self.log))
         for other in ("(c2)", "(c3)"):
@@ -427,7 +427,7 @@ class Missed(NriCase):
         again.introduce()
         self.runtime.stop()
         os.unlink(self.runtime.path)
-        self.until_said("stay until rdma-nri connects again")
+        self.wait_for_log("stay until rdma-nri connects again")
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
         again.create(self.asking("mlx5_1"), self.member("c2"))
 

@@ -78,7 +78,7 @@ class GoRuntime:
     def wait(self, count, seconds=30.0):
         return self.do("wait", Count=count, Seconds=seconds)
 
-    def until_said(self, words):
+    def wait_for_log(self, words):
         wait_for(lambda: words in read(self.log), lambda: f"{words!r} in {read(self.log)}")
 
     def create(self, pod_value, container_value, **more):
@@ -211,7 +211,7 @@ class Conformance:
         self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
                    Containers=containers)
         self.begin()
-        self.until_said("(c199) requests RDMA devices but has no grant")
+        self.wait_for_log("(c199) requests RDMA devices but has no grant")
         self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
 
     # --- failures
@@ -219,13 +219,13 @@ class Conformance:
     def test_runtime_refuses_unknown_events(self):
         plugin = self.start_sized("4", "20")
         self.assertEqual(plugin.wait(30), CLOSED)
-        self.go.until_said("invalid plugin events")
+        self.go.wait_for_log("invalid plugin events")
 
     def test_refuses_subscription_to_no_event(self):
         """A mask of 0 means all events: the library sends an error instead."""
         plugin = self.start_sized("none")
         self.assertEqual(plugin.wait(30), CLOSED)
-        self.go.until_said("subscribes to no event")
+        self.go.wait_for_log("subscribes to no event")
 
     def test_refuses_invalid_index(self):
         """rdma-nri refuses it before NRI would at registration."""
@@ -259,7 +259,7 @@ class Conformance:
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
         # Either it granted after the timeout, or it reports that c1 has no grant.
         if "mlx5_0" not in self.holders():
-            self.until_said("(c1) requests RDMA devices but has no grant")
+            self.wait_for_log("(c1) requests RDMA devices but has no grant")
 
     def test_recovers_after_kill_during_request(self):
         self.begin()
@@ -279,7 +279,7 @@ class Conformance:
         self.begin()
         self.go.create(pod(wish="mlx5_0"), container())
         self.go.end()
-        self.until_said("trying again")
+        self.wait_for_log("trying again")
         self.go = GoRuntime(self, self.version)
         self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container(state="CONTAINER_RUNNING")])
         self.syncs = self.go.do("start")["syncs"]
@@ -309,7 +309,7 @@ class Conformance:
         self.assertEqual(nri.first(self.call("Configure", nri.text(2, "containerd")), 2, 0), SUBSCRIBED)
         self.go.do("raw-answer")
         self.call("Synchronize")
-        self.until_said("registered as 10-rdma")
+        self.wait_for_log("registered as 10-rdma")
 
     def test_refuses_unknown_method_or_service(self):
         self.raw()
@@ -429,14 +429,14 @@ class Newer(test_nri.NriCase):
         self.assertRegex(connection.registration[1], r"^v0\.12\.\d+$")
         self.assertRegex(connection.registered[1], "^[A-Za-z0-9_.+-]+$")
         connection.configure()
-        self.until_said("NRI v0.12.1; a request may take 2000 ms")
+        self.wait_for_log("NRI v0.12.1; a request may take 2000 ms")
 
     def test_accepts_configure_before_answer_to_registration(self):
         connection = self.accept(answer_at_once=False)
         self.assertEqual(connection.configure(), SUBSCRIBED | VALIDATES)
         connection.answer_registration()
         connection.synchronize()
-        self.until_said("registered as 10-rdma")
+        self.wait_for_log("registered as 10-rdma")
 
     def test_accepts_method_of_each_event(self):
         connection = self.introduced()
@@ -485,7 +485,7 @@ class Newer(test_nri.NriCase):
         connection.configure()
         connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],
                                containers=[self.member("c1", state=3), nri.container("c2", "pod2", state=3)], parts=3)
-        self.until_said("(c1) requests RDMA devices but has no grant")
+        self.wait_for_log("(c1) requests RDMA devices but has no grant")
 
 
 if __name__ == "__main__":
