@@ -126,7 +126,7 @@ class Connection:
             if not condition():
                 raise EOFError
 
-    def ask(self, method, payload, seconds=30):
+    def request(self, method, payload, seconds=30):
         stream = self.stream
         self.stream += 2
         request = text(1, "nri.pkg.api.v1alpha1.Plugin") + text(2, method) + text(3, payload) + number(4, 1999000000)
@@ -142,7 +142,7 @@ class Connection:
         """Runs all steps before the first request. Returns the event mask of the plugin."""
         self.wait(lambda: self.registered)
         config = text(2, name) + text(3, "v2.1.9") + (number(5, timeout_ms) if timeout_ms else b"") + text(6, nri_version)
-        mask = first(self.ask("Configure", config), 2, 0)
+        mask = first(self.request("Configure", config), 2, 0)
         self.synchronize(pods, containers, parts)
         return mask
 
@@ -151,18 +151,18 @@ class Connection:
             more = part + 1 < parts
             payload = b"".join(text(1, each) for each in pods[part::parts])
             payload += b"".join(text(2, each) for each in containers[part::parts])
-            answer = self.ask("Synchronize", payload + (number(3, 1) if more else b""))
+            answer = self.request("Synchronize", payload + (number(3, 1) if more else b""))
             assert bool(first(answer, 2, 0)) == more
 
     def event(self, method, pod_data, container_data=b"", dedicated=True):
         payload = text(1, pod_data) + (text(2, container_data) if container_data else b"")
         if dedicated or method in ("StopContainer",):
-            return self.ask(method, payload)
+            return self.request(method, payload)
         payload = number(1, EVENTS[method]) + text(2, pod_data)
-        return self.ask("StateChange", payload + (text(3, container_data) if container_data else b""))
+        return self.request("StateChange", payload + (text(3, container_data) if container_data else b""))
 
     def create(self, pod_data, container_data, seconds=30):
-        return adjustment(first(self.ask("CreateContainer", text(1, pod_data) + text(2, container_data), seconds), 1))
+        return adjustment(first(self.request("CreateContainer", text(1, pod_data) + text(2, container_data), seconds), 1))
 
     def validate(self, container_data, devices=(), owners=None):
         """Sends the adjustments of all plugins (paths with "-" are removed) and their owners. Returns the reason of a refusal, or None."""
@@ -170,7 +170,7 @@ class Connection:
                                   for path, (major, minor) in devices))
         by_path = b"".join(text(1, text(1, path) + text(2, plugin)) for path, plugin in (owners or {}).items())
         of_container = text(1, decoded(first(container_data, 1))) + text(2, text(2, number(1, 4) + text(2, by_path)))
-        answer = self.ask("ValidateContainerAdjustment", text(1, pod("pod1")) + text(2, container_data) + text(3, adjust) +
+        answer = self.request("ValidateContainerAdjustment", text(1, pod("pod1")) + text(2, container_data) + text(3, adjust) +
                           text(5, text(1, of_container)))
         return decoded(first(answer, 2)) if first(answer, 1, 0) else None
 

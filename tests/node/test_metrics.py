@@ -82,7 +82,7 @@ class Case(harness.Case):
         self.addCleanup(client.close)
         return client
 
-    def ask(self, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+    def fetch(self, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
         with self.connect() as client:
             return self.answer_of(client, request)
 
@@ -104,14 +104,14 @@ class Case(harness.Case):
             answer += part
 
     def code(self, request):
-        answer = self.ask(request)
+        answer = self.fetch(request)
         return int(answer.split(" ")[1]) if answer else None
 
 
 class Serving(Case):
     def test_adds_names_of_pods(self):
         self.serve()
-        answer = self.ask()
+        answer = self.fetch()
         self.assertTrue(answer.startswith("HTTP/1.1 200 OK\r\n"), answer)
         body = answer.split("\r\n\r\n", 1)[1]
         self.assertIn(f"Content-Length: {len(body.encode())}\r\n", answer)
@@ -126,10 +126,10 @@ class Serving(Case):
 
     def test_shows_new_grant_within_a_second(self):
         self.serve()
-        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 1\n', self.ask())
+        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 1\n', self.fetch())
         self.grant("k2", "c2", {})
         time.sleep(1.1)
-        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', self.ask())
+        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', self.fetch())
 
     def test_answers_requests(self):
         self.serve()
@@ -216,7 +216,7 @@ class Serving(Case):
         wait_for(lambda: harness.process_state(server) in ("Z", ""), "the end of the server with its reader")
         self.assertTrue(os.path.exists(self.socket))
         self.serve()
-        self.assertIn("200 OK", self.ask())
+        self.assertIn("200 OK", self.fetch())
         # A second process at the same socket, and a file that is not a socket.
         self.refuses("another process uses it")
         self.refuses("not a socket", where="unix:" + write(self.work + "/file", "precious"))
@@ -253,7 +253,7 @@ class Load(Case):
         began = time.monotonic()
         for client in slow:
             client.sendall(b"GET /metrics HT")
-        self.assertIn("200 OK", self.ask())
+        self.assertIn("200 OK", self.fetch())
         self.assertIn("503", self.answer_of(slow.pop(0), b"").split("\r\n")[0], "the oldest gave way")
         # Single bytes do not extend the deadline.
         while time.monotonic() - began < 4:
@@ -262,13 +262,13 @@ class Load(Case):
             time.sleep(0.5)
         for client in slow:
             self.assertIn("408", self.answer_of(client, b"").split("\r\n")[0])
-        self.assertIn("200 OK", self.ask())
+        self.assertIn("200 OK", self.fetch())
 
     def test_answers_beside_thousand_silent_clients_of_unix_socket(self):
         self.serve()
         silent = [self.connect() for _ in range(1000)]
         for _ in range(3):
-            self.assertIn("200 OK", self.ask())
+            self.assertIn("200 OK", self.fetch())
         self.assertEqual(len(silent), 1000)
 
     def test_answers_beside_thousand_silent_clients_of_tcp(self):
@@ -293,7 +293,7 @@ class Load(Case):
         for client in clients:
             codes.append(self.answer_of(client, GET).split(" ")[1])
         self.assertEqual((codes.count("200"), codes.count("503")), (16, 48))
-        self.assertIn("200 OK", self.ask())
+        self.assertIn("200 OK", self.fetch())
 
     def test_closes_client_that_reads_nothing(self):
         for number in range(2, 400):
@@ -304,7 +304,7 @@ class Load(Case):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             client.sendall(GET)
         for _ in range(5):
-            self.assertEqual(self.ask().count("rdma_hook_grant_info{"), 399)
+            self.assertEqual(self.fetch().count("rdma_hook_grant_info{"), 399)
 
     @staticmethod
     def resident(*pids):
@@ -314,12 +314,12 @@ class Load(Case):
         child = self.serve()
         (server,) = children_of(child.pid)
         for _ in range(50):
-            self.ask()
+            self.fetch()
         before = self.resident(child.pid, server)
         for number in range(1000):
             if number % 10 == 0:
                 self.connect().close()
-            self.ask(b"GET /healthz HTTP/1.1\r\n\r\n" if number % 2 else GET)
+            self.fetch(b"GET /healthz HTTP/1.1\r\n\r\n" if number % 2 else GET)
         after = self.resident(child.pid, server)
         for old, new in zip(before, after):
             self.assertLess(new, old + 512, "kB")
@@ -339,7 +339,7 @@ class Scrapers(Case):
     def test_promtool_accepts_text(self):
         self.needs("promtool")
         self.serve()
-        body = self.ask().split("\r\n\r\n", 1)[1]
+        body = self.fetch().split("\r\n\r\n", 1)[1]
         done = run(["promtool", "check", "metrics"], input=body)
         # promtool prefers other names for units. An unreadable text has another exit code.
         self.assertIn(done.returncode, (0, 3), done.stderr)

@@ -302,7 +302,7 @@ class Life(NriCase):
         connection = self.accept()
         connection.wait(lambda: connection.registered)
         with self.assertRaisesRegex(nri.StatusError, "runtime `other` is not known"):
-            connection.ask("Configure", nri.text(2, "other"))
+            connection.request("Configure", nri.text(2, "other"))
 
 
 class Probe(NriCase):

@@ -405,7 +405,7 @@ class NewConnection(nri.Connection):
     def configure(self):
         payload = (nri.text(2, "containerd") + nri.text(3, "v2.3.4") + nri.number(4, 5000) + nri.number(5, 2000) +
                    nri.text(6, "v0.12.1"))
-        return nri.first(self.ask("Configure", payload), 2, 0)
+        return nri.first(self.request("Configure", payload), 2, 0)
 
 
 class Newer(test_nri.NriCase):

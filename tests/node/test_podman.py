@@ -77,14 +77,14 @@ class BothWays:
         super().setUp()
         self.podman = Podman(self)
 
-    def ask(self, devices="mlx5_1", mode="exclusive"):
+    def request_options(self, devices="mlx5_1", mode="exclusive"):
         """Returns options that request HCAs. Podman splits `--annotation` at commas, so devices has none."""
         return ["--annotation", f"rdma-init.io/devices={devices}", "--annotation", f"rdma-init.io/mode={mode}"]
 
     # --- trusted and untrusted requests
 
     def test_ignores_untrusted_annotations(self):
-        report = self.podman.report("untrusted", *self.ask())
+        report = self.podman.report("untrusted", *self.request_options())
         self.assertEqual(report.nodes, {})
         self.assert_ledger_empty()
 
@@ -144,7 +144,7 @@ class BothWays:
 
     def test_grants_by_trusted_annotations(self):
         self.configure(TRUSTING)
-        report = self.podman.report("given", *self.ask("2"))
+        report = self.podman.report("given", *self.request_options("2"))
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
         self.assertEqual(report.other, "Operation not permitted")
         self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
@@ -161,7 +161,7 @@ class BothWays:
 
     def test_refusal_prevents_start_of_container(self):
         self.configure(TRUSTING)
-        done = self.refused(self.podman.run("refused", *self.ask("mlx5_9")))
+        done = self.refused(self.podman.run("refused", *self.request_options("mlx5_9")))
         self.assertEqual(done.stdout, "")
         self.assert_ledger_empty()
 
@@ -169,22 +169,22 @@ class BothWays:
 
     def test_releases_grant_when_runtime_fails(self):
         self.configure(TRUSTING)
-        self.refused(self.podman.run("failed", *self.ask(), program=("/no/such/program",)))
-        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.refused(self.podman.run("failed", *self.request_options(), program=("/no/such/program",)))
+        self.assertEqual(self.podman.report("next", *self.request_options()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()
 
     def test_refuses_exclusive_hca_of_running_container(self):
         self.configure(TRUSTING)
         remove = self.podman.command("rm", "--force", "--time", "0", "first")
-        self.given(self.podman.run("first", "--detach", *self.ask(), program=("sleep", "1000")))
+        self.given(self.podman.run("first", "--detach", *self.request_options(), program=("sleep", "1000")))
         self.addCleanup(self.podman.call, remove)
         # Podman has ended; the container holds the HCA.
         self.assertEqual(self.recover(), [])
         self.assertEqual(list(self.holders()), ["mlx5_1"])
-        self.refused(self.podman.run("second", *self.ask()))
+        self.refused(self.podman.run("second", *self.request_options()))
         self.given(self.podman.call(remove))
-        self.assertEqual(self.podman.report("third", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.assertEqual(self.podman.report("third", *self.request_options()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()
 
@@ -199,7 +199,7 @@ class Hooks(BothWays, harness.NodeCase):
         os.unlink(self.podman.hooks + "/50-createRuntime.json")
         self.podman.add_hook("prestart")
         self.configure(TRUSTING)
-        self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.assertEqual(self.podman.report("given", *self.request_options()).nodes, self.node.expected("uverbs1"))
         self.assert_ledger_empty()
 
     def test_ignores_annotations_of_image_with_engine_crio(self):
