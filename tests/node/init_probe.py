@@ -11,7 +11,7 @@ PR_SET_PDEATHSIG = 1
 PR_GET_CHILD_SUBREAPER = 37
 
 
-def say(**what):
+def report(**what):
     os.write(1, (json.dumps(what) + "\n").encode())
 
 
@@ -19,18 +19,18 @@ def identity():
     return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "session": os.getsid(0)}
 
 
-def tell_signals(count):
+def report_signals(count):
     """Reports its process id and group, then each signal, until count of them. Stop signals keep their effect."""
     listened = signal.valid_signals() - {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
     signal.pthread_sigmask(signal.SIG_BLOCK, listened)
-    say(**identity())
+    report(**identity())
     for _ in range(int(count)):
         number = signal.sigwaitinfo(listened).si_signo
         try:
             name = signal.Signals(number).name
         except ValueError:
             name = str(number)
-        say(pid=os.getpid(), signal=name)
+        report(pid=os.getpid(), signal=name)
 
 
 def leave_group():
@@ -44,7 +44,7 @@ def leave_group():
     except PermissionError:
         pass  # the helper has already done it
     os.setpgid(0, helper)
-    tell_signals(1)
+    report_signals(1)
 
 
 def make_orphan(last_act):
@@ -58,7 +58,7 @@ def make_orphan(last_act):
     os.waitpid(middle, 0)
 
 
-def tell_orphans(count):
+def report_orphans(count):
     """Makes count orphans, one after the other, and counts them; then stays until stdin ends, and exits with 42."""
     read_end, write_end = os.pipe()
 
@@ -71,17 +71,17 @@ def tell_orphans(count):
     lived = 0
     while lived < int(count):
         lived += len(os.read(read_end, 65536))
-    say(orphans=lived, **identity())
+    report(orphans=lived, **identity())
     sys.stdin.buffer.read()
     sys.exit(42)
 
 
-def tell_adoption():
+def report_adoption():
     """One orphan that stays and reports its new parent. Ends with 42 itself when stdin ends."""
     def report_new_parent(middle):
         while os.getppid() == middle:
             time.sleep(0.001)
-        say(orphan=os.getpid(), parent=os.getppid())
+        report(orphan=os.getpid(), parent=os.getppid())
         signal.pause()
 
     make_orphan(report_new_parent)
@@ -98,11 +98,11 @@ def leave_zombie(*argv):
     os.execv(argv[0], argv)
 
 
-def tell_limits():
+def report_limits():
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     flag = ctypes.c_int()
     ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(flag), 0, 0, 0)
-    say(soft=soft, hard=hard, subreaper=flag.value, **identity())
+    report(soft=soft, hard=hard, subreaper=flag.value, **identity())
 
 
 def write_descriptors(path):
@@ -129,9 +129,9 @@ def launch(death_signal, *argv):
 
 def echo_line():
     """Reads one line from stdin, and reports it with the size of the terminal."""
-    say(**identity())
+    report(**identity())
     line = os.read(0, 1024).decode()
-    say(line=line.strip(), columns=os.get_terminal_size(0).columns)
+    report(line=line.strip(), columns=os.get_terminal_size(0).columns)
 
 
 if __name__ == "__main__":

@@ -26,16 +26,16 @@ class Inheritance(rdma_init.Case):
         return direct.stdout
 
     def test_command_is_leader_of_its_session_or_group(self):
-        started = self.start_probe("tell_limits")
-        told = started.next()
-        self.check_process(started.pid, told)
-        self.assertEqual(told["subreaper"], 0)
+        started = self.start_probe("report_limits")
+        reported = started.next()
+        self.check_process(started.pid, reported)
+        self.assertEqual(reported["subreaper"], 0)
         self.assertEqual(started.wait(), 0)
 
-    def check_process(self, pid, told):
-        self.assertEqual(told["pid"], pid)
-        self.assertEqual(told["group"], pid)  # the test starts each program in a new session
-        self.assertEqual(told["session"], pid)
+    def check_process(self, pid, reported):
+        self.assertEqual(reported["pid"], pid)
+        self.assertEqual(reported["group"], pid)  # the test starts each program in a new session
+        self.assertEqual(reported["session"], pid)
 
     def test_passes_arguments_unchanged(self):
         arguments = [b"", b" ", b"two\nlines", bytes(range(1, 256)), b"x" * 100000, b"$HOME", b""]
@@ -150,8 +150,8 @@ class Inheritance(rdma_init.Case):
         def lower():
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (most // 2, most))
 
-        told = self.start_probe("tell_limits", preexec_fn=lower).next()
-        self.assertEqual((told["soft"], told["hard"]), (most, most))
+        reported = self.start_probe("report_limits", preexec_fn=lower).next()
+        self.assertEqual((reported["soft"], reported["hard"]), (most, most))
 
     def test_passes_environment_of_5_megabytes(self):
         environment = self.environment()
@@ -204,15 +204,15 @@ class Inheritance(rdma_init.Case):
 class ReapInheritance(Inheritance):
     options = ["--reap"]
 
-    def check_process(self, pid, told):
-        self.assertNotEqual(told["pid"], pid)
-        self.assertEqual(told["parent"], pid)
-        self.assertEqual(told["group"], told["pid"])
-        self.assertEqual(told["session"], pid)
+    def check_process(self, pid, reported):
+        self.assertNotEqual(reported["pid"], pid)
+        self.assertEqual(reported["parent"], pid)
+        self.assertEqual(reported["group"], reported["pid"])
+        self.assertEqual(reported["session"], pid)
 
     def test_parent_closes_inherited_descriptors(self):
         _, write_end = self.pipe()
-        started = self.start_probe("tell_signals", "1", pass_fds=[write_end.fileno()])
+        started = self.start_probe("report_signals", "1", pass_fds=[write_end.fileno()])
         command = started.next()["pid"]
         self.assertIn(str(write_end.fileno()), os.listdir(f"/proc/{command}/fd"))
         wait_for(lambda: set(os.listdir(f"/proc/{started.pid}/fd")) == {"0", "1", "2"},

@@ -36,7 +36,7 @@ class Orphans(rdma_init.Case):
         return len(descendants(init)) == 1 and not zombies
 
     def check_orphans(self, count):
-        started, init = self.start_orphans("tell_orphans", str(count))
+        started, init = self.start_orphans("report_orphans", str(count))
         self.assertEqual(started.next()["orphans"], count)
         wait_for(lambda: self.only_command_below(init), f"{count} orphans are reaped while the command runs")
         started.process.stdin.close()
@@ -49,15 +49,15 @@ class Orphans(rdma_init.Case):
         self.check_orphans(1000)
 
     def test_adopts_orphan_until_command_ends(self):
-        started, init = self.start_orphans("tell_adoption")
-        told = started.next()
-        self.check_adopted(told, init)
+        started, init = self.start_orphans("report_adoption")
+        reported = started.next()
+        self.check_adopted(reported, init)
         started.process.stdin.close()
         self.assertEqual(started.wait(), 42)  # at once, while the orphan still runs
-        self.check_orphan_after_end(told["orphan"])
+        self.check_orphan_after_end(reported["orphan"])
 
-    def check_adopted(self, told, init):
-        self.assertEqual(told["parent"], init)
+    def check_adopted(self, reported, init):
+        self.assertEqual(reported["parent"], init)
 
     def check_orphan_after_end(self, orphan):
         """Checks that the orphan still runs, below the next subreaper, which is this process."""
@@ -71,7 +71,7 @@ class EarlierChildren(rdma_init.Case):
     def test_reaps_zombie_of_earlier_program(self):
         # Its SIGCHLD was discarded before rdma-init blocked signals.
         started = self.start_direct([*PROBE, "leave_zombie",
-                                     *self.through_init([*PROBE, "tell_signals", "1"])])
+                                     *self.through_init([*PROBE, "report_signals", "1"])])
         started.next()
         wait_for(lambda: len(descendants(started.pid)) == 1, "only the command is left")
         os.kill(started.pid, signal.SIGTERM)
@@ -103,8 +103,8 @@ class OrphansInNamespace(Orphans):
             return below[0] if is_init else None
         return wait_for(find, "rdma-init below unshare")
 
-    def check_adopted(self, told, init):
-        self.assertEqual(told["parent"], 1)
+    def check_adopted(self, reported, init):
+        self.assertEqual(reported["parent"], 1)
 
     def check_orphan_after_end(self, orphan):
         """Checks that the orphan has ended: the kernel kills it with its namespace, before the parent can reap PID 1."""
@@ -116,7 +116,7 @@ class OrphansInNamespace(Orphans):
         self.assertEqual(self.run_init(["no-such-command"]).returncode, 127)
 
     def test_forwards_signals_from_outside_as_pid_1(self):
-        started = self.start_probe("tell_signals", "4")
+        started = self.start_probe("report_signals", "4")
         self.assertEqual(started.next()["parent"], 1)
         init = self.child_of(started.pid)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT, signal.SIGUSR1):

@@ -21,13 +21,13 @@ def name_of(number):
 class ReapSignals(rdma_init.Case):
     options = ["--reap"]
 
-    def start_telling(self, count):
+    def start_reporting(self, count):
         """Returns a started probe that ends after count signals, and its process id."""
-        started = self.start_probe("tell_signals", str(count))
+        started = self.start_probe("report_signals", str(count))
         return started, started.next()["pid"]
 
     def test_forwards_each_signal(self):
-        started, _ = self.start_telling(len(FORWARDED))
+        started, _ = self.start_reporting(len(FORWARDED))
         for number in FORWARDED:
             os.kill(started.pid, number)
             self.assertEqual(started.signals(1), [name_of(number)])
@@ -42,19 +42,19 @@ class ReapSignals(rdma_init.Case):
                 self.assertEqual(started.wait(), 128 + number)
 
     def test_forwards_signal_to_whole_group(self):
-        probe = " ".join([*PROBE, "tell_signals", "2"])
+        probe = " ".join([*PROBE, "report_signals", "2"])
         started = self.start_init(["sh", "-c", f"{probe} & {probe} & exec {probe}"])
         members = {started.next()["pid"] for _ in range(3)}
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.kill(started.pid, number)
-            told = [started.next() for _ in range(3)]
-            self.assertEqual({event["pid"] for event in told}, members)
-            self.assertEqual({event["signal"] for event in told}, {number.name})
+            reported = [started.next() for _ in range(3)]
+            self.assertEqual({event["pid"] for event in reported}, members)
+            self.assertEqual({event["signal"] for event in reported}, {number.name})
         self.assertEqual(started.wait(), 0)
 
     def test_forwards_signal_to_child_of_shell(self):
         # The shell does not pass SIGTERM on: only a signal to the group reaches its child.
-        started = self.start_init(["sh", "-c", " ".join([*PROBE, "tell_signals", "1"]) + "; exit 3"])
+        started = self.start_init(["sh", "-c", " ".join([*PROBE, "report_signals", "1"]) + "; exit 3"])
         probe = started.next()
         self.assertNotEqual(probe["parent"], started.pid)
         os.kill(started.pid, signal.SIGTERM)
@@ -63,14 +63,14 @@ class ReapSignals(rdma_init.Case):
 
     def test_forwards_signal_to_command_outside_of_its_group(self):
         started = self.start_probe("leave_group")
-        told = started.next()
-        self.assertNotEqual(told["group"], told["pid"])
+        reported = started.next()
+        self.assertNotEqual(reported["group"], reported["pid"])
         os.kill(started.pid, signal.SIGUSR2)
         self.assertEqual(started.signals(1), ["SIGUSR2"])
         self.assertEqual(started.wait(), 0)
 
     def test_keeps_signals_of_its_own_group(self):
-        started, probe = self.start_telling(1)
+        started, probe = self.start_reporting(1)
         for number in KEPT:
             os.kill(started.pid, number)
             self.wait_until_taken(number, started.pid)
@@ -90,7 +90,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.wait(), 128 + signal.SIGTERM)
 
     def test_continues_stopped_command(self):
-        started, probe = self.start_telling(2)
+        started, probe = self.start_reporting(2)
         for stop, target in ((signal.SIGSTOP, probe), (signal.SIGTSTP, started.pid)):
             os.kill(target, stop)
             self.wait_for_state("T", probe)
@@ -100,7 +100,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.wait(), 0)
 
     def test_forwards_pending_signal_when_continued(self):
-        started, probe = self.start_telling(2)
+        started, probe = self.start_reporting(2)
         os.kill(started.pid, signal.SIGSTOP)
         self.wait_for_state("T", started.pid)
         os.kill(started.pid, signal.SIGUSR1)
@@ -111,7 +111,7 @@ class ReapSignals(rdma_init.Case):
         self.assertEqual(started.wait(), 0)
 
     def test_returns_code_for_killed_command(self):
-        started, probe = self.start_telling(1)
+        started, probe = self.start_reporting(1)
         os.kill(probe, signal.SIGKILL)
         self.assertEqual(started.wait(), 128 + signal.SIGKILL)
 
@@ -124,7 +124,7 @@ class ReapSignals(rdma_init.Case):
 
     def test_forwards_signals_after_end_of_parent(self):
         launcher = self.start_direct([*PROBE, "launch", "0",
-                                      *self.through_init([*PROBE, "tell_signals", "2"])])
+                                      *self.through_init([*PROBE, "report_signals", "2"])])
         probe = launcher.next()
         os.kill(launcher.pid, signal.SIGKILL)
         wait_for(lambda: status_of(probe["parent"]).get("PPid") == str(os.getpid()), "new parent")
@@ -135,7 +135,7 @@ class ReapSignals(rdma_init.Case):
 
     def test_death_signal_ends_command_too(self):
         launcher = self.start_direct([*PROBE, "launch", str(int(signal.SIGKILL)),
-                                      *self.through_init([*PROBE, "tell_signals", "1"])])
+                                      *self.through_init([*PROBE, "report_signals", "1"])])
         probe = launcher.next()
         os.kill(launcher.pid, signal.SIGKILL)
         for pid in (probe["parent"], probe["pid"]):
@@ -168,7 +168,7 @@ class ReapSignals(rdma_init.Case):
 
 class ExecSignals(rdma_init.Case):
     def test_command_receives_signals_directly(self):
-        started = self.start_probe("tell_signals", str(len(FORWARDED)))
+        started = self.start_probe("report_signals", str(len(FORWARDED)))
         self.assertEqual(started.next()["pid"], started.pid)
         for number in FORWARDED:
             os.kill(started.pid, number)

@@ -53,20 +53,20 @@ class Terminal(rdma_init.Case):
 
 class AnyModeOnTerminal(Terminal):
     def test_command_is_in_foreground(self):
-        _, told = self.start_probe("tell_signals", "1")
-        self.assertEqual(self.foreground(), told["group"])
+        _, reported = self.start_probe("report_signals", "1")
+        self.assertEqual(self.foreground(), reported["group"])
 
     def test_command_receives_each_key_once(self):
         for key, name in ((CTRL_C, "SIGINT"), (CTRL_BACKSLASH, "SIGQUIT")):
             with self.subTest(signal=name):
-                started, _ = self.start_probe("tell_signals", "2")
+                started, _ = self.start_probe("report_signals", "2")
                 self.press(key)
                 self.assertEqual(started.signals(1), [name])
                 self.check_no_other_signal(started)
                 self.assertEqual(started.wait(), 0)
 
     def test_command_receives_change_of_window_size(self):
-        started, _ = self.start_probe("tell_signals", "2")
+        started, _ = self.start_probe("report_signals", "2")
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 123, 0, 0))
         self.assertEqual(started.signals(1), ["SIGWINCH"])
         self.check_no_other_signal(started)
@@ -96,12 +96,12 @@ class AnyModeOnTerminal(Terminal):
 
     def test_command_is_in_foreground_of_terminal_without_standard_stream(self):
         read_end, write_end = self.pipe()
-        self.start_on_terminal(self.through_init([*PROBE, "tell_signals", "1"]), stdin=subprocess.DEVNULL,
+        self.start_on_terminal(self.through_init([*PROBE, "report_signals", "1"]), stdin=subprocess.DEVNULL,
                                stdout=write_end, stderr=subprocess.DEVNULL)
         write_end.close()
         events = rdma_init.Events(read_end.fileno())
-        told = events.next()
-        self.assertEqual(self.foreground(), told["group"])
+        reported = events.next()
+        self.assertEqual(self.foreground(), reported["group"])
         self.press(CTRL_C)
         self.assertEqual(events.next()["signal"], "SIGINT")
 
@@ -110,25 +110,25 @@ class ReapOnTerminal(AnyModeOnTerminal):
     options = ["--reap"]
 
     def test_command_has_its_own_group(self):
-        started, told = self.start_probe("tell_signals", "1")
-        self.assertEqual(told["group"], told["pid"])
-        self.assertEqual(told["session"], started.pid)
+        started, reported = self.start_probe("report_signals", "1")
+        self.assertEqual(reported["group"], reported["pid"])
+        self.assertEqual(reported["session"], started.pid)
 
     def test_ctrl_z_stops_and_continues_command(self):
-        started, told = self.start_probe("tell_signals", "10")
+        started, reported = self.start_probe("report_signals", "10")
         for _ in range(10):
             self.press(CTRL_Z)
             self.assertEqual(started.signals(1), ["SIGCONT"])
         self.assertEqual(started.wait(), 0)
-        self.assertNotEqual(told["pid"], started.pid)
+        self.assertNotEqual(reported["pid"], started.pid)
 
     def test_does_not_continue_command_stopped_by_sigstop(self):
-        started, told = self.start_probe("tell_signals", "2")
-        os.kill(told["pid"], signal.SIGSTOP)
-        self.wait_for_state("T", told["pid"])
+        started, reported = self.start_probe("report_signals", "2")
+        os.kill(reported["pid"], signal.SIGSTOP)
+        self.wait_for_state("T", reported["pid"])
         os.kill(started.pid, signal.SIGWINCH)  # rdma-init receives it after SIGCHLD, which has a lower number
-        wait_for(lambda: is_pending(told["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
-        self.assertEqual(process_state(told["pid"]), "T")
+        wait_for(lambda: is_pending(reported["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
+        self.assertEqual(process_state(reported["pid"]), "T")
         os.kill(started.pid, signal.SIGCONT)
         self.assertEqual(started.signals(2), ["SIGCONT", "SIGWINCH"])
         self.assertEqual(started.wait(), 0)
@@ -148,8 +148,8 @@ class UnderAShell(Terminal):
     def job(self, *command, after=""):
         """Types a command line. Returns the first event of the probe and the process id of rdma-init."""
         self.press(f"{shlex.join(self.through_init([*PROBE, *command]))} {after}\n".encode())
-        told = self.shell.next()
-        return told, told["parent"]
+        reported = self.shell.next()
+        return reported, reported["parent"]
 
     def wait_for_states(self, state, *pids):
         for pid in pids:
@@ -163,18 +163,18 @@ class UnderAShell(Terminal):
         self.shell.events.expect(f"code={code}.")
 
     def test_fg_continues_stopped_job(self):
-        told, init = self.job("tell_signals", "4")
-        self.wait_for_foreground(told["group"])
+        reported, init = self.job("report_signals", "4")
+        self.wait_for_foreground(reported["group"])
         for _ in range(2):
             self.press(CTRL_Z)
             self.shell.events.expect("Stopped")
             self.shell.events.expect(PROMPT)
-            self.wait_for_states("T", told["pid"], init)
+            self.wait_for_states("T", reported["pid"], init)
             self.assertEqual(self.foreground(), self.shell.pid)
             self.press(b"fg\n")
             self.assertEqual(self.shell.signals(1), ["SIGCONT"])
-            self.wait_for_states("S", told["pid"], init)
-            self.assertEqual(self.foreground(), told["group"])
+            self.wait_for_states("S", reported["pid"], init)
+            self.assertEqual(self.foreground(), reported["group"])
         self.press(CTRL_C)
         self.assertEqual(self.shell.signals(1), ["SIGINT"])
         os.kill(init, signal.SIGUSR1)
@@ -184,12 +184,12 @@ class UnderAShell(Terminal):
         self.end_of_job(0)
 
     def test_bg_continues_stopped_job(self):
-        told, init = self.job("tell_signals", "2")
+        reported, init = self.job("report_signals", "2")
         self.press(CTRL_Z)
         self.shell.events.expect("Stopped")
         self.press(b"bg\n")
         self.assertEqual(self.shell.signals(1), ["SIGCONT"])
-        self.wait_for_states("S", told["pid"], init)
+        self.wait_for_states("S", reported["pid"], init)
         self.assertEqual(self.foreground(), self.shell.pid)
         os.kill(init, signal.SIGTERM)
         self.assertEqual(self.shell.signals(1), ["SIGTERM"])
@@ -197,33 +197,33 @@ class UnderAShell(Terminal):
         self.end_of_job(0)
 
     def test_sigstop_of_command_stops_job(self):
-        told, init = self.job("tell_signals", "1")
-        os.kill(told["pid"], signal.SIGSTOP)
+        reported, init = self.job("report_signals", "1")
+        os.kill(reported["pid"], signal.SIGSTOP)
         self.shell.events.expect("Stopped")
-        self.wait_for_states("T", told["pid"], init)
+        self.wait_for_states("T", reported["pid"], init)
         self.press(b"fg\n")
         self.assertEqual(self.shell.signals(1), ["SIGCONT"])
         self.end_of_job(0)
 
     def test_ctrl_z_stops_whole_pipeline(self):
-        told, init = self.job("tell_signals", "1", after="| cat")
+        reported, init = self.job("report_signals", "1", after="| cat")
         cat, = [pid for pid, _ in descendants(self.shell.pid) if status_of(pid).get("Name") == "cat"]
         self.press(CTRL_Z)
         self.shell.events.expect("Stopped")
-        self.wait_for_states("T", told["pid"], init, cat)
+        self.wait_for_states("T", reported["pid"], init, cat)
         self.press(b"fg\n")
         self.assertEqual(self.shell.signals(1), ["SIGCONT"])
         self.end_of_job(0)
 
     def test_background_job_leaves_terminal_to_shell(self):
-        told, init = self.job("echo_line", after="&")
+        reported, init = self.job("echo_line", after="&")
         self.assertEqual(self.foreground(), self.shell.pid)
         # The command reads from the terminal in the background: the kernel stops its job.
-        self.wait_for_states("T", told["pid"], init)
+        self.wait_for_states("T", reported["pid"], init)
         self.press(b"\n")
         self.shell.events.expect("Stopped")
         self.press(b"fg\n")
-        self.wait_for_foreground(told["group"])
+        self.wait_for_foreground(reported["group"])
         self.press(b"typed\n")
         self.assertEqual(self.shell.next()["line"], "typed")
         self.shell.events.expect(PROMPT)
