@@ -85,11 +85,11 @@ class Once(Case):
 
     def test_prints_outcome_and_problems_as_json(self):
         self.map.put({"rails": "a"})
-        said = json.loads(self.apply("--json").stdout)
-        self.assertEqual((said["ok"], said["outcome"], said["problems"][0]["line"]), (False, "refused", 1))
+        report = json.loads(self.apply("--json").stdout)
+        self.assertEqual((report["ok"], report["outcome"], report["problems"][0]["line"]), (False, "refused", 1))
         self.map.put({"rails": ["a"]})
-        said = json.loads(self.apply("--json").stdout)
-        self.assertEqual((said["ok"], said["outcome"], said["problems"]), (True, "written", []))
+        report = json.loads(self.apply("--json").stdout)
+        self.assertEqual((report["ok"], report["outcome"], report["problems"]), (True, "written", []))
 
     def test_reports_missing_configuration_after_refusal(self):
         self.map.put("{")
@@ -306,9 +306,9 @@ class CompromisedContainer(Case):
                      {"networks": {"n": {"ipam": {"type": "evil"}}}}, {"networks": {"n": {"ipam_dir": "/etc/rdma-init/cluster"}}},
                      {"node_index": "/etc/rdma-init/cluster/evil"}, {"node_index": "/dev/watchdog"}, {"node_index": 1}):
             write(self.file, text)
-            said = self.check_config()
-            self.assertEqual((said["ok"], said["problems"][0]["file"], said["problems"][0]["line"]),
-                             (False, "/etc/rdma-init/cluster/config.json", 1), said)
+            report = self.check_config()
+            self.assertEqual((report["ok"], report["problems"][0]["file"], report["problems"][0]["line"]),
+                             (False, "/etc/rdma-init/cluster/config.json", 1), report)
         os.chmod(self.directory, 0o777)
         write(self.file, {})
         self.assertIn("is writable by users other than root", self.check_config()["problems"][0]["message"])

@@ -73,7 +73,7 @@ class CrioCase(harness.NodeCase):
         self.addCleanup(remove)
         return remove
 
-    def said(self):
+    def node_log(self):
         """Returns the node's log of the last call."""
         return self.syslog.text()
 
@@ -135,7 +135,7 @@ class ByRuntime(CrioCase):
         self.assertEqual(config["hooks"]["poststop"][0]["args"][:4], ["rdma-hook", "poststop", "--engine", "crio"])
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
-        self.assertIn("engine=crio", self.said())
+        self.assertIn("engine=crio", self.node_log())
 
     def test_books_devices_of_device_plugin(self):
         container = self.container("device-plugin")
@@ -149,8 +149,8 @@ class ByRuntime(CrioCase):
             container = self.container(name)
             self.assertEqual(self.create(container), container.config, name)
             self.assertEqual(self.holders(), {}, name)
-            said = [line.partition("]: ")[2].partition("`: ")[2] for line in self.syslog.lines()]
-            self.assertEqual(said, ["the container may use all devices: its 10 uverbs nodes are no request"] *
+            messages = [line.partition("]: ")[2].partition("`: ")[2] for line in self.syslog.lines()]
+            self.assertEqual(messages, ["the container may use all devices: its 10 uverbs nodes are no request"] *
                              (name == "privileged"), name)
 
     def test_grants_in_network_namespace_of_node(self):
@@ -159,7 +159,7 @@ class ByRuntime(CrioCase):
         config = self.create(container)
         self.assertEqual(len(self.nodes(config)), 3)
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
-        self.assertIn("the container is in the node's network namespace and gets only device nodes", self.said())
+        self.assertIn("the container is in the node's network namespace and gets only device nodes", self.node_log())
 
     def test_logs_missing_rails(self):
         """A container with its own network namespace and VKE's annotation, without a network in any pool."""
@@ -167,24 +167,24 @@ class ByRuntime(CrioCase):
         container = self.container("plain", {"k8s.volcengine.com/pod-networks": '[{"cniConf": {"name": "rdma"}}]',
                                              "io.kubernetes.pod.namespace": "team-a"})
         self.create(container)
-        said = self.said()
-        self.assertIn("annotation k8s.volcengine.com/pod-networks: `mlx5_0` gets no rail", said)
-        self.assertIn("RDMA_INIT_REQUIRE is not set: ", said)
-        self.assertRegex(said, "granted .* require=-:no-rail no_rail=mlx5_0 ")
+        messages = self.node_log()
+        self.assertIn("annotation k8s.volcengine.com/pod-networks: `mlx5_0` gets no rail", messages)
+        self.assertIn("RDMA_INIT_REQUIRE is not set: ", messages)
+        self.assertRegex(messages, "granted .* require=-:no-rail no_rail=mlx5_0 ")
 
     def test_writes_warnings_only_to_log_of_node(self):
         self.configure({})
         container = self.container("annotation")
         self.assertEqual(self.create(container), container.config)
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
-        self.assertRegex(self.said(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: ignoring annotation ")
+        self.assertRegex(self.node_log(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: ignoring annotation ")
 
     def test_reports_refusal_to_conmon_and_log_of_node(self):
         container = self.container("annotation", {"rdma-init.io/devices": "mlx5_9"})
         call = container.recorded["calls"]["create"]
         done = self.refused(run([RUNTIME, *call["argv"][1:]], cwd=call["cwd"],
                                 env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings}), "mlx5_9")
-        self.assertRegex(self.said(), rf"<27>rdma-runtime\[\d+\]: error: container `{container.id}`: .*mlx5_9")
+        self.assertRegex(self.node_log(), rf"<27>rdma-runtime\[\d+\]: error: container `{container.id}`: .*mlx5_9")
         self.assertEqual(done.stderr.count("\n"), 1)
 
     def limits(self, process):
@@ -207,7 +207,7 @@ class ByRuntime(CrioCase):
         config = self.create(container)
         for member in ("capabilities", "rlimits"):
             self.assertEqual(config["process"][member], container.config["process"][member])
-        self.assertNotIn("LOCK", self.said())
+        self.assertNotIn("LOCK", self.node_log())
 
     def test_ignores_pause_container(self):
         """It has its pod's annotations."""
@@ -215,7 +215,7 @@ class ByRuntime(CrioCase):
         container = self.container("infra", {"rdma-init.io/devices": "2"})
         self.assertEqual(self.create(container), container.config)
         self.assertEqual(self.holders(), {})
-        self.assertEqual(self.said(), "")
+        self.assertEqual(self.node_log(), "")
 
 
 class ByHook(CrioCase):
@@ -230,7 +230,7 @@ class ByHook(CrioCase):
         """Returns the node's log after a successful hook: CRI-O discards its output."""
         self.process = FakeContainer(container, within=["prlimit", f"--memlock={limit}:{harness.MEMLOCK}"])
         self.given(self.call(container, "createRuntime", pid=self.process.pid))
-        return self.said()
+        return self.node_log()
 
     def test_grants_by_annotation_and_releases(self):
         container = Recorded(self, "annotation")
@@ -254,17 +254,17 @@ class ByHook(CrioCase):
 
     def test_reports_limit_of_locked_memory(self):
         self.configure({**TRUSTING, "memlock": FINITE})
-        said = self.created(Recorded(self, "annotation"))
-        self.assertIn("cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 8388608 bytes", said)
-        self.assertIn("IPC_LOCK in capabilities.add of the container's securityContext", said)
-        self.assertNotIn("exec", said)
+        messages = self.created(Recorded(self, "annotation"))
+        self.assertIn("cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 8388608 bytes", messages)
+        self.assertIn("IPC_LOCK in capabilities.add of the container's securityContext", messages)
+        self.assertNotIn("exec", messages)
 
     def test_names_options_of_cri_o_for_raised_limit(self):
         self.configure({**TRUSTING, "memlock": FINITE})
-        said = self.created(Recorded(self, "annotation"), 64 << 10)
-        self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", said)
-        self.assertIn('default_ulimits = ["memlock=-1:-1"] in crio.conf', said)
-        self.assertNotIn("--ulimit", said)
+        messages = self.created(Recorded(self, "annotation"), 64 << 10)
+        self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", messages)
+        self.assertIn('default_ulimits = ["memlock=-1:-1"] in crio.conf', messages)
+        self.assertNotIn("--ulimit", messages)
         limits = read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
         self.assertEqual(limits[:2], [str(FINITE), str(harness.MEMLOCK)])
 
@@ -275,14 +275,14 @@ class ByHook(CrioCase):
         spec = json.loads(must([HOOK, "cdi", "generate", "--root", self.tree], env={}))
         container.config["hooks"] = {hook["hookName"]: [hook] for hook in spec["containerEdits"]["hooks"]}
         container.write()
-        said = self.created(container)
-        self.assertIn("engine=crio", said)
-        self.assertIn("mode=exclusive", said)
-        self.assertNotIn("ignoring", said)
+        messages = self.created(container)
+        self.assertIn("engine=crio", messages)
+        self.assertIn("mode=exclusive", messages)
+        self.assertNotIn("ignoring", messages)
 
     def test_logs_nothing_for_container_with_capability(self):
-        said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
-        self.assertNotIn("LOCK", said)
+        messages = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
+        self.assertNotIn("LOCK", messages)
 
 
 class Samples(CrioCase):
@@ -308,7 +308,7 @@ class Samples(CrioCase):
         container = Recorded(self, "annotation")
         state = {**container.recorded["state"], "pid": os.getpid()}
         self.refused(self.hook("verify", state, "crio"), "no HCA was granted")
-        self.assertIn("no HCA was granted", self.said())
+        self.assertIn("no HCA was granted", self.node_log())
 
     def test_documents_silently_skipped_hook(self):
         """CRI-O and Podman skip it."""

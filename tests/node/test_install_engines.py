@@ -50,7 +50,7 @@ def put(engine, text):
         pathlib.Path(CONFIGS[engine]).write_text(text)
 
 
-def said_by(engine):
+def printed_by(engine):
     podman = ["podman", "--storage-driver=vfs", "--root=/mnt/podman", "info", "--format", "{{json .Host.OCIRuntime}}"]
     command = {"containerd": ["containerd", "config", "dump"], "crio": ["crio", "config"], "podman": podman, "docker": ["cat", CONFIGS["docker"]]}[engine]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.replace('"', "'")
@@ -72,21 +72,21 @@ def inside(program, engine):
     for text in configurations(engine, major):
         for way in ways:
             put(engine, text)
-            said, before = said_by(engine), files()  # in this order: podman with netavark makes a lock file
+            printed, before = printed_by(engine), files()  # in this order: podman with netavark makes a lock file
             done = install("--way", way)
             assert done.returncode == 0, (text, way, done.stderr)
-            installed, now = files(), said_by(engine)
+            installed, now = files(), printed_by(engine)
             assert installed != before
             if engine == "containerd":
                 wanted = {"nri": "base_runtime_spec = '/etc/containerd/rdma-verify.json'", "runtime": ".runtimes.rdma]",
                           "hook": ".runtimes.rdma-hook]"}[way]
                 assert wanted in now, (text, way, now)
-                assert "mine/*" not in said or "mine/*" in now
-                assert ("runtimes.nvidia]" in now) == ("runtimes.nvidia]" in said)
-                assert ("runtimes.runc]" in now) >= ("runtimes.runc]" in said)
+                assert "mine/*" not in printed or "mine/*" in now
+                assert ("runtimes.nvidia]" in now) == ("runtimes.nvidia]" in printed)
+                assert ("runtimes.runc]" in now) >= ("runtimes.runc]" in printed)
             assert install("--way", way).returncode == 0 and files() == installed
-            assert install("--uninstall").returncode == 0 and files() == before and said_by(engine) == said
-            if "restart due: " in done.stdout:
+            assert install("--uninstall").returncode == 0 and files() == before and printed_by(engine) == printed
+            if "now run: " in done.stdout:
                 refused = install("--way", way, "--restart", env={**os.environ, "PATH": no_systemctl + ":" + os.environ["PATH"]})
                 assert refused.returncode == 1 and "Unit not found; remedy: correct the cause, then run `systemctl" in refused.stderr, refused
                 assert files() == installed and install("--uninstall").returncode == 0 and files() == before
