@@ -20,7 +20,7 @@ class HostileCase(NodeCase):
         self.assertEqual(container.rules(), self.rules)
         self.assert_nothing_left()
 
-    def assert_given(self):
+    def assert_granted(self):
         self.assertEqual(self.container.nodes(), {"uverbs1": ("c", 231, 193, "0o666"),
                                                   "rdma_cm": ("c", *self.node.numbers["rdma_cm"], "0o666")})
         self.assertIn("c 231:193 rw", self.container.rules())

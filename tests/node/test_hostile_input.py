@@ -17,7 +17,7 @@ class HostileInput(HostileCase):
 
     def test_grants_and_releases(self):
         self.given(self.create())
-        self.assert_given()
+        self.assert_granted()
         self.container.end()
         self.given(self.hook("poststop", stopped(self.bundle)))
         self.assert_ledger_empty()
@@ -117,7 +117,7 @@ class HostileInput(HostileCase):
 
     def test_accepts_state_of_almost_a_megabyte(self):
         self.given(self.create(annotations={f"key{i}": "y" * 60000 for i in range(16)}))
-        self.assert_given()
+        self.assert_granted()
 
     # --- config.json
 
@@ -177,7 +177,7 @@ class HostileInput(HostileCase):
                     self.assert_untouched()
                 else:
                     self.given(done)
-                    self.assert_given()
+                    self.assert_granted()
 
     def test_refuses_config_json_that_is_no_regular_file(self):
         path = self.bundle.directory + "/config.json"
@@ -216,7 +216,7 @@ class HostileInput(HostileCase):
         self.bundle.config["annotations"]["example.org/notes"] = "z" * MEGABYTE
         self.bundle.write()
         self.given(self.create())
-        self.assert_given()
+        self.assert_granted()
 
     # --- files of the node's administrator
 

@@ -28,7 +28,7 @@ class HostileProcess(HostileCase):
         done = self.given(self.hook("createRuntime", self.container.state(), env=hostile))
         self.assertNotIn("calling init", done.stderr)
         self.assertNotIn("ld.so", done.stderr)
-        self.assert_given()
+        self.assert_granted()
         self.given(self.hook("poststop", stopped(self.bundle), env=hostile))
         self.assert_node_unchanged()
 
@@ -79,7 +79,7 @@ class HostileProcess(HostileCase):
             with self.subTest(redirections):
                 self.container = fake_container(self, f"c{number}")
                 self.given(self.shell(redirections))
-                self.assert_given()
+                self.assert_granted()
                 self.container.end()
                 self.given(self.shell(redirections, "poststop", stopped(self.container.bundle)))
                 self.assert_ledger_empty()
@@ -95,7 +95,7 @@ class HostileProcess(HostileCase):
     def test_grants_with_64_descriptors(self):
         """crun runs hooks with the limits of the container."""
         self.given(self.create_limited(files=64))
-        self.assert_given()
+        self.assert_granted()
 
     def test_grants_completely_or_refuses_with_low_limits(self):
         """With too low a limit the hook refuses, and leaves no partial grant."""
@@ -121,11 +121,11 @@ class HostileProcess(HostileCase):
         gone = self.work + "/gone"
         os.mkdir(gone)
         self.given(self.create_by("sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone))
-        self.assert_given()
+        self.assert_granted()
 
     def test_grants_with_strict_umask(self):
         self.given(self.create_by("sh", "-c", 'umask 777; exec "$@"', "-"))
-        self.assert_given()
+        self.assert_granted()
 
     def test_concurrent_calls_grant_once(self):
         started = [self.begin("createRuntime", stdin=subprocess.PIPE) for _ in range(4)]
@@ -139,12 +139,12 @@ class HostileProcess(HostileCase):
         for thread in threads:
             thread.join()
         self.assertEqual([process.returncode for process in started], [0] * len(started), outputs)
-        self.assert_given()
+        self.assert_granted()
 
     def test_second_call_keeps_grant(self):
         for _ in range(2):
             self.given(self.create())
-            self.assert_given()
+            self.assert_granted()
 
     def test_accepts_early_poststop_and_refuses_late_create(self):
         """Calls poststop before createRuntime, and twice, and createRuntime after the container's end."""
@@ -161,7 +161,7 @@ class HostileProcess(HostileCase):
         self.given(self.create())
         other = Bundle(self, "other", stages=())
         self.given(self.hook("poststop", {**stopped(other), "id": self.bundle.id}))
-        self.assert_given()
+        self.assert_granted()
 
     def test_poststop_without_bundle_releases_grant(self):
         """The engine may remove the bundle's files before poststop."""

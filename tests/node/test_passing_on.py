@@ -95,8 +95,8 @@ class PassingOn(harness.Case):
             return prepare_child
         for disposition, ignored in ((signal.SIG_DFL, []), (signal.SIG_IGN, [signal.SIGPIPE, signal.SIGXFSZ])):
             # A shell, because Python changes both at its start.
-            look = f"grep SigIgn /proc/self/status >{self.record_path}; umask >>{self.record_path}"
-            self.settings["runtimes"] = [write(self.work + "/bin/signals", f"#!/bin/sh\n{look}\n", 0o755)]
+            script = f"grep SigIgn /proc/self/status >{self.record_path}; umask >>{self.record_path}"
+            self.settings["runtimes"] = [write(self.work + "/bin/signals", f"#!/bin/sh\n{script}\n", 0o755)]
             self.call("state", "x", preexec_fn=prepare(disposition), restore_signals=False)
             mask, umask = read(self.record_path).split("\n")[:2]
             found = [number for number in (signal.SIGPIPE, signal.SIGXFSZ)

@@ -225,7 +225,7 @@ class Shipped(harness.NodeCase):
             shutil.copy(f"{HOOKS}/rdma-hook-podman-annotations-{stage}.json", self.podman.hooks)
         self.syslog = Syslog(self)
 
-    def tell_image(self, path):
+    def refuse_image_with_outputs(self, path):
         image = self.make_image({"rdma-init.io/devices": "x:$(cmd)", "run.oci.hooks.stderr": path,
                                  "run.oci.hooks.stdout": path}, [])
         done = self.refused(self.podman.run("named-outputs", image=image))
@@ -237,12 +237,12 @@ class Shipped(harness.NodeCase):
 
     def test_hook_writes_nothing_into_file_that_image_names(self):
         script = self.work + "/profile.sh"
-        self.tell_image(script)
+        self.refuse_image_with_outputs(script)
         self.assertEqual(read(script), "")
 
     def test_hook_writes_nothing_into_pipe_that_image_names(self):
         pipe = harness.Listener(self.work + "/pipe")
-        self.tell_image(pipe.path)
+        self.refuse_image_with_outputs(pipe.path)
         self.assertEqual(pipe.received(), "")
 
 

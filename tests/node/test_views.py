@@ -40,7 +40,7 @@ class Views(RuntimeTests):
                 names.append(capability)
         return bundle.write()
 
-    def sees(self, bundle):
+    def views_in(self, bundle):
         """Returns for each class the file system, root, options and inode of the container's mount, and its names."""
         pid = self.runtime.state(bundle)["pid"]
         mounts = {}
@@ -61,9 +61,9 @@ class Views(RuntimeTests):
                                 (("first", "mlx5_1,mlx5_2"), ("second", "mlx5_2,mlx5_1"), ("other", "mlx5_1")))
         for bundle in (first, second, other):
             self.created(bundle)
-        self.assertEqual(self.sees(first), self.sees(second))
+        self.assertEqual(self.views_in(first), self.views_in(second))
         for name in CLASSES:
-            one, another = self.sees(first)[name], self.sees(other)[name]
+            one, another = self.views_in(first)[name], self.views_in(other)[name]
             self.assertNotEqual(one[:2], another[:2])
             for flag in ("ro", "nosuid", "nodev", "noexec"):
                 self.assertIn(flag, one[2].split(","))
@@ -71,11 +71,11 @@ class Views(RuntimeTests):
         # The remaining container keeps the view.
         self.given(self.runtime.delete(first))
         self.assertEqual(self.recover(), [])
-        self.assertEqual(self.sees(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
+        self.assertEqual(self.views_in(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
 
     def test_container_cannot_change_its_view(self):
         beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
-        before, content = self.sees(beside), self.content()
+        before, content = self.views_in(beside), self.content()
         for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
                               ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True}),
                               ("node root", {"capability": "CAP_SYS_ADMIN", "userns": True, "is_node_root": True})):
@@ -86,7 +86,7 @@ class Views(RuntimeTests):
                                                                args=("sh", "-c", SPOILS), **options)))
                 self.assertNotIn("filled", done.stdout)
                 self.assertIn("seen: mlx5_1\n", done.stdout)
-                self.assertEqual(self.sees(beside), before)
+                self.assertEqual(self.views_in(beside), before)
                 self.assertEqual(self.content(), content)
 
     def test_releases_hca_of_container_that_writes_into_its_view(self):
@@ -106,9 +106,9 @@ class Views(RuntimeTests):
         harness.write(f"{self.views}/{view}/infiniband/full/of/files/one", "")
         report = self.runtime.report(self.bundle("next", asks="mlx5_1"))
         self.assertEqual(report.views["infiniband"], ["mlx5_1"])
-        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"], "a running container keeps its mounted view")
+        self.assertEqual(self.views_in(beside)["infiniband"][-1], ["full", "mlx5_1"], "a running container keeps its mounted view")
         self.assertEqual(self.recover(), [])
-        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"])
+        self.assertEqual(self.views_in(beside)["infiniband"][-1], ["full", "mlx5_1"])
 
 
 class Runc(Views, harness.NodeCase):
