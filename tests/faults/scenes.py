@@ -84,7 +84,7 @@ class Scene(harness.NodeCase):
         self.holder = None
         if self.held:
             self.holder = self.container(self.asking("holder", self.mode))
-            self.given(self.create(self.holder))
+            self.succeeded(self.create(self.holder))
 
     def end(self):
         """Ends the other container and tests that the next container then gets the HCA."""
@@ -109,7 +109,7 @@ class Scene(harness.NodeCase):
 
     def start_web(self):
         self.web = self.container(self.bundle)
-        self.given(self.create(self.web))
+        self.succeeded(self.create(self.web))
 
     def give_back(self, container):
         """Ends a running container."""
@@ -117,7 +117,7 @@ class Scene(harness.NodeCase):
         self.poststop(container.bundle)
 
     def poststop(self, bundle):
-        return self.given(self.hook("poststop", stopped(bundle)))
+        return self.succeeded(self.hook("poststop", stopped(bundle)))
 
     def recover_words(self):
         return ["rdma-hook", "recover", "--root", self.node.tree, "--ledger", self.ledger_directory]
@@ -206,7 +206,7 @@ class Scene(harness.NodeCase):
     def take_turns(self):
         """The next container gets the HCA, and its end releases it."""
         container = self.next_container()
-        self.given(self.create(container))
+        self.succeeded(self.create(container))
         self.assert_held_by("next")
         self.return_next()
 
@@ -307,7 +307,7 @@ class CreateRuntimeAgain(CreateRuntime):
 
     def leave(self, outcome):
         self.assert_told(outcome)
-        self.given(self.create(self.web))
+        self.succeeded(self.create(self.web))
         self.assert_given(self.web)
         self.assert_held_by("web")
         self.give_back(self.web)
@@ -556,7 +556,7 @@ class RuntimeDelete(RuntimeScene):
 
     def enter(self):
         self.bundle.write()
-        self.given(self.call(self.create_words()))
+        self.succeeded(self.call(self.create_words()))
 
     def disturb(self, how):
         return self.disturb_runtime(how, self.words("delete", self.bundle.id))
@@ -868,7 +868,7 @@ class Damage(RuntimeScene):
 
     def begin(self):
         super().begin()
-        self.given(self.call(self.words("create", "--bundle", Bundle(self, "plain", stages=()).directory, "plain")))
+        self.succeeded(self.call(self.words("create", "--bundle", Bundle(self, "plain", stages=()).directory, "plain")))
         other = self.container(self.asking("other", EXCLUSIVE, "mlx5_2"))
         self.disturb_hook(["0:renameat:1", "after"], "createRuntime", other.state())
         other.end()

@@ -223,7 +223,7 @@ class RuntimeTests:
         return self.runtime.report(bundle).nodes
 
     def created(self, bundle, runtime=None):
-        self.given((runtime or self.runtime).create(bundle))
+        self.succeeded((runtime or self.runtime).create(bundle))
         return bundle
 
 

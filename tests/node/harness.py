@@ -233,7 +233,7 @@ class Case(unittest.TestCase):
         """Waits until the log has these words that many times."""
         self.until(lambda: read(self.log).count(words) >= times, f"{words!r} in the log")
 
-    def given(self, done):
+    def succeeded(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 

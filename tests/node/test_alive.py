@@ -41,7 +41,7 @@ class Alive(RuntimeTests):
         self.refused(self.runtime.create(self.bundle(f"other{next(self.others)}")), "mlx5_1")
 
     def assert_free(self):
-        self.given(self.runtime.delete(self.created(self.bundle(f"other{next(self.others)}"))))
+        self.succeeded(self.runtime.delete(self.created(self.bundle(f"other{next(self.others)}"))))
 
     # --- containers with the hook
 
@@ -56,7 +56,7 @@ class Alive(RuntimeTests):
         first = self.created()
         self.assertEqual(self.hooks(first), {"createRuntime", "poststop"})
         self.assert_held()
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assertEqual(self.hooks(self.created(self.bundle("second"))), {"poststop"})
 
     def test_adds_hook_where_needed(self):
@@ -66,7 +66,7 @@ class Alive(RuntimeTests):
             self.created(bundle)
             self.assertEqual(self.hooks(bundle), {"createRuntime", "poststop"}, bundle.id)
             self.assert_held()
-            self.given(self.runtime.delete(bundle))
+            self.succeeded(self.runtime.delete(bundle))
             self.assert_free()
 
     def test_adds_hook_for_another_wrapper(self):
@@ -76,7 +76,7 @@ class Alive(RuntimeTests):
         first = self.created(runtime=runtime)
         self.assertEqual(self.hooks(first), {"createRuntime", "poststop"})
         self.assert_held()
-        self.given(runtime.delete(first))
+        self.succeeded(runtime.delete(first))
 
     def test_hook_detects_node_swapped_by_wrapper(self):
         """The hook compares the numbers of the nodes with the booked HCAs."""
@@ -89,7 +89,7 @@ exec {self.runtime_name} "$@"
         first = self.bundle()
         self.refused(runtime.create(first), "hook")  # crun does not show the hook's message
         self.assertEqual(self.holders(), {"mlx5_2": ["container holder"]})
-        self.given(self.runtime.delete(holder))
+        self.succeeded(self.runtime.delete(holder))
 
     def test_follows_link_with_another_name(self):
         link = self.work + "/runtime"
@@ -100,27 +100,27 @@ exec {self.runtime_name} "$@"
         self.assertEqual(self.hooks(first),
                          {"poststop"} if self.runtime_name == "runc" else {"createRuntime", "poststop"})
         self.assert_held()
-        self.given(runtime.delete(first))
+        self.succeeded(runtime.delete(first))
 
     # --- as long as it lives
 
     def test_holds_hca_until_container_ends(self):
         first = self.created()
         self.assert_held("created")
-        self.given(self.runtime.call("start", first.id))
+        self.succeeded(self.runtime.call("start", first.id))
         self.assert_held("running")
         if self.runtime.call("pause", first.id).returncode == 0:
             self.assert_held("paused")
-            self.given(self.runtime.call("resume", first.id))
+            self.succeeded(self.runtime.call("resume", first.id))
         else:
             print(f"{self.id()}: nothing can be paused here", file=sys.stderr)
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assert_ledger_empty()
         self.assert_free()
 
     def test_frees_hca_of_killed_init(self):
         first = self.created()
-        self.given(self.runtime.call("start", first.id))
+        self.succeeded(self.runtime.call("start", first.id))
         self.runtime.kill(first)
         self.assertEqual(self.recover(), ["container first"])
         self.assert_free()
@@ -136,7 +136,7 @@ exec {self.runtime_name} "$@"
         self.refused(again)
         self.assertEqual(self.runtime.state(first)["status"], "created")
         self.assert_held("a second create of the same id has failed")
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.created(first)
         self.assert_held("and a third has not")
 
@@ -148,10 +148,10 @@ exec {self.runtime_name} "$@"
         elsewhere.id = first.id
         self.created(elsewhere, other)
         self.assertEqual(self.hooks(elsewhere), {"poststop"})
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assertEqual(list(self.holders()), ["mlx5_2"])
         self.assertEqual(self.recover(), [])
-        self.given(other.delete(elsewhere))
+        self.succeeded(other.delete(elsewhere))
         self.assert_ledger_empty()
 
     def test_separates_same_bundle_in_other_root(self):
@@ -165,13 +165,13 @@ exec {self.runtime_name} "$@"
             if mode == "exclusive":
                 self.refused(second, "mlx5_1")
             else:
-                self.given(second)
+                self.succeeded(second)
                 self.assertEqual(self.holders(), {"mlx5_1": ["container shared"] * 2})
             other.delete(first)
             self.assertEqual(self.runtime.state(first)["status"], "created")
             self.assertEqual(self.holders(), {"mlx5_1": ["container " + mode]})
             self.assert_held()
-            self.given(self.runtime.delete(first))
+            self.succeeded(self.runtime.delete(first))
             self.assert_free()
 
     def test_detects_same_root_and_bundle_by_other_paths(self):
@@ -185,7 +185,7 @@ exec {self.runtime_name} "$@"
             again = self.wrapped(root=root).call("create", "--bundle", bundle, first.id)
             self.refused(again, "a container of this id and bundle lives in")
             self.assertEqual(self.holders(), held)
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assert_ledger_empty()
 
     def test_separates_same_bundle_in_other_root_with_hook(self):
@@ -193,13 +193,13 @@ exec {self.runtime_name} "$@"
         runtimes = [Runtime(self, self.runtime_name), Runtime(self, self.runtime_name)]
         runtimes[1].root += "-other"
         first = self.bundle(stages=("createRuntime", "poststop"))
-        self.given(runtimes[0].create(first))
+        self.succeeded(runtimes[0].create(first))
         first.config["linux"]["cgroupsPath"] += "-other"
         second = runtimes[1].create(first.write())
         self.assertNotEqual(second.returncode, 0)
         runtimes[1].delete(first)
         self.assert_held()
-        self.given(runtimes[0].delete(first))
+        self.succeeded(runtimes[0].delete(first))
         self.assert_free()
 
     def test_two_creates_at_once_grant_one(self):
@@ -215,7 +215,7 @@ exec {self.runtime_name} "$@"
             self.assertEqual(self.runtime.state(twin)["status"], "created")
             self.assertEqual(self.holders(), {"mlx5_1": [f"container twin{round}"]})
             self.assert_held(f"round {round}")
-            self.given(self.runtime.delete(twin))
+            self.succeeded(self.runtime.delete(twin))
             self.assertEqual(self.holders(), {})
 
     def test_two_creates_with_tokens_at_once_grant_one(self):
@@ -228,7 +228,7 @@ exec {self.runtime_name} "$@"
             nodes = os.listdir(f"/proc/{self.runtime.state(twin)['pid']}/root/dev/infiniband")
             held = self.holders()
             self.assertEqual([name.replace("mlx5_", "uverbs") for name in held], [name for name in nodes if name.startswith("uverbs")], held)
-            self.given(self.runtime.delete(twin))
+            self.succeeded(self.runtime.delete(twin))
             self.assertEqual(self.holders(), {})
 
     def test_accepts_bundle_behind_link(self):
@@ -240,7 +240,7 @@ exec {self.runtime_name} "$@"
         first.directory = directory
         self.assertEqual(self.hooks(first), {"poststop"})
         self.assert_held()
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assert_ledger_empty()
 
     def test_holds_hca_in_pod(self):
@@ -249,7 +249,7 @@ exec {self.runtime_name} "$@"
         for bundle in (first, beside):
             self.assertEqual(self.hooks(bundle), {"poststop"})
             self.assert_held()
-            self.given(self.runtime.delete(bundle))
+            self.succeeded(self.runtime.delete(bundle))
         self.assert_held("it is the pod's as long as its namespace is there")
         pod.remove()
         self.assert_free()
@@ -260,7 +260,7 @@ exec {self.runtime_name} "$@"
         self.runtime.kill(first)
         shutil.rmtree(f"{self.runtime.root}/{first.id}")
         self.assert_held("the next container of the pod is due")
-        self.given(self.runtime.delete(self.created(self.bundle("next", netns=pod.path))))
+        self.succeeded(self.runtime.delete(self.created(self.bundle("next", netns=pod.path))))
         self.assert_held("and the one after it")
         pod.remove()
         self.assert_free()

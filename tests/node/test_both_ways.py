@@ -189,7 +189,7 @@ class Booked(harness.NodeCase):
 
     def book(self, bundle):
         """Books a grant by a process that ends, as a runtime that is killed or fails after rdma-runtime executed it."""
-        self.given(Wrapped(self, "true").create(bundle))
+        self.succeeded(Wrapped(self, "true").create(bundle))
         bundle.config = bundle.written()
         self.assertIn("rdma-init.io/grant", bundle.config["annotations"])
 
@@ -214,11 +214,11 @@ class Booked(harness.NodeCase):
         """The grant belongs to the container even if the requesting process has ended."""
         bundle = exclusive(self, "bound", args=FOREVER)
         self.book(bundle)
-        self.given(self.runtime.create(bundle))
+        self.succeeded(self.runtime.create(bundle))
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
         self.refused(self.runtime.run(exclusive(self, "other")), "mlx5_1", "bound")
-        self.given(self.runtime.delete(bundle))
+        self.succeeded(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
     def test_hook_binds_grant_without_reading_node(self):
@@ -227,9 +227,9 @@ class Booked(harness.NodeCase):
         self.book(bundle)
         arguments = bundle.config["hooks"]["createRuntime"][0]["args"]
         arguments[arguments.index("--root") + 1] = "/nowhere"
-        self.given(self.runtime.create(bundle.write()))
+        self.succeeded(self.runtime.create(bundle.write()))
         self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
-        self.given(self.runtime.delete(bundle))
+        self.succeeded(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
     def test_container_reads_view_mounted_under_token(self):

@@ -70,7 +70,7 @@ class CdiCase(harness.TreeCase):
         return run([HOOK, "cdi", "generate", "--config", self.config, *options], **settings)
 
     def generate(self, *options, **settings):
-        return self.given(self.call("--root", self.tree, *options, **settings))
+        return self.succeeded(self.call("--root", self.tree, *options, **settings))
 
     def spec(self, *options):
         return json.loads(self.generate(*options).stdout)

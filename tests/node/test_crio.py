@@ -101,7 +101,7 @@ class ByRuntime(CrioCase):
         call = container.recorded["calls"][verb]
         argv = [dict(replace).get(argument, argument) for argument in call["argv"][1:]]
         done = run([*prefix, RUNTIME, *argv], cwd=call["cwd"], env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings})
-        self.given(done)
+        self.succeeded(done)
         self.assertEqual(read_json(self.record)["argv"], [self.runtime, *argv])
         return done
 
@@ -229,7 +229,7 @@ class ByHook(CrioCase):
     def created(self, container, limit=harness.MEMLOCK):
         """Returns the node's log after a successful hook: CRI-O discards its output."""
         self.process = FakeContainer(container, within=["prlimit", f"--memlock={limit}:{harness.MEMLOCK}"])
-        self.given(self.call(container, "createRuntime", pid=self.process.pid))
+        self.succeeded(self.call(container, "createRuntime", pid=self.process.pid))
         return self.node_log()
 
     def test_grants_by_annotation_and_releases(self):
@@ -238,7 +238,7 @@ class ByHook(CrioCase):
         self.assertEqual(sorted(self.process.nodes()), ["rdma_cm", "uverbs0", "uverbs1"])
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
         self.process.end()
-        self.given(self.call(container, "poststop", status="stopped"))
+        self.succeeded(self.call(container, "poststop", status="stopped"))
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "they are the pod's")
 
     def test_releases_grant_after_end_of_pod(self):
@@ -248,7 +248,7 @@ class ByHook(CrioCase):
         self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
         self.process.end()
         container.remove_netns()
-        self.given(self.call(container, "poststop", status="stopped"))
+        self.succeeded(self.call(container, "poststop", status="stopped"))
         self.recover()
         self.assertEqual(self.holders(), {})
 

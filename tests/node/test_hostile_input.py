@@ -16,16 +16,16 @@ class HostileInput(HostileCase):
     # --- the state
 
     def test_grants_and_releases(self):
-        self.given(self.create())
+        self.succeeded(self.create())
         self.assert_granted()
         self.container.end()
-        self.given(self.hook("poststop", stopped(self.bundle)))
+        self.succeeded(self.hook("poststop", stopped(self.bundle)))
         self.assert_ledger_empty()
 
     def test_accepts_runtime_that_has_pivoted(self):
         bundle = Bundle(self, "pivoted", asks="mlx5_1", stages=())
         container = FakeContainer(bundle, pivoted=True)
-        self.given(self.hook("createRuntime", container.state()))
+        self.succeeded(self.hook("createRuntime", container.state()))
         self.assertIn("uverbs1", container.nodes())
         self.assert_node_unchanged()
 
@@ -60,7 +60,7 @@ class HostileInput(HostileCase):
 
     def test_releases_grant_of_reused_pid(self):
         """An unrelated process has the pid of the ended container: the grant is stale."""
-        self.given(self.create())
+        self.succeeded(self.create())
         pid = self.container.pid
         tick = read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
         self.container.end()
@@ -78,7 +78,7 @@ class HostileInput(HostileCase):
         other = fake_container(self, "other", annotations=EXCLUSIVE)
         # The first container's state now names the unrelated process.
         self.refused(self.create())
-        self.given(self.hook("createRuntime", other.state()))
+        self.succeeded(self.hook("createRuntime", other.state()))
         self.assertEqual(self.holders(), {"mlx5_1": ["container other"]})
 
     def test_refuses_invalid_bundles(self):
@@ -112,11 +112,11 @@ class HostileInput(HostileCase):
                 self.refused(self.hook("createRuntime", state))
                 self.assert_untouched()
                 # Poststop succeeds for each input, so that it never hinders the removal of a container.
-                self.given(self.hook("poststop", state))
+                self.succeeded(self.hook("poststop", state))
                 self.assert_untouched()
 
     def test_accepts_state_of_almost_a_megabyte(self):
-        self.given(self.create(annotations={f"key{i}": "y" * 60000 for i in range(16)}))
+        self.succeeded(self.create(annotations={f"key{i}": "y" * 60000 for i in range(16)}))
         self.assert_granted()
 
     # --- config.json
@@ -147,7 +147,7 @@ class HostileInput(HostileCase):
                 write(path, text)
                 self.refused(self.create())
                 self.assert_untouched()
-                self.given(self.hook("poststop", stopped(self.bundle)))
+                self.succeeded(self.hook("poststop", stopped(self.bundle)))
                 self.assert_untouched()
 
     def test_refuses_config_json_of_100_megabytes(self):
@@ -176,7 +176,7 @@ class HostileInput(HostileCase):
                     self.refused(done, f"more than {most} values")
                     self.assert_untouched()
                 else:
-                    self.given(done)
+                    self.succeeded(done)
                     self.assert_granted()
 
     def test_refuses_config_json_that_is_no_regular_file(self):
@@ -215,7 +215,7 @@ class HostileInput(HostileCase):
     def test_accepts_other_annotations_of_a_megabyte(self):
         self.bundle.config["annotations"]["example.org/notes"] = "z" * MEGABYTE
         self.bundle.write()
-        self.given(self.create())
+        self.succeeded(self.create())
         self.assert_granted()
 
     # --- files of the node's administrator
@@ -251,7 +251,7 @@ class HostileInput(HostileCase):
                 self.refused(self.create(), self.ledger_directory)
                 self.assertEqual(os.listdir(elsewhere), [])
                 self.assertEqual(self.container.nodes(), {})
-                self.given(self.hook("poststop", stopped(self.bundle)))
+                self.succeeded(self.hook("poststop", stopped(self.bundle)))
                 must(["rm", "-rf", self.ledger_directory])
 
 

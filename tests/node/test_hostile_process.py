@@ -25,11 +25,11 @@ class HostileProcess(HostileCase):
                    "RDMA_VISIBLE_DEVICES": "all", "IFS": "/", "BASH_ENV": self.victim + "/a-file", "LISTEN_FDS": "9",
                    "NOTIFY_SOCKET": "/run/x", "RDMA_HOOK_LEDGER": self.victim, "GMON_OUT_PREFIX": trace,
                    "RESOLV_HOST_CONF": "/etc/shadow", "LLVM_PROFILE_FILE": trace, "GCOV_PREFIX": self.victim}
-        done = self.given(self.hook("createRuntime", self.container.state(), env=hostile))
+        done = self.succeeded(self.hook("createRuntime", self.container.state(), env=hostile))
         self.assertNotIn("calling init", done.stderr)
         self.assertNotIn("ld.so", done.stderr)
         self.assert_granted()
-        self.given(self.hook("poststop", stopped(self.bundle), env=hostile))
+        self.succeeded(self.hook("poststop", stopped(self.bundle), env=hostile))
         self.assert_node_unchanged()
 
     def begin(self, stage, **settings):
@@ -71,17 +71,17 @@ class HostileProcess(HostileCase):
     def test_refuses_closed_stdin(self):
         self.refused(self.shell("<&-"))
         self.assert_untouched()
-        self.given(self.shell("<&-", "poststop"))
+        self.succeeded(self.shell("<&-", "poststop"))
 
     def test_grants_with_closed_or_full_outputs(self):
         """Files that the hook opens must not become its stdout or stderr: messages would go into the ledger."""
         for number, redirections in enumerate((">&-", "2>&-", ">&- 2>&-", "> /dev/full 2> /dev/full")):
             with self.subTest(redirections):
                 self.container = fake_container(self, f"c{number}")
-                self.given(self.shell(redirections))
+                self.succeeded(self.shell(redirections))
                 self.assert_granted()
                 self.container.end()
-                self.given(self.shell(redirections, "poststop", stopped(self.container.bundle)))
+                self.succeeded(self.shell(redirections, "poststop", stopped(self.container.bundle)))
                 self.assert_ledger_empty()
                 # A refusal writes a message as well.
                 self.refused(self.shell(redirections, state=self.container.state(bundle="/nowhere")))
@@ -94,7 +94,7 @@ class HostileProcess(HostileCase):
 
     def test_grants_with_64_descriptors(self):
         """crun runs hooks with the limits of the container."""
-        self.given(self.create_limited(files=64))
+        self.succeeded(self.create_limited(files=64))
         self.assert_granted()
 
     def test_grants_completely_or_refuses_with_low_limits(self):
@@ -114,17 +114,17 @@ class HostileProcess(HostileCase):
                 else:
                     self.refused(done)
                 self.container.end()
-                self.given(self.hook("poststop", stopped(self.container.bundle)))
+                self.succeeded(self.hook("poststop", stopped(self.container.bundle)))
                 self.assert_nothing_left()
 
     def test_grants_in_removed_working_directory(self):
         gone = self.work + "/gone"
         os.mkdir(gone)
-        self.given(self.create_by("sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone))
+        self.succeeded(self.create_by("sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone))
         self.assert_granted()
 
     def test_grants_with_strict_umask(self):
-        self.given(self.create_by("sh", "-c", 'umask 777; exec "$@"', "-"))
+        self.succeeded(self.create_by("sh", "-c", 'umask 777; exec "$@"', "-"))
         self.assert_granted()
 
     def test_concurrent_calls_grant_once(self):
@@ -143,13 +143,13 @@ class HostileProcess(HostileCase):
 
     def test_second_call_keeps_grant(self):
         for _ in range(2):
-            self.given(self.create())
+            self.succeeded(self.create())
             self.assert_granted()
 
     def test_accepts_early_poststop_and_refuses_late_create(self):
         """Calls poststop before createRuntime, and twice, and createRuntime after the container's end."""
         for _ in range(2):
-            self.given(self.hook("poststop", stopped(self.bundle)))
+            self.succeeded(self.hook("poststop", stopped(self.bundle)))
             self.assert_untouched()
         state = self.container.state()
         self.container.end()
@@ -158,17 +158,17 @@ class HostileProcess(HostileCase):
 
     def test_poststop_with_another_bundle_keeps_grant(self):
         """A state with the id of a container and another bundle does not release the container's HCA."""
-        self.given(self.create())
+        self.succeeded(self.create())
         other = Bundle(self, "other", stages=())
-        self.given(self.hook("poststop", {**stopped(other), "id": self.bundle.id}))
+        self.succeeded(self.hook("poststop", {**stopped(other), "id": self.bundle.id}))
         self.assert_granted()
 
     def test_poststop_without_bundle_releases_grant(self):
         """The engine may remove the bundle's files before poststop."""
-        self.given(self.create())
+        self.succeeded(self.create())
         self.container.end()
         os.unlink(self.bundle.directory + "/config.json")
-        self.given(self.hook("poststop", stopped(self.bundle)))
+        self.succeeded(self.hook("poststop", stopped(self.bundle)))
         self.assert_ledger_empty()
 
 

@@ -98,7 +98,7 @@ class HostileRootfs(harness.NodeCase):
             bundle = Bundle(self, name, asks=asks, dev=False)
             done = runtime.run(bundle.mount("/dev", "/dev"))
             if name == "there":
-                self.given(done)
+                self.succeeded(done)
                 self.assertEqual(Report(done.stdout).nodes["/dev/infiniband/uverbs1"],
                                  self.node.expected("uverbs1")["/dev/infiniband/uverbs1"])
             else:
@@ -140,7 +140,7 @@ class HostileRootfs(harness.NodeCase):
             bundle.write()
             done = runtime.run(bundle)
             if settings:
-                self.given(done)
+                self.succeeded(done)
             else:
                 self.refused(done, "/sys/class/infiniband", "shared with the node (rootfsPropagation)")
             self.assert_nothing_left()

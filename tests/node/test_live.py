@@ -112,7 +112,7 @@ class Live(RuntimeTests):
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
         self.created(Bundle(self, "third", asks="mlx5_2", args=FOREVER))
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"], "mlx5_2": ["container third"]})
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assertEqual(self.nodes_of(second), self.node.expected("uverbs1"))
 
     def test_refuses_exclusive_request_for_shared_hca(self):
@@ -136,7 +136,7 @@ class Live(RuntimeTests):
         first.share("pid")
         second = exclusive(self, "second")
         self.created(first)
-        self.given(self.runtime.call("start", first.id))
+        self.succeeded(self.runtime.call("start", first.id))
         processes = first.cgroup() + "/cgroup.procs"
         wait_for(lambda: len(read(processes).split()) == 2, "the container's second process")
         self.runtime.kill(first)
@@ -178,7 +178,7 @@ class Live(RuntimeTests):
         return set(steps)
 
     def test_logs_grant_and_release(self):
-        self.given(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
+        self.succeeded(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
         granted, returned = self.logged_events()
         self.assertEqual(granted["event"], "granted")
         self.assertEqual(granted["container"], "web")
@@ -195,7 +195,7 @@ class Live(RuntimeTests):
         bundle = self.logged(exclusive(self, "killed", args=FOREVER))
         self.created(bundle)
         self.runtime.kill(bundle)
-        done = self.given(run([HOOK, "recover", "--ledger", self.ledger_directory], env={}))
+        done = self.succeeded(run([HOOK, "recover", "--ledger", self.ledger_directory], env={}))
         (returned,) = events(done.stderr)
         self.assertEqual((returned["event"], returned["container"], returned["reason"]),
                          ("returned", "killed", "recover"))
@@ -206,7 +206,7 @@ class Live(RuntimeTests):
     def test_logs_release_of_killed_container_at_next_request(self):
         first = self.created(exclusive(self, "first", args=FOREVER))
         self.runtime.kill(first)
-        self.given(self.runtime.run(self.logged(exclusive(self, "second"))))
+        self.succeeded(self.runtime.run(self.logged(exclusive(self, "second"))))
         self.assertEqual([(event["event"], event["container"], event.get("reason")) for event in self.logged_events()],
                          [("granted", "second", None), ("returned", "first", "container-gone"),
                           ("returned", "second", "poststop")])
@@ -214,19 +214,19 @@ class Live(RuntimeTests):
 
     def test_logs_end_of_container_in_living_pod(self):
         pod = Pod(self)
-        self.given(self.runtime.run(self.logged(exclusive(self, "worker", netns=pod.path))))
+        self.succeeded(self.runtime.run(self.logged(exclusive(self, "worker", netns=pod.path))))
         granted, left = self.logged_events()
         self.assertEqual((left["event"], left["container"], left["reason"]), ("left", "worker", "poststop"))
         self.assertEqual((left["key"], left["netns"]), (granted["key"], pod.path))
         pod.remove()
-        self.given(self.runtime.run(exclusive(self, "next")))
+        self.succeeded(self.runtime.run(exclusive(self, "next")))
         metrics = self.metrics()
         self.assertEqual(metrics.get('returns_total{reason="namespace-gone"}'), 1)
         self.assertEqual(metrics.get('returns_total{reason="poststop"}'), 1, "release of the second container")
 
     def test_logs_one_grant_for_two_stages(self):
         bundle = self.logged(Bundle(self, asks="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
-        self.given(self.runtime.run(bundle))
+        self.succeeded(self.runtime.run(bundle))
         self.assertEqual([event["event"] for event in self.logged_events()], ["granted", "kept", "returned"])
         self.assertEqual(self.metrics().get('grants_total{engine="runc",mode="hca"}'), 1)
 
@@ -245,7 +245,7 @@ class Live(RuntimeTests):
         self.assertRegex(owner, '^grant_info{container="first",grant="container-first-[0-9a-f]+",hca="mlx5_1",netns=""}$')
         self.assertEqual(metrics.get('rdma_port_counter{counter="port_rcv_data",hca="mlx5_1",port="1"}'), 4711)
         self.assertEqual(metrics.get('holders{hca="mlx5_1",mode="exclusive"}'), 1)
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         metrics = self.metrics()
         self.assertEqual({series: value for series, value in metrics.items() if "_total{" in series
                           and not series.startswith("duration")},

@@ -332,7 +332,7 @@ class Scrapers(Case):
         self.needs("curl")
         self.serve()
         curl = ["curl", "-sS", "--fail", "--unix-socket", self.socket]
-        self.assertIn('pod="train-0"', self.given(run([*curl, "http://node/metrics"])).stdout)
+        self.assertIn('pod="train-0"', self.succeeded(run([*curl, "http://node/metrics"])).stdout)
         many = run([*curl, "--parallel", "http://node/metrics?[1-12]"])
         self.assertEqual((many.returncode, many.stdout.count("rdma_hook_grant_info{")), (0, 12), many.stderr)
 

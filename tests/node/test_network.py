@@ -113,7 +113,7 @@ class Rails(harness.NodeCase):
         return Bundle(self, name, asks=asks, netns=f"/run/netns/{pod}" if pod else True, args=FOREVER, **settings)
 
     def created(self, bundle):
-        self.given(self.runtime.create(bundle))
+        self.succeeded(self.runtime.create(bundle))
         return bundle
 
     def assert_refused(self, bundle, words):
@@ -206,8 +206,8 @@ class Rails(harness.NodeCase):
         self.use()
         web = self.bundle("a")
         self.created(self.bundle("b"))
-        plan = json.loads(self.given(self.plan(web, "--json")).stdout)
-        text = self.given(self.plan(web)).stdout
+        plan = json.loads(self.succeeded(self.plan(web, "--json")).stdout)
+        text = self.succeeded(self.plan(web)).stdout
         self.created(web)
         for number, rail in enumerate(plan["rails"]):
             self.assertEqual(rail["addresses"], [{"address": f"10.{number}.1.2/16", "gateway": f"10.{number}.0.1"}])

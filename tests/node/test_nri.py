@@ -171,7 +171,7 @@ class Containers(NriCase):
         got = connection.create(self.asking("mlx5_0"), self.member("c1"))
         config["annotations"].update(got["annotations"])
         write(bundle + "/config.json", config)
-        self.given(verify("c1"))
+        self.succeeded(verify("c1"))
         self.refused(verify("c2"), "no HCA was granted")
         del config["annotations"]["rdma-init.io/devices"]
         write(bundle + "/config.json", config)

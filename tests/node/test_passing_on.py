@@ -41,7 +41,7 @@ class PassingOn(harness.Case):
 
     def test_passes_arguments_environment_and_directory(self):
         arguments = ["--root", "/r", "--log", "/l", "state", "", "a b", "création", "--", "\t*"]
-        self.given(self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work))
+        self.succeeded(self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work))
         record = self.record()
         self.assertEqual(record["argv"], [self.settings["runtimes"][0], *arguments])
         guard = record["env"].pop(GUARD)
@@ -63,7 +63,7 @@ class PassingOn(harness.Case):
                              (42, "output of the runtime\n", "errors of the runtime\n"))
 
     def test_passes_standard_input(self):
-        self.given(self.call("read-stdin", input="what the engine writes\n"))
+        self.succeeded(self.call("read-stdin", input="what the engine writes\n"))
         self.assertEqual(self.record()["stdin"], "what the engine writes\n")
 
     def test_passes_descriptors_and_adds_none(self):
@@ -121,7 +121,7 @@ class PassingOn(harness.Case):
         self.settings["runtimes"] = ["fake-runtime"]
         os.makedirs(self.work + "/first")
         os.symlink(RUNTIME, self.work + "/first/fake-runtime")
-        self.given(self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"}))
+        self.succeeded(self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"}))
         self.assertEqual(self.record()["argv"][0], self.work + "/bin/fake-runtime")
 
     def test_reports_missing_runtime(self):
@@ -147,7 +147,7 @@ class PassingOn(harness.Case):
         self.failed("executes rdma-runtime again", "state", "x")
 
     def test_ignores_guard_variable_of_another_process(self):
-        self.given(self.call("state", "x", env={GUARD: "1.1"}))
+        self.succeeded(self.call("state", "x", env={GUARD: "1.1"}))
         self.assertNotEqual(self.record()["env"][GUARD], "1.1")
 
     # --- the runtime of a container
@@ -160,7 +160,7 @@ class PassingOn(harness.Case):
         for path in (self.json_log, self.record_path):
             if os.path.exists(path):
                 os.remove(path)
-        self.given(self.call("--root", root, "--log", self.json_log, "--log-format", "json", *command))
+        self.succeeded(self.call("--root", root, "--log", self.json_log, "--log-format", "json", *command))
         warnings = [line["msg"] for line in lines(self.json_log)] if os.path.exists(self.json_log) else []
         return os.path.basename(self.record()["argv"][0]), " ".join(warnings)
 

@@ -137,7 +137,7 @@ class BothWays:
         write(layout + "/oci-layout", '{"imageLayoutVersion": "1.0.0"}')
         write(layout + "/index.json", {"schemaVersion": 2, "manifests": [
             {**manifest_blob, "annotations": {"org.opencontainers.image.ref.name": "latest"}}]})
-        done = self.given(self.podman.call(self.podman.command("pull", "--quiet", f"oci:{layout}:latest")))
+        done = self.succeeded(self.podman.call(self.podman.command("pull", "--quiet", f"oci:{layout}:latest")))
         return done.stdout.split()[-1]
 
     # --- grants
@@ -177,13 +177,13 @@ class BothWays:
     def test_refuses_exclusive_hca_of_running_container(self):
         self.configure(TRUSTING)
         remove = self.podman.command("rm", "--force", "--time", "0", "first")
-        self.given(self.podman.run("first", "--detach", *self.request_options(), program=("sleep", "1000")))
+        self.succeeded(self.podman.run("first", "--detach", *self.request_options(), program=("sleep", "1000")))
         self.addCleanup(self.podman.call, remove)
         # Podman has ended; the container holds the HCA.
         self.assertEqual(self.recover(), [])
         self.assertEqual(list(self.holders()), ["mlx5_1"])
         self.refused(self.podman.run("second", *self.request_options()))
-        self.given(self.podman.call(remove))
+        self.succeeded(self.podman.call(remove))
         self.assertEqual(self.podman.report("third", *self.request_options()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()

@@ -75,7 +75,7 @@ class WrappedRuntime(RuntimeTests):
 
     def test_uses_current_directory_as_bundle(self):
         bundle = self.bundle(asks="mlx5_1")
-        done = self.given(self.runtime.call("run", bundle.id, cwd=bundle.directory))
+        done = self.succeeded(self.runtime.call("run", bundle.id, cwd=bundle.directory))
         self.assertEqual(Report(done.stdout).nodes, self.node.expected("uverbs1"))
 
     def test_accepts_container_named_create(self):
@@ -84,7 +84,7 @@ class WrappedRuntime(RuntimeTests):
         self.addCleanup(os.chdir, "/")
         before = os.stat("config.json").st_mtime_ns
         self.assertEqual(self.runtime.state(bundle)["status"], "created")
-        self.given(self.runtime.call("start", "create"))
+        self.succeeded(self.runtime.call("start", "create"))
         self.assertEqual(os.stat("config.json").st_mtime_ns, before)
 
     def test_adds_hook_beside_verify(self):
@@ -107,7 +107,7 @@ class WrappedRuntime(RuntimeTests):
         self.configure({})
         self.assertIsNone(self.runtime.state(self.bundle("other")))
         self.assertEqual(self.runtime.state(bundle)["status"], "running")
-        self.given(self.runtime.delete(bundle))
+        self.succeeded(self.runtime.delete(bundle))
         self.recover()
         for directory in ("containers", "ending"):
             self.assertEqual(os.listdir(f"{self.ledger_directory}/runtime/{directory}"), [])
@@ -116,7 +116,7 @@ class WrappedRuntime(RuntimeTests):
 
     def started(self, **options):
         bundle = self.created(self.bundle(args=FOREVER, **options))
-        self.given(self.runtime.call("start", bundle.id))
+        self.succeeded(self.runtime.call("start", bundle.id))
         return bundle
 
     def exec_limits(self, bundle, option="--process", **process):
@@ -125,7 +125,7 @@ class WrappedRuntime(RuntimeTests):
                 "x-unknown": 18446744073709551615, **process}
         path = write(self.work + "/process.json", text, 0o600)
         arguments = [option + path] if option.endswith("=") else [option, path]
-        done = self.given(self.runtime.call("exec", *arguments, bundle.id))
+        done = self.succeeded(self.runtime.call("exec", *arguments, bundle.id))
         capabilities, limits = done.stdout.splitlines()
         self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
         return int(capabilities.split()[1], 16), limits.split()[4], read_json(path)
@@ -159,7 +159,7 @@ class WrappedRuntime(RuntimeTests):
 
     def test_exec_of_command_line_stays_unchanged(self):
         bundle = self.started(asks="mlx5_1")
-        self.given(self.runtime.call("exec", bundle.id, "cat", "/dev/null"))
+        self.succeeded(self.runtime.call("exec", bundle.id, "cat", "/dev/null"))
 
 
 class Runc(WrappedRuntime, harness.NodeCase):

@@ -132,7 +132,7 @@ class Samples(harness.NodeCase):
         # The container gets the planned addresses; each start uses later ones.
         bundle = Bundle(self, "web", asks="all", args=FOREVER)
         plan = self.plan(bundle)
-        self.given(self.runtime.create(bundle))
+        self.succeeded(self.runtime.create(bundle))
         pid = self.runtime.state(bundle)["pid"]
         for rail in plan["rails"]:
             (address,) = rail["addresses"]

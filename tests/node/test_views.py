@@ -69,7 +69,7 @@ class Views(RuntimeTests):
                 self.assertIn(flag, one[2].split(","))
         self.assertEqual(len(os.listdir(self.views)), 2)
         # The remaining container keeps the view.
-        self.given(self.runtime.delete(first))
+        self.succeeded(self.runtime.delete(first))
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.views_in(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
 
@@ -82,7 +82,7 @@ class Views(RuntimeTests):
             with self.subTest(name):
                 if options.get("userns") and Runtime(self, self.runtime_name).version().startswith("crun version 1.8."):
                     continue  # as in test_both_ways.py
-                done = self.given(self.runtime.run(self.bundle(name.replace(" ", "-"), asks="mlx5_1",
+                done = self.succeeded(self.runtime.run(self.bundle(name.replace(" ", "-"), asks="mlx5_1",
                                                                args=("sh", "-c", SPOILS), **options)))
                 self.assertNotIn("filled", done.stdout)
                 self.assertIn("seen: mlx5_1\n", done.stdout)
@@ -92,7 +92,7 @@ class Views(RuntimeTests):
     def test_releases_hca_of_container_that_writes_into_its_view(self):
         alone = {"asks": "mlx5_1", "annotations": EXCLUSIVE}
         spoiling = self.bundle("spoiling", capability="CAP_SYS_ADMIN", args=("sh", "-c", SPOILS), **alone)
-        self.given(self.runtime.run(spoiling))
+        self.succeeded(self.runtime.run(spoiling))
         self.assertEqual(self.holders(), {})
         self.assertEqual(self.recover(), [])
         for name in ("next", "next-but-one"):
