@@ -54,8 +54,8 @@ class Scene(scene.Scene):
         self.hcas, self.with_instructions = hcas, with_instructions
         self.floor_ledger = self.work + "/floor"
         write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
-        self.asks = first_hcas(hcas)
-        self.bundle = Bundle(self, f"counted-{hcas}", asks=self.asks, stages=(), env=VARIABLES)
+        self.requests = first_hcas(hcas)
+        self.bundle = Bundle(self, f"counted-{hcas}", requests=self.requests, stages=(), env=VARIABLES)
         self.bundle.config["linux"]["seccomp"] = profile(ALLOWED)
         ledger = self.ledger_directory
         self.calls = Calls(self.work + "/trace", Places(
@@ -213,7 +213,7 @@ class Scene(scene.Scene):
         return [self.calls.read(*piece) for piece in zip(marks, marks[1:])]
 
     def nri_container(self, number):
-        pod = nri.pod("pod1", {"rdma-init.io/devices": self.asks} if self.hcas else {})
+        pod = nri.pod("pod1", {"rdma-init.io/devices": self.requests} if self.hcas else {})
         return pod, nri.container(f"c{number}", "pod1", env=VARIABLES, network=False)
 
     def nri_floor(self, creates, stops):

@@ -59,9 +59,9 @@ class Plugin:
 
     def pod_with_container(self):
         self.number += 1
-        asks = first_hcas(self.hcas)
+        requests = first_hcas(self.hcas)
         pod, container = (f"{kind}-{self.process.pid}-{self.number}" for kind in ("pod", "container"))
-        annotations = {**APPLIED, **({"rdma-init.io/devices": asks} if asks else {})}
+        annotations = {**APPLIED, **({"rdma-init.io/devices": requests} if requests else {})}
         return (nri.pod(pod, annotations, self.netns), nri.container(container, pod, env=VARIABLES, devices=GPUS, network=False))
 
     # --- CPU time and memory, with the worker

@@ -77,7 +77,7 @@ def engine_bundle(scene, name, hcas, size, **settings):
     """Returns a bundle that requests so many HCAs, with a config.json of about `size` bytes: a seccomp profile of all system calls, volumes
     and annotations in proportion, and variables of services up to the size."""
     settings.setdefault("stages", ())
-    bundle = Bundle(scene, name, asks=first_hcas(hcas), **settings)
+    bundle = Bundle(scene, name, requests=first_hcas(hcas), **settings)
     config = bundle.config
     config["linux"]["seccomp"] = profile(system_calls())
     for number in range(size // 2500):

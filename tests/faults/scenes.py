@@ -99,7 +99,7 @@ class Scene(harness.NodeCase):
     # --- parts of scenes
 
     def asking(self, name, mode, hca=HCA, **options):
-        return Bundle(self, name, asks=hca, stages=(), annotations=mode, **options)
+        return Bundle(self, name, requests=hca, stages=(), annotations=mode, **options)
 
     def container(self, bundle):
         return FakeContainer(bundle)

@@ -34,7 +34,7 @@ def make_rootfs(directory):
 class Bundle:
     """A directory with config.json and rootfs/. `config` may be changed until write()."""
 
-    def __init__(self, case, name="container", *, asks=None, engine="runc", stages=("createRuntime", "poststop"),
+    def __init__(self, case, name="container", *, requests=None, engine="runc", stages=("createRuntime", "poststop"),
                  annotations=(), netns=True, userns=False, dev=True, sys=True, readonly=False, args=("/probe",), env=(),
                  devices=(), rlimits=None, uid=0):
         self.case = case
@@ -42,8 +42,8 @@ class Bundle:
         self.directory = f"{case.work}/{name}"
         self.rootfs = make_rootfs(self.directory + "/rootfs")
         annotations = dict(annotations)
-        if asks is not None:
-            annotations["rdma-init.io/devices"] = asks
+        if requests is not None:
+            annotations["rdma-init.io/devices"] = requests
         namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
         if netns:
             namespaces.append({"type": "network", **({"path": netns} if isinstance(netns, str) else {})})
@@ -99,7 +99,7 @@ class Bundle:
 
 def exclusive(case, name="container", **options):
     """Returns a bundle that requests mlx5_1 in mode `exclusive`."""
-    return Bundle(case, name, **{"asks": "mlx5_1", "annotations": EXCLUSIVE, **options})
+    return Bundle(case, name, **{"requests": "mlx5_1", "annotations": EXCLUSIVE, **options})
 
 
 class Report:
@@ -292,9 +292,9 @@ class FakeContainer:
             pass  # another container of this bundle uses the group; the end of the tests removes all groups
 
 
-def fake_container(case, name="container", asks="mlx5_1", **options):
+def fake_container(case, name="container", requests="mlx5_1", **options):
     """Returns a FakeContainer; the test calls its hooks."""
-    return FakeContainer(Bundle(case, name, asks=asks, stages=(), **options))
+    return FakeContainer(Bundle(case, name, requests=requests, stages=(), **options))
 
 
 def write_cgroup(path, text):

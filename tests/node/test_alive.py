@@ -27,7 +27,7 @@ class Alive(RuntimeTests):
         return runtime
 
     def bundle(self, name="first", **options):
-        return Bundle(self, name, **{"stages": (), "asks": "mlx5_1", "annotations": EXCLUSIVE, "args": FOREVER, **options})
+        return Bundle(self, name, **{"stages": (), "requests": "mlx5_1", "annotations": EXCLUSIVE, "args": FOREVER, **options})
 
     def created(self, bundle=None, runtime=None):
         return super().created(bundle or self.bundle(), runtime)
@@ -84,7 +84,7 @@ class Alive(RuntimeTests):
 for directory; do [ ! -f "$directory/config.json" ] || sed -i -e 's/"minor":193/"minor":194/g' "$directory/config.json"; done
 exec {self.runtime_name} "$@"
 ''', 0o755)
-        holder = self.created(self.bundle("holder", asks="mlx5_2"))
+        holder = self.created(self.bundle("holder", requests="mlx5_2"))
         runtime = self.wrapped(program)
         first = self.bundle()
         self.refused(runtime.create(first), "hook")  # crun does not show the hook's message
@@ -144,7 +144,7 @@ exec {self.runtime_name} "$@"
         other = self.wrapped(root=self.work + "/other")
         os.mkdir(other.root)
         first = self.created()
-        elsewhere = self.bundle("elsewhere", asks="mlx5_2")
+        elsewhere = self.bundle("elsewhere", requests="mlx5_2")
         elsewhere.id = first.id
         self.created(elsewhere, other)
         self.assertEqual(self.hooks(elsewhere), {"poststop"})
@@ -221,7 +221,7 @@ exec {self.runtime_name} "$@"
     def test_two_creates_with_tokens_at_once_grant_one(self):
         """In the node's PID namespace each call has its own token, and both would write config.json."""
         for round in range(ROUNDS):
-            twin = self.bundle(f"twin{round}", asks="1").share("pid")
+            twin = self.bundle(f"twin{round}", requests="1").share("pid")
             both = [self.runtime.begin("create", twin) for _ in range(2)]
             codes = [process.wait() for process in both]
             self.assertEqual(codes.count(0), 1, codes)

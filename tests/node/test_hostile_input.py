@@ -23,14 +23,14 @@ class HostileInput(HostileCase):
         self.assert_ledger_empty()
 
     def test_accepts_runtime_that_has_pivoted(self):
-        bundle = Bundle(self, "pivoted", asks="mlx5_1", stages=())
+        bundle = Bundle(self, "pivoted", requests="mlx5_1", stages=())
         container = FakeContainer(bundle, pivoted=True)
         self.succeeded(self.hook("createRuntime", container.state()))
         self.assertIn("uverbs1", container.nodes())
         self.assert_node_unchanged()
 
     def test_refuses_pids_of_other_processes(self):
-        other = fake_container(self, "other", asks=None)
+        other = fake_container(self, "other", requests=None)
         dead = subprocess.Popen(["true"])
         dead.wait()
         zombie = subprocess.Popen(["true"])

@@ -67,7 +67,7 @@ class HostileRootfs(harness.NodeCase):
     def test_follows_no_link_of_image(self):
         for number, (name, path, make, words) in enumerate(self.rows()):
             with self.subTest(name):
-                bundle = Bundle(self, f"c{number}", asks="mlx5_1", dev=False, stages=())
+                bundle = Bundle(self, f"c{number}", requests="mlx5_1", dev=False, stages=())
                 replace(f"{bundle.rootfs}/{path}", make)
                 before = walk(self.victim)
                 container = FakeContainer(bundle)
@@ -84,7 +84,7 @@ class HostileRootfs(harness.NodeCase):
             if path == "dev":
                 continue
             with self.subTest(name):
-                bundle = Bundle(self, f"c{number}", asks="mlx5_1", dev=False)
+                bundle = Bundle(self, f"c{number}", requests="mlx5_1", dev=False)
                 replace(f"{bundle.rootfs}/{path}", make)
                 done = self.refused(runtime.run(bundle), *words)
                 self.assertEqual(done.stdout, "")
@@ -94,8 +94,8 @@ class HostileRootfs(harness.NodeCase):
     def test_creates_no_node_in_dev_of_the_node(self):
         """With `-v /dev:/dev` the container uses existing nodes; to create one would create it on the node."""
         runtime = Runtime(self, "runc")
-        for name, asks in (("there", "mlx5_1"), ("missing", "mlx5_3")):
-            bundle = Bundle(self, name, asks=asks, dev=False)
+        for name, requests in (("there", "mlx5_1"), ("missing", "mlx5_3")):
+            bundle = Bundle(self, name, requests=requests, dev=False)
             done = runtime.run(bundle.mount("/dev", "/dev"))
             if name == "there":
                 self.succeeded(done)
@@ -107,7 +107,7 @@ class HostileRootfs(harness.NodeCase):
 
     def test_refuses_directory_of_node_at_dev_infiniband(self):
         runtime = Runtime(self, "runc")
-        bundle = Bundle(self, asks="mlx5_1").mount("/dev/infiniband", self.victim)
+        bundle = Bundle(self, requests="mlx5_1").mount("/dev/infiniband", self.victim)
         self.refused(runtime.run(bundle), "/dev/infiniband")
         self.assert_nothing_left()
 
@@ -117,7 +117,7 @@ class HostileRootfs(harness.NodeCase):
         volume = self.work + "/volume"
         self.mount(volume)
         for number, mount in enumerate(({"type": "bind", "options": ["rbind"]}, {"options": ["bind", "rw"]})):
-            bundle = Bundle(self, f"c{number}", asks="mlx5_1")
+            bundle = Bundle(self, f"c{number}", requests="mlx5_1")
             bundle.config["mounts"].append({"destination": "/dev/infiniband", "source": volume, **mount})
             bundle.write()
             self.refused(runtime.run(bundle), "/dev/infiniband", "mounted from the node")
@@ -135,7 +135,7 @@ class HostileRootfs(harness.NodeCase):
         mounts, self.mounts = self.mounts, self.mounted()
         for name, settings in (("view", {}), ("none", {"sysfs_view": False})):
             self.configure(settings)
-            bundle = Bundle(self, name, asks="mlx5_1")
+            bundle = Bundle(self, name, requests="mlx5_1")
             bundle.config["linux"]["rootfsPropagation"] = "rshared"
             bundle.write()
             done = runtime.run(bundle)
@@ -154,7 +154,7 @@ class HostileRootfs(harness.NodeCase):
                 ("sys/class/infiniband_verbs", "/etc"))
         for number, (path, target) in enumerate(rows):
             with self.subTest(path):
-                bundle = Bundle(self, f"c{number}", asks="mlx5_1", sys=False, stages=())
+                bundle = Bundle(self, f"c{number}", requests="mlx5_1", sys=False, stages=())
                 replace(f"{bundle.rootfs}/{path}", link_to(target))
                 container = FakeContainer(bundle)
                 before = container.mounts()
@@ -184,13 +184,13 @@ class HostileRootfs(harness.NodeCase):
         print(f"{self.id()}: refused {codes.count(1)} of {RACE_ROUNDS}", file=sys.stderr)
 
     def test_writes_nothing_on_node_while_dev_infiniband_is_swapped(self):
-        bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
+        bundle = Bundle(self, requests="mlx5_1", dev=False, stages=())
         os.makedirs(bundle.rootfs + "/dev/infiniband")
         os.symlink(self.victim, bundle.rootfs + "/dev/evil")
         self.race(bundle.rootfs + "/dev/infiniband", bundle.rootfs + "/dev/evil", bundle)
 
     def test_writes_nothing_on_node_while_dev_is_swapped(self):
-        bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
+        bundle = Bundle(self, requests="mlx5_1", dev=False, stages=())
         os.symlink(self.victim, bundle.rootfs + "/evil")
         self.race(bundle.rootfs + "/dev", bundle.rootfs + "/evil", bundle)
 

@@ -49,7 +49,7 @@ class Live(RuntimeTests):
 
     def test_refuses_node_of_another_device(self):
         device = {"path": "/dev/infiniband/uverbs1", "type": "c", "major": 1, "minor": 5, "fileMode": 0o666}
-        message = self.refusal(Bundle(self, asks="mlx5_1", devices=[device]))
+        message = self.refusal(Bundle(self, requests="mlx5_1", devices=[device]))
         self.assertIn("uverbs1", message)
         self.assertIn("1:5", message)
 
@@ -63,14 +63,14 @@ class Live(RuntimeTests):
             ("mode of no pool", "mlx5_0", {"rdma-init.io/mode": "exclusive"}, ["shared"]),
             ("unknown mode", "mlx5_0", {"rdma-init.io/mode": "selfish"}, ["selfish"]),
             ("unknown network", "mlx5_0", {"rdma-init.io/network": "rdma"}, ["rdma"]))
-        for number, (name, asks, annotations, words) in enumerate(rows):
+        for number, (name, requests, annotations, words) in enumerate(rows):
             with self.subTest(name):
-                message = self.refusal(Bundle(self, f"refused{number}", asks=asks, annotations=annotations))
+                message = self.refusal(Bundle(self, f"refused{number}", requests=requests, annotations=annotations))
                 for word in words + ["rdma-hook"]:
                     self.assertIn(word, message)
 
     def test_fails_at_wrong_stage(self):
-        bundle = Bundle(self, asks="mlx5_0", stages=())
+        bundle = Bundle(self, requests="mlx5_0", stages=())
         for stage in ("createContainer", "startContainer"):
             with self.subTest(stage):
                 bundle.config["hooks"] = {stage: [self.entry(stage)]}
@@ -93,13 +93,13 @@ class Live(RuntimeTests):
 
     def test_grants_once_with_prestart_and_create_runtime(self):
         stages = ("prestart", "createRuntime", "poststop")
-        report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1", stages=stages))
+        report = self.runtime.report(Bundle(self, requests="mlx5_0,mlx5_1", stages=stages))
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
         self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
         self.assertEqual(report.facts["ibdev uverbs0"], "mlx5_0")
 
     def test_grants_at_prestart(self):
-        bundle = Bundle(self, asks="mlx5_1", stages=("prestart", "poststop"))
+        bundle = Bundle(self, requests="mlx5_1", stages=("prestart", "poststop"))
         self.assertEqual(self.nodes_of(bundle), self.node.expected("uverbs1"))
 
     def test_refuses_exclusive_hca_of_another_container(self):
@@ -110,13 +110,13 @@ class Live(RuntimeTests):
         self.assertIn("mlx5_1", message)
         self.assertIn("first", message)
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
-        self.created(Bundle(self, "third", asks="mlx5_2", args=FOREVER))
+        self.created(Bundle(self, "third", requests="mlx5_2", args=FOREVER))
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"], "mlx5_2": ["container third"]})
         self.succeeded(self.runtime.delete(first))
         self.assertEqual(self.nodes_of(second), self.node.expected("uverbs1"))
 
     def test_refuses_exclusive_request_for_shared_hca(self):
-        self.created(Bundle(self, "shared", asks="mlx5_1", annotations=SHARED))
+        self.created(Bundle(self, "shared", requests="mlx5_1", annotations=SHARED))
         self.assertIn("mlx5_1", self.refusal(exclusive(self, "exclusive")))
 
     def test_grants_same_hca_after_each_restart(self):
@@ -178,7 +178,7 @@ class Live(RuntimeTests):
         return set(steps)
 
     def test_logs_grant_and_release(self):
-        self.succeeded(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
+        self.succeeded(self.runtime.run(self.logged(Bundle(self, "web", requests="mlx5_0,mlx5_1"))))
         granted, returned = self.logged_events()
         self.assertEqual(granted["event"], "granted")
         self.assertEqual(granted["container"], "web")
@@ -225,7 +225,7 @@ class Live(RuntimeTests):
         self.assertEqual(metrics.get('returns_total{reason="poststop"}'), 1, "release of the second container")
 
     def test_logs_one_grant_for_two_stages(self):
-        bundle = self.logged(Bundle(self, asks="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
+        bundle = self.logged(Bundle(self, requests="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
         self.succeeded(self.runtime.run(bundle))
         self.assertEqual([event["event"] for event in self.logged_events()], ["granted", "kept", "returned"])
         self.assertEqual(self.metrics().get('grants_total{engine="runc",mode="hca"}'), 1)
@@ -234,11 +234,11 @@ class Live(RuntimeTests):
         first = self.created(exclusive(self, "first", args=FOREVER))
         self.refusal(exclusive(self, "second"))
         self.refusal(exclusive(self, "third"))
-        self.refusal(Bundle(self, "missing", asks="mlx5_9"))
-        self.refusal(Bundle(self, "malformed", asks="mlx5_0,,"))
+        self.refusal(Bundle(self, "missing", requests="mlx5_9"))
+        self.refusal(Bundle(self, "malformed", requests="mlx5_0,,"))
         config = read(self.config)
         write(self.config, "{")
-        self.refusal(Bundle(self, "unconfigured", asks="mlx5_0"))
+        self.refusal(Bundle(self, "unconfigured", requests="mlx5_0"))
         write(self.config, config)
         metrics = self.metrics()
         owner = next(series for series in metrics if series.startswith("grant_info"))
@@ -291,7 +291,7 @@ class Runc(Live, harness.NodeCase):
     def test_concurrent_exclusive_requests_get_one_hca_each(self):
         """Twice as many exclusive requests as HCAs: each HCA gets one owner."""
         self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}]})
-        bundles = [Bundle(self, f"c{i}", asks="1", args=FOREVER) for i in range(2 * self.node.HCAS)]
+        bundles = [Bundle(self, f"c{i}", requests="1", args=FOREVER) for i in range(2 * self.node.HCAS)]
         started = [self.runtime.begin("create", bundle) for bundle in bundles]
         codes = [process.wait(harness.DEADLINE) for process in started]
         self.assertEqual(codes.count(0), self.node.HCAS, codes)

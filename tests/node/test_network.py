@@ -109,8 +109,8 @@ class Rails(harness.NodeCase):
         self.pods.append(name)
         return name
 
-    def bundle(self, name="web", asks="all", pod=None, **settings):
-        return Bundle(self, name, asks=asks, netns=f"/run/netns/{pod}" if pod else True, args=FOREVER, **settings)
+    def bundle(self, name="web", requests="all", pod=None, **settings):
+        return Bundle(self, name, requests=requests, netns=f"/run/netns/{pod}" if pod else True, args=FOREVER, **settings)
 
     def created(self, bundle):
         self.succeeded(self.runtime.create(bundle))
@@ -250,7 +250,7 @@ class Rails(harness.NodeCase):
         self.use()
         pod = self.pod()
         ip("link", "add", "net1", "type", "veth", "peer", "name", "x", pod=pod)
-        self.created(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"))
+        self.created(self.bundle(pod=pod, requests="mlx5_0,mlx5_1"))
         self.assertIn("10.0.1.1/16", ip("addr", "show", "net2", pod=pod))
         self.assertIn("10.1.1.1/16", ip("addr", "show", "net3", pod=pod))
         self.runtime.delete_all()
@@ -263,8 +263,8 @@ class Rails(harness.NodeCase):
         config = read_json(self.config)
         config["networks"]["rails"]["addresses"] = [{"subnet": "10.0.0.0/30", "gateway": "10.0.0.1"}]
         self.configure(config)
-        self.created(self.bundle("a", asks="mlx5_0"))
-        self.refused(self.runtime.create(self.bundle("b", asks="mlx5_0")))
+        self.created(self.bundle("a", requests="mlx5_0"))
+        self.refused(self.runtime.create(self.bundle("b", requests="mlx5_0")))
         self.runtime.delete_all()
         self.assert_as_before()
 
@@ -283,7 +283,7 @@ class Rails(harness.NodeCase):
         self.use("exclusive", addresses=False)
         pod = self.pod()
         (before,) = ip_json("link", "show", "rail1")
-        self.created(self.bundle(pod=pod, asks="mlx5_1"))
+        self.created(self.bundle(pod=pod, requests="mlx5_1"))
         (link,) = ip_json("link", "show", "net1", pod=pod)
         self.assertEqual((link["address"], link["mtu"]), (before["address"], 1400))
         self.assertIn("10.1.0.9/16", ip("addr", "show", "net1", pod=pod))
@@ -305,7 +305,7 @@ class Rails(harness.NodeCase):
     def test_refuses_netdev_of_default_route(self):
         self.use("exclusive")
         ip("route", "add", "default", "via", "10.3.0.1")
-        self.assert_refused(self.bundle(pod=self.pod(), asks="mlx5_3"), "`rail3` carries the node's default route")
+        self.assert_refused(self.bundle(pod=self.pod(), requests="mlx5_3"), "`rail3` carries the node's default route")
         ip("route", "del", "default")
         self.assert_as_before()
 
@@ -318,7 +318,7 @@ class Rails(harness.NodeCase):
         self.use(addresses=False, ipam={"type": "host-local", "dataDir": store,
                                         "ranges": [[{"subnet": "10.0.0.0/16", "gateway": "10.0.0.1"}]]},
                  ipam_dir="/usr/lib/cni")
-        web = self.created(self.bundle(asks="mlx5_0"))
+        web = self.created(self.bundle(requests="mlx5_0"))
         return web, store
 
     def test_allocates_and_releases_address_by_host_local(self):
@@ -335,13 +335,13 @@ class Rails(harness.NodeCase):
         leases = self.use_ipam_for_pods()
         of_pod = {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train",
                   "io.kubernetes.cri.sandbox-uid": "1;K8S_POD_NAME=other", "io.kubernetes.cri.sandbox-id": "5a"}
-        web = self.created(self.bundle("web", asks="mlx5_0", engine="containerd", annotations=of_pod))
+        web = self.created(self.bundle("web", requests="mlx5_0", engine="containerd", annotations=of_pod))
         self.assertIn("10.0.7.1/16", self.inside(web, "addr", "show", "net1"))
         self.assertEqual(read(leases + "/team-a.train.net1"),
                          "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_INFRA_CONTAINER_ID=5a\n")
         self.runtime.delete(web)
         self.assertEqual(os.listdir(leases), [])
-        image = self.bundle("image", asks="mlx5_0", engine="podman", annotations=of_pod)
+        image = self.bundle("image", requests="mlx5_0", engine="podman", annotations=of_pod)
         self.assert_refused(image, "ADD: CNI_ARGS name no pod")
         self.assert_as_before()
 
@@ -369,7 +369,7 @@ class Rails(harness.NodeCase):
         self.use()
         log = harness.Listener(self.work + "/log")
         pod = self.pod()
-        web = self.created(keep_log(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"), log))
+        web = self.created(keep_log(self.bundle(pod=pod, requests="mlx5_0,mlx5_1"), log))
         self.runtime.delete(web)
         granted, left = events(log.received())
         self.assertEqual((granted["event"], left["event"]), ("granted", "left"))

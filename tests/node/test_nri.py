@@ -175,7 +175,7 @@ class Containers(NriCase):
         self.refused(verify("c2"), "no HCA was granted")
         del config["annotations"]["rdma-init.io/devices"]
         write(bundle + "/config.json", config)
-        self.assertEqual(verify("c3").returncode, 0, "it asks nothing")
+        self.assertEqual(verify("c3").returncode, 0, "it requests nothing")
 
 
 class Time(NriCase):

@@ -39,8 +39,8 @@ class Pods(test_network.Rails):
         self.use()
         return self.start_plugin(), self.pod()
 
-    def sandbox(self, pod, asks="all"):
-        return nri.pod("id-" + pod, {"rdma-init.io/devices": asks} if asks else {}, f"/run/netns/{pod}", name=pod)
+    def sandbox(self, pod, requests="all"):
+        return nri.pod("id-" + pod, {"rdma-init.io/devices": requests} if requests else {}, f"/run/netns/{pod}", name=pod)
 
     @staticmethod
     def member(pod, id="c1"):

@@ -232,7 +232,7 @@ class PassingOn(harness.Case):
             self.assertEqual(warnings.count("/etc/config.json"), 1, warnings)
         os.remove(self.record_path)
         self.bundle(annotations={"rdma-init.io/devices": "1"})
-        self.failed("unknown", *create, "asks")
+        self.failed("unknown", *create, "requests")
         self.assertFalse(self.was_started())
 
     def test_fails_without_any_readable_configuration(self):

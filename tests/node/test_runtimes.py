@@ -25,7 +25,7 @@ class WrappedRuntime(RuntimeTests):
     # --- create and run
 
     def test_run_grants_requested_hcas(self):
-        bundle = self.bundle(asks="mlx5_0,mlx5_1", netns=False)
+        bundle = self.bundle(requests="mlx5_0,mlx5_1", netns=False)
         bundle.config["x-unknown"] = {"big": 18446744073709551615, "negative": -9223372036854775808, "deep": [[[{}]]]}
         bundle.config["process"]["rlimits"] = [{"type": "RLIMIT_CORE", "soft": 18446744073709551615,
                                                 "hard": 18446744073709551615}]
@@ -42,8 +42,8 @@ class WrappedRuntime(RuntimeTests):
         self.assertEqual(set(config["hooks"]), {"poststop"})
 
     def test_ignores_container_without_request(self):
-        for asks in (None, "none"):
-            bundle = self.bundle(f"silent-{asks}", asks=asks)
+        for requests in (None, "none"):
+            bundle = self.bundle(f"silent-{requests}", requests=requests)
             path = bundle.directory + "/config.json"
             before = os.stat(path)
             report = self.runtime.report(bundle)
@@ -54,7 +54,7 @@ class WrappedRuntime(RuntimeTests):
             self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
 
     def test_logs_refusal_and_creates_no_container(self):
-        bundle = self.bundle(asks="mlx5_7")
+        bundle = self.bundle(requests="mlx5_7")
         log = self.work + "/log.json"
         done = self.runtime.call("--log", log, "--log-format", "json", "create", "--bundle", bundle.directory, bundle.id)
         self.refused(done, "mlx5_7")
@@ -65,7 +65,7 @@ class WrappedRuntime(RuntimeTests):
 
     def test_edits_same_bundle_again(self):
         """Items of the first run must not occur twice, and must not count as the engine's."""
-        bundle = self.bundle(asks="1")
+        bundle = self.bundle(requests="1")
         first = self.runtime.report(bundle)
         edited = bundle.written()
         self.assertEqual(self.runtime.report(bundle).nodes, first.nodes)
@@ -74,12 +74,12 @@ class WrappedRuntime(RuntimeTests):
         self.assertEqual(len(again["linux"]["devices"]), 2)
 
     def test_uses_current_directory_as_bundle(self):
-        bundle = self.bundle(asks="mlx5_1")
+        bundle = self.bundle(requests="mlx5_1")
         done = self.succeeded(self.runtime.call("run", bundle.id, cwd=bundle.directory))
         self.assertEqual(Report(done.stdout).nodes, self.node.expected("uverbs1"))
 
     def test_accepts_container_named_create(self):
-        bundle = self.created(self.bundle("create", asks="mlx5_1", args=FOREVER))
+        bundle = self.created(self.bundle("create", requests="mlx5_1", args=FOREVER))
         os.chdir(bundle.directory)  # a directory with a config.json that requests HCAs
         self.addCleanup(os.chdir, "/")
         before = os.stat("config.json").st_mtime_ns
@@ -89,7 +89,7 @@ class WrappedRuntime(RuntimeTests):
 
     def test_adds_hook_beside_verify(self):
         """A base specification for rdma-nri has this hook."""
-        first, second = (self.bundle(name, asks="mlx5_1", annotations=EXCLUSIVE,
+        first, second = (self.bundle(name, requests="mlx5_1", annotations=EXCLUSIVE,
                                      args=FOREVER) for name in ("first", "second"))
         for bundle in (first, second):
             bundle.config["hooks"]["createRuntime"] = [self.entry("verify")]
@@ -98,10 +98,10 @@ class WrappedRuntime(RuntimeTests):
         self.refused(self.runtime.create(second), "mlx5_1")
 
     def test_container_keeps_its_runtime_after_change_of_configuration(self):
-        bundle = self.started(asks="mlx5_1")
+        bundle = self.started(requests="mlx5_1")
         write(self.config, '{"unknown": 1}')
         self.assertEqual(self.runtime.state(bundle)["status"], "running")
-        self.refused(self.runtime.create(self.bundle("asks", asks="mlx5_0")), "unknown")
+        self.refused(self.runtime.create(self.bundle("requests", requests="mlx5_0")), "unknown")
         self.assertEqual(self.nodes_of(self.bundle("silent")), {})
         write(self.runtime.settings, {**read_json(self.runtime.settings), "runtimes": ["/bin/false"]})
         self.configure({})
@@ -132,7 +132,7 @@ class WrappedRuntime(RuntimeTests):
 
     def test_exec_can_register_memory(self):
         self.configure({"memlock": 1 << 20})
-        bundle = self.started(asks="mlx5_1")
+        bundle = self.started(requests="mlx5_1")
         for option in ("--process", "-p", "--process="):
             sets = {kind: ["CAP_MKNOD"] for kind in ("bounding", "effective", "permitted")}
             limits = [{"type": "RLIMIT_MEMLOCK", "soft": 4096, "hard": 4096}]
@@ -142,7 +142,7 @@ class WrappedRuntime(RuntimeTests):
             self.assertEqual(file["x-unknown"], 18446744073709551615)
 
     def test_exec_without_capabilities_gets_those_of_container(self):
-        bundle = self.started(asks="mlx5_1")
+        bundle = self.started(requests="mlx5_1")
         capabilities, _, file = self.exec_limits(bundle)
         self.assertTrue(capabilities & CAP_IPC_LOCK)
         self.assertNotIn("capabilities", file)
@@ -158,7 +158,7 @@ class WrappedRuntime(RuntimeTests):
         self.assertFalse(capabilities & CAP_IPC_LOCK)
 
     def test_exec_of_command_line_stays_unchanged(self):
-        bundle = self.started(asks="mlx5_1")
+        bundle = self.started(requests="mlx5_1")
         self.succeeded(self.runtime.call("exec", bundle.id, "cat", "/dev/null"))
 
 

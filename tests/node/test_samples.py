@@ -82,7 +82,7 @@ class Samples(harness.NodeCase):
         for way in (self.runtime, Runtime(self, "crun"), Wrapped(self, "runc"), Wrapped(self, "crun")):
             name = f"{type(way).__name__}-{way.name}".lower()
             with self.subTest(name):
-                bundle = Bundle(self, name, asks="all", **({"stages": ()} if isinstance(way, Wrapped) else {}))
+                bundle = Bundle(self, name, requests="all", **({"stages": ()} if isinstance(way, Wrapped) else {}))
                 plan = self.plan(bundle)
                 plans.append(plan)
                 self.assertEqual(self.ledger(), {}, "a plan books nothing")
@@ -130,7 +130,7 @@ class Samples(harness.NodeCase):
                          [[{"address": f"10.1{number}.12.10/16", "gateway": f"10.1{number}.0.1"}] for number in range(8)])
         self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
         # The container gets the planned addresses; each start uses later ones.
-        bundle = Bundle(self, "web", asks="all", args=FOREVER)
+        bundle = Bundle(self, "web", requests="all", args=FOREVER)
         plan = self.plan(bundle)
         self.succeeded(self.runtime.create(bundle))
         pid = self.runtime.state(bundle)["pid"]

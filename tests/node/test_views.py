@@ -57,7 +57,7 @@ class Views(RuntimeTests):
         return {path: entry for path, entry in walk(self.views).items() if not path.startswith("none")}
 
     def test_containers_with_same_hcas_share_one_view(self):
-        first, second, other = (self.bundle(name, asks=asks, args=FOREVER) for name, asks in
+        first, second, other = (self.bundle(name, requests=requests, args=FOREVER) for name, requests in
                                 (("first", "mlx5_1,mlx5_2"), ("second", "mlx5_2,mlx5_1"), ("other", "mlx5_1")))
         for bundle in (first, second, other):
             self.created(bundle)
@@ -74,7 +74,7 @@ class Views(RuntimeTests):
         self.assertEqual(self.views_in(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
 
     def test_container_cannot_change_its_view(self):
-        beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
+        beside = self.created(self.bundle("beside", requests="mlx5_1", args=FOREVER))
         before, content = self.views_in(beside), self.content()
         for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
                               ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True}),
@@ -82,7 +82,7 @@ class Views(RuntimeTests):
             with self.subTest(name):
                 if options.get("userns") and Runtime(self, self.runtime_name).version().startswith("crun version 1.8."):
                     continue  # as in test_both_ways.py
-                done = self.succeeded(self.runtime.run(self.bundle(name.replace(" ", "-"), asks="mlx5_1",
+                done = self.succeeded(self.runtime.run(self.bundle(name.replace(" ", "-"), requests="mlx5_1",
                                                                args=("sh", "-c", SPOILS), **options)))
                 self.assertNotIn("filled", done.stdout)
                 self.assertIn("seen: mlx5_1\n", done.stdout)
@@ -90,7 +90,7 @@ class Views(RuntimeTests):
                 self.assertEqual(self.content(), content)
 
     def test_releases_hca_of_container_that_writes_into_its_view(self):
-        alone = {"asks": "mlx5_1", "annotations": EXCLUSIVE}
+        alone = {"requests": "mlx5_1", "annotations": EXCLUSIVE}
         spoiling = self.bundle("spoiling", capability="CAP_SYS_ADMIN", args=("sh", "-c", SPOILS), **alone)
         self.succeeded(self.runtime.run(spoiling))
         self.assertEqual(self.holders(), {})
@@ -101,10 +101,10 @@ class Views(RuntimeTests):
             self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
 
     def test_replaces_view_that_was_changed_on_node(self):
-        beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
+        beside = self.created(self.bundle("beside", requests="mlx5_1", args=FOREVER))
         (view,) = os.listdir(self.views)
         harness.write(f"{self.views}/{view}/infiniband/full/of/files/one", "")
-        report = self.runtime.report(self.bundle("next", asks="mlx5_1"))
+        report = self.runtime.report(self.bundle("next", requests="mlx5_1"))
         self.assertEqual(report.views["infiniband"], ["mlx5_1"])
         self.assertEqual(self.views_in(beside)["infiniband"][-1], ["full", "mlx5_1"], "a running container keeps its mounted view")
         self.assertEqual(self.recover(), [])
