@@ -73,7 +73,7 @@ class Plugin:
         request = b"".join(text(1, b"".join(text(1, id) for id in ids)) for ids in containers)
         answers = every(self.call("Allocate", request, timeout), 1)
         for answer in answers:
-            assert not every(answer, 1) + every(answer, 2) + every(answer, 4), "nodes and names, and nothing else"
+            assert not every(answer, 1) + every(answer, 2) + every(answer, 4), "only nodes and CDI names"
         return [([(first(node, 1).decode(), first(node, 2).decode(), first(node, 3).decode())
                   for node in every(answer, 3)], [first(name, 1).decode() for name in every(answer, 5)])
                 for answer in answers]

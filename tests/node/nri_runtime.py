@@ -96,7 +96,7 @@ class Connection:
 
     def read_frame(self):
         connection, size = struct.unpack(">II", self.receive(8))
-        assert size > 0, "an empty frame"
+        assert size > 0, "empty frame"
         data = self.streams[connection] + self.receive(size)
         while len(data) >= 10:
             length, stream, type, _ = struct.unpack(">IIBB", data[:10])

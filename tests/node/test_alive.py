@@ -208,7 +208,7 @@ exec {self.runtime_name} "$@"
             other = self.bundle(f"other-than-{round}")
             twin = self.bundle(f"twin{round}")
             both = [self.runtime.begin("create", twin) for _ in range(2)]
-            wait_for(lambda both=both: any(process.poll() is not None for process in both), "the end of one")
+            wait_for(lambda both=both: any(process.poll() is not None for process in both), "the end of a create")
             self.refused(self.runtime.create(other), "mlx5_1")
             codes = [process.wait() for process in both]
             self.assertEqual(codes.count(0), 1, codes)

@@ -197,7 +197,7 @@ class Offer(CdiCase):
         self.make_tree(1)
         hooks = self.spec()["containerEdits"]["hooks"]
         self.assertEqual([hook["args"] for hook in hooks], [["rdma-hook", "createRuntime"], ["rdma-hook", "poststop"]],
-                         "else the engine would be Podman for all of them")
+                         "the hook would assume Podman for each engine")
         for engine in ("podman", "docker", "containerd", "crio"):
             hooks = self.spec("--engine", engine)["containerEdits"]["hooks"]
             self.assertEqual(hooks, [{"hookName": stage, "path": os.path.realpath(HOOK),

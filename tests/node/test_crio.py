@@ -239,7 +239,7 @@ class ByHook(CrioCase):
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
         self.process.end()
         self.succeeded(self.call(container, "poststop", status="stopped"))
-        self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "they are the pod's")
+        self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "the HCAs belong to the pod")
 
     def test_releases_grant_after_end_of_pod(self):
         """After the kubelet's StopPodSandbox the network namespace is gone before the container's poststop."""
@@ -300,11 +300,11 @@ class Samples(CrioCase):
                                                                  "nri_validator_required_plugins": ["rdma"]}})
 
     def test_runs_verify_from_hooks_d(self):
-        verify, gives = (read_json(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json")
+        verify, grant = (read_json(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json")
                          for name in ("verify", "annotations"))
-        self.assertEqual(verify.pop("hook"), {**gives["hook"], "args": ["rdma-hook", "verify", "--engine", "crio"]})
-        gives.pop("hook")
-        self.assertEqual(verify, gives)
+        self.assertEqual(verify.pop("hook"), {**grant["hook"], "args": ["rdma-hook", "verify", "--engine", "crio"]})
+        grant.pop("hook")
+        self.assertEqual(verify, grant)
         container = Recorded(self, "annotation")
         state = {**container.recorded["state"], "pid": os.getpid()}
         self.refused(self.hook("verify", state, "crio"), "no HCA was granted")
@@ -391,7 +391,7 @@ class ByNri(CrioCase):
         self.assertEqual(sorted(got["mounts"]), ["/sys/class/infiniband", "/sys/class/infiniband_mad",
                                                  "/sys/class/infiniband_verbs"])
         self.assertIn("engine=crio", log)
-        self.assertEqual(self.holders(), {}, "StopPodSandbox came")
+        self.assertEqual(self.holders(), {}, "StopPodSandbox releases the grant")
         self.assertEqual(got["rlimits"], {MEMLOCK: (UNLIMITED, UNLIMITED)})
         self.assertIn("unlimited RLIMIT_MEMLOCK is set instead, which is enough", log)
 
@@ -416,9 +416,9 @@ class ByNri(CrioCase):
     def test_releases_container_of_failed_create(self):
         """CRI-O sends only StopPodSandbox, after the network namespace is gone."""
         if self.node.numbers["rdma_cm"][1] < 128:
-            self.skipTest("no /dev/loop-control, whose number stands in for that of rdma_cm")
+            self.skipTest("no /dev/loop-control, which replaces rdma_cm")
         got, log = self.replay("create-failed")
-        self.assertIn("/sys/class/infiniband", got["mounts"], "which is what runc could not mount")
+        self.assertIn("/sys/class/infiniband", got["mounts"], "the devices whose mount failed in runc")
         self.assertRegex(log, "granted .* hcas=mlx5_1,mlx5_2 ")
         self.assertRegex(log, "returned .* hcas=mlx5_1,mlx5_2 ")
         self.assertEqual(self.holders(), {})

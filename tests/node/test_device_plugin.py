@@ -113,7 +113,7 @@ class Announcements(DevicePluginCase):
             must([HOOK, "cdi", "generate", "--root", self.tree, "--config", self.config, "--out", file])
 
         nodes = [([node(1), RDMA_CM], [])]
-        self.assertEqual(endpoint.allocate(["mlx5_1"]), nodes, "nobody has written the file")
+        self.assertEqual(endpoint.allocate(["mlx5_1"]), nodes, "no CDI file was written")
         self.wait_for_log("no file in /etc/cdi or /var/run/cdi describes `rdma-init.io/hca=mlx5_1`")
         for place in ("var/run/cdi", "etc/cdi"):
             file = f"{self.tree}/{place}/rdma-init.json"
@@ -181,7 +181,7 @@ class Announcements(DevicePluginCase):
             self.take_away()
             asked = pool.submit(endpoint.allocate, ["mlx5_3"])
             time.sleep(0.5)
-            self.assertEqual(endpoint.allocate(["mlx5_2"]), [([node(2), RDMA_CM], [])], "others do not wait")
+            self.assertEqual(endpoint.allocate(["mlx5_2"]), [([node(2), RDMA_CM], [])], "requests for other HCAs do not wait")
             self.assertFalse(asked.done())
             self.bring_home()
             self.assertEqual(asked.result(timeout=30), [([node(3), RDMA_CM], [])])

@@ -222,7 +222,7 @@ class HostileInput(HostileCase):
 
     def test_refuses_configuration_that_other_users_can_change(self):
         rows = (("another owner", lambda path: os.chown(path, 1000, 0)),
-                ("writable by others", lambda path: os.chmod(path, 0o666)),
+                ("writable by all users", lambda path: os.chmod(path, 0o666)),
                 ("writable by its group", lambda path: os.chmod(path, 0o664)))
         for name, spoil in rows:
             with self.subTest(name):
@@ -243,7 +243,7 @@ class HostileInput(HostileCase):
         def open_to_all(path):
             os.mkdir(path)
             os.chmod(path, 0o777)
-        rows = (("another owner", owned), ("writable by others", open_to_all),
+        rows = (("another owner", owned), ("writable by all users", open_to_all),
                 ("a link", lambda path: os.symlink(elsewhere, path)), ("a file", lambda path: write(path, "")))
         for name, make in rows:
             with self.subTest(name):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_install_engines.py RDMA_HOOK: install with the engines of this machine, whose printed configuration is checked. The
+"""test_install_engines.py RDMA_HOOK: install with the engines of this machine, which then print their configuration. The
 configuration files are in a private mount namespace. Skipped without engines or root."""
 import hashlib
 import os

@@ -38,7 +38,7 @@ class Case(harness.Case):
     def setUp(self):
         super().setUp()
         if os.geteuid() != 0:
-            self.skipTest("needs root, whose ledger it is")
+            self.skipTest("needs root: the ledger belongs to root")
         self.ledger = self.work + "/ledger"
         os.makedirs(self.ledger + "/grants", 0o700)
         os.chmod(self.ledger, 0o700)
@@ -92,7 +92,7 @@ class Case(harness.Case):
             try:
                 client.sendall(request)
             except BrokenPipeError:
-                pass  # it got 503 for lack of space before its request
+                pass  # the server sent 503 before it read the request, for lack of space
         answer = b""
         while True:
             try:
@@ -172,7 +172,7 @@ class Serving(Case):
 
     def needs_namespace(self, kind):
         if run(["unshare", kind, "--fork", "true"]).returncode != 0:
-            self.skipTest(f"unshare {kind} is refused here")
+            self.skipTest(f"unshare {kind} is not allowed")
 
     def test_reads_ledger_of_another_pid_namespace(self):
         """Prints all grants as recorded: no owner is checked, so none is stale."""
@@ -254,7 +254,7 @@ class Load(Case):
         for client in slow:
             client.sendall(b"GET /metrics HT")
         self.assertIn("200 OK", self.fetch())
-        self.assertIn("503", self.answer_of(slow.pop(0), b"").split("\r\n")[0], "the oldest gave way")
+        self.assertIn("503", self.answer_of(slow.pop(0), b"").split("\r\n")[0], "the oldest client was closed")
         # Single bytes do not extend the deadline.
         while time.monotonic() - began < 4:
             for client in slow:
@@ -362,7 +362,7 @@ scrape_configs:
             with contextlib.suppress(OSError), urllib.request.urlopen(query, timeout=5) as answer:
                 return json.load(answer)["data"]["result"]
 
-        found = self.until(result, "Prometheus has something")
+        found = self.until(result, "series in Prometheus")
         labels = found[0]["metric"]
         self.assertEqual((labels["namespace"], labels["pod"], labels["container"], labels["hca"]), ("team-a", "train-0", "c1", "mlx5_0"))
         self.assertTrue(labels["container_name"].startswith('a"b\\c\nd'), labels)

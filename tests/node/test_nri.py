@@ -61,8 +61,8 @@ class NriCase(harness.TreeCase):
         """Returns the plugin while it waits for a lock."""
         return self.start(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugin.pid}"])
 
-    def asking(self, wish, **more):
-        return nri.pod("pod1", {"rdma-init.io/devices": wish, **more})
+    def requesting(self, request, **more):
+        return nri.pod("pod1", {"rdma-init.io/devices": request, **more})
 
     # A container in the node's network namespace owns its grant.
     @staticmethod
@@ -78,7 +78,7 @@ def hcas_of(grant):
 class Containers(NriCase):
     def test_grants_requested_hcas(self):
         connection = self.connect()
-        got = connection.create(self.asking("mlx5_0,mlx5_2"), self.member())
+        got = connection.create(self.requesting("mlx5_0,mlx5_2"), self.member())
         self.assertEqual(set(got["devices"]), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2",
                                                "/dev/infiniband/rdma_cm"})
         self.assertEqual(got["rlimits"], {"RLIMIT_MEMLOCK": (UNLIMITED, UNLIMITED)})
@@ -97,8 +97,8 @@ class Containers(NriCase):
 
     def test_books_devices_of_device_plugin_without_adding_them(self):
         connection = self.connect()
-        given = ("/dev/infiniband/uverbs1", 231, 193)
-        got = connection.create(nri.pod("pod1"), self.member(devices=[given]))
+        added = ("/dev/infiniband/uverbs1", 231, 193)
+        got = connection.create(nri.pod("pod1"), self.member(devices=[added]))
         self.assertEqual(set(got["devices"]), {"/dev/infiniband/rdma_cm"})
         self.assertEqual(self.holders(), {"mlx5_1": [["c1"]]})
 
@@ -111,50 +111,50 @@ class Containers(NriCase):
     def test_refusal_fails_container_and_books_nothing(self):
         connection = self.connect()
         with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
-            connection.create(self.asking("mlx5_9"), self.member())
+            connection.create(self.requesting("mlx5_9"), self.member())
         self.assertEqual(self.holders(), {})
-        self.assertEqual(connection.create(nri.pod("pod2"), self.member("c2"))["devices"], {}, "it goes on")
+        self.assertEqual(connection.create(nri.pod("pod2"), self.member("c2"))["devices"], {}, "the plugin continues after a refusal")
 
     def test_refuses_exclusive_hca_until_first_container_ends(self):
         connection = self.connect()
-        wish = self.asking("mlx5_0", **EXCLUSIVE)
-        connection.create(wish, self.member("c1"))
+        request = self.requesting("mlx5_0", **EXCLUSIVE)
+        connection.create(request, self.member("c1"))
         with self.assertRaisesRegex(nri.StatusError, "`mlx5_0` is held by .*c1"):
-            connection.create(wish, self.member("c2"))
-        connection.event("StopContainer", wish, self.member("c1"))
+            connection.create(request, self.member("c2"))
+        connection.event("StopContainer", request, self.member("c1"))
         self.assertEqual(self.holders(), {})
-        connection.create(wish, self.member("c2"))
-        connection.event("RemoveContainer", wish, self.member("c2"), dedicated=False)
+        connection.create(request, self.member("c2"))
+        connection.event("RemoveContainer", request, self.member("c2"), dedicated=False)
         self.assertEqual(self.holders(), {})
 
     def test_failed_create_releases_hca_for_next_attempt(self):
         runtime = self.connect()
         for attempt in range(3):
-            runtime.create(self.asking("mlx5_1", **EXCLUSIVE), self.member(f"try{attempt}", name="trainer"))
+            runtime.create(self.requesting("mlx5_1", **EXCLUSIVE), self.member(f"try{attempt}", name="trainer"))
             self.assertEqual(self.holders(), {"mlx5_1": [[f"try{attempt}"]]})
         with self.assertRaises(nri.StatusError):
-            runtime.create(self.asking("mlx5_1", **EXCLUSIVE), self.member("c2", name="another"))
+            runtime.create(self.requesting("mlx5_1", **EXCLUSIVE), self.member("c2", name="another"))
         self.assertEqual(self.holders(), {"mlx5_1": [["try2"]]})
 
     def test_two_instances_during_upgrade_book_once(self):
         connections = [self.connect("--index", "10"), self.connect("--index", "11")]
-        wish = self.asking("mlx5_0", **EXCLUSIVE)
-        got = connections[0].create(wish, self.member())
+        request = self.requesting("mlx5_0", **EXCLUSIVE)
+        got = connections[0].create(request, self.member())
         # The runtime passes the first adjustment to the later plugin.
         merged = self.member(devices=[(path, *number) for path, number in got["devices"].items()],
                              env=["=".join(entry) for entry in got["env"].items()], annotations=got["annotations"],
                              rlimits=[("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)])
-        again = connections[1].create(wish, merged)
+        again = connections[1].create(request, merged)
         self.assertEqual((again["devices"], again["env"], again["annotations"], again["rlimits"]), ({}, {}, {}, {}))
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
 
     def test_reads_changed_configuration(self):
         connection = self.connect()
         self.configure({**TRUSTING, "annotations_may_request": ["team-c"]})
-        self.assertEqual(connection.create(self.asking("mlx5_0"), self.member())["devices"], {})
+        self.assertEqual(connection.create(self.requesting("mlx5_0"), self.member())["devices"], {})
         self.configure("{")
         with self.assertRaisesRegex(nri.StatusError, "config.json"):
-            connection.create(self.asking("mlx5_0"), self.member("c2"))
+            connection.create(self.requesting("mlx5_0"), self.member("c2"))
         self.assertEqual(connection.create(nri.pod("pod2"), self.member("c3"))["devices"], {})
 
     def test_verify_finds_grant(self):
@@ -168,37 +168,37 @@ class Containers(NriCase):
             state = {"ociVersion": "1.0.2", "id": id, "pid": os.getpid(), "status": "creating", "bundle": bundle}
             return self.hook("verify", state, "containerd")
 
-        got = connection.create(self.asking("mlx5_0"), self.member("c1"))
+        got = connection.create(self.requesting("mlx5_0"), self.member("c1"))
         config["annotations"].update(got["annotations"])
         write(bundle + "/config.json", config)
         self.succeeded(verify("c1"))
         self.refused(verify("c2"), "no HCA was granted")
         del config["annotations"]["rdma-init.io/devices"]
         write(bundle + "/config.json", config)
-        self.assertEqual(verify("c3").returncode, 0, "it requests nothing")
+        self.assertEqual(verify("c3").returncode, 0, "the container requests nothing")
 
 
 class Time(NriCase):
     def test_answers_with_error_before_timeout(self):
         """The HCA stays locked."""
         connection = self.connect(timeout_ms=1000)
-        connection.create(self.asking("mlx5_0"), self.member("c0"))
+        connection.create(self.requesting("mlx5_0"), self.member("c0"))
         release = self.hold_lock("mlx5_0")
         began = time.monotonic()
         with self.assertRaisesRegex(nri.StatusError, "did not finish within the runtime's request timeout"):
-            connection.create(self.asking("mlx5_0"), self.member("c1"))
+            connection.create(self.requesting("mlx5_0"), self.member("c1"))
         self.assertLess(time.monotonic() - began, 1.0)
         release()
-        connection.create(self.asking("mlx5_1"), self.member("c2"))
+        connection.create(self.requesting("mlx5_1"), self.member("c2"))
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
 
     def test_recovers_after_kill_during_request(self):
         connection = self.connect()
-        connection.create(self.asking("mlx5_0"), self.member("c0"))
+        connection.create(self.requesting("mlx5_0"), self.member("c0"))
         self.hold_lock("mlx5_0")
         self.kill_soon()
         with self.assertRaises(EOFError):  # no descendant keeps the socket
-            connection.create(self.asking("mlx5_0"), self.member("c1"))
+            connection.create(self.requesting("mlx5_0"), self.member("c1"))
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
 
 
@@ -221,7 +221,7 @@ class Life(NriCase):
                 ("removes", {}, f"NRI plugin `20-other` removed `{path}`"),
                 ("swaps", {path: (231, 194)}, f"NRI plugin `20-other` replaced `{path}`")):
             container = self.member(id)
-            got = runtime.create(self.asking("mlx5_1"), container)["devices"]
+            got = runtime.create(self.requesting("mlx5_1"), container)["devices"]
             self.assertEqual(got[path], (231, 193))
             set_by_all = {other: numbers for other, numbers in got.items() if other != path} | later
             refused = runtime.validate(container, set_by_all.items(), {path: "-20-other" if id == "removes" else "20-other"})
@@ -232,11 +232,11 @@ class Life(NriCase):
             self.wait_for_log(refused)
             wait_for(lambda id=id: [id] not in self.holders().get("mlx5_1", []), f"release of {id}")
         # A node that a device plugin added is removed.
-        given = self.member("given", devices=((path, 231, 193),))
-        got = runtime.create(self.asking("all"), given)["devices"]
+        added = self.member("added", devices=((path, 231, 193),))
+        got = runtime.create(self.requesting("all"), added)["devices"]
         self.assertNotIn(path, got)
-        self.assertIsNone(runtime.validate(given, got.items()))
-        self.assertIn("removed", runtime.validate(given, [("-" + path, (0, 0)), *got.items()]))
+        self.assertIsNone(runtime.validate(added, got.items()))
+        self.assertIn("removed", runtime.validate(added, [("-" + path, (0, 0)), *got.items()]))
         self.assertIsNone(runtime.validate(self.member("never seen"), (("-" + path, (0, 0)),)))
 
     def test_does_not_validate_before_nri_0_10(self):
@@ -252,15 +252,15 @@ class Life(NriCase):
 
     def test_reconnects_after_restart_of_runtime(self):
         connection = self.connect()
-        connection.create(self.asking("mlx5_0"), self.member())
+        connection.create(self.requesting("mlx5_0"), self.member())
         connection.close()
         self.runtime.stop()
         self.wait_for_log("trying again")
         self.runtime.start()
         again = self.accept()
-        again.introduce(pods=[self.asking("mlx5_0")], containers=[self.member(state=3)])
+        again.introduce(pods=[self.requesting("mlx5_0")], containers=[self.member(state=3)])
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
-        again.create(self.asking("mlx5_1"), self.member("c2"))
+        again.create(self.requesting("mlx5_1"), self.member("c2"))
 
     def test_waits_for_missing_runtime(self):
         self.runtime.stop()
@@ -290,12 +290,12 @@ class Life(NriCase):
         connection = nri.Connection(ours)
         connection.introduce()
         self.assertEqual(connection.registered, ("05", "rdma"))
-        self.assertEqual(len(connection.create(self.asking("2"), self.member())["devices"]), 3)
+        self.assertEqual(len(connection.create(self.requesting("2"), self.member())["devices"]), 3)
         ours.shutdown(socket.SHUT_RDWR)
         connection.reader.join(30)
         connection.close()
         self.assertEqual(plugin.wait(30), 0)
-        self.assertEqual(plugin.stderr.read(), b"", "the runtime gives it no stderr: its log is syslog")
+        self.assertEqual(plugin.stderr.read(), b"", "a plugin that the runtime started logs to syslog")
 
     def test_refuses_unknown_runtime(self):
         self.start_plugin()
@@ -355,7 +355,7 @@ class Probe(NriCase):
 
 class Missed(NriCase):
     def test_reports_containers_without_grant(self):
-        pods = [self.asking("mlx5_0"), nri.pod("pod2")]
+        pods = [self.requesting("mlx5_0"), nri.pod("pod2")]
         containers = [self.member("c1", state=3), nri.container("c2", "pod2", state=3),
                       self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
                                                                 devices=[("/dev/infiniband/uverbs3", 231, 195)])]
@@ -369,18 +369,18 @@ class Missed(NriCase):
 
     def test_evicts_ungranted_containers_if_configured(self):
         self.configure({**TRUSTING, "nri": {"evict_ungranted": True}})
-        connection = self.connect(pods=[self.asking("mlx5_0")], containers=[self.member("c1", state=3)])
+        connection = self.connect(pods=[self.requesting("mlx5_0")], containers=[self.member("c1", state=3)])
         connection.wait(lambda: connection.evicted)
         self.assertEqual(connection.evicted, ["c1"])
 
     def test_releases_grants_of_containers_that_ended_while_disconnected(self):
         connection = self.connect()
-        connection.create(self.asking("mlx5_0"), self.member("c1"))
-        connection.create(self.asking("mlx5_1"), self.member("c2"))
+        connection.create(self.requesting("mlx5_0"), self.member("c1"))
+        connection.create(self.requesting("mlx5_1"), self.member("c2"))
         connection.close()
         self.age(120)
         again = self.accept()
-        again.introduce(pods=[self.asking("mlx5_1")], containers=[self.member("c2", state=3)])
+        again.introduce(pods=[self.requesting("mlx5_1")], containers=[self.member("c2", state=3)])
         self.wait_for_holders({"mlx5_1": [["c2"]]})
 
     def age(self, seconds):
@@ -397,7 +397,7 @@ class Missed(NriCase):
         """The runtime does not list it yet. Two minutes after the grant the plugin queries it again over a second connection."""
         connection = self.connect()
         for id, hca in (("c1", "mlx5_0"), ("c2", "mlx5_1")):
-            connection.create(self.asking(hca), self.member(id))
+            connection.create(self.requesting(hca), self.member(id))
         both = {"mlx5_0": [["c1"]], "mlx5_1": [["c2"]]}
         connection.close()
         for age in (0, 105):
@@ -413,14 +413,14 @@ class Missed(NriCase):
         self.wait_for_holders({"mlx5_1": [["c2"]]})
         with self.assertRaises(EOFError):
             recount.wait(lambda: False)
-        again.create(self.asking("mlx5_0"), self.member("c3"))
+        again.create(self.requesting("mlx5_0"), self.member("c3"))
         self.runtime.listening.settimeout(3)
         with self.assertRaises(TimeoutError):
             self.runtime.accept()
 
     def test_keeps_grants_when_second_query_fails(self):
         connection = self.connect()
-        connection.create(self.asking("mlx5_0"), self.member("c1"))
+        connection.create(self.requesting("mlx5_0"), self.member("c1"))
         connection.close()
         self.age(105)
         again = self.accept()
@@ -429,7 +429,7 @@ class Missed(NriCase):
         os.unlink(self.runtime.path)
         self.wait_for_log("stay until rdma-nri connects again")
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
-        again.create(self.asking("mlx5_1"), self.member("c2"))
+        again.create(self.requesting("mlx5_1"), self.member("c2"))
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 TREE_OF_MANY = 200  # HCAs: the adjustment is longer than the first 4096 bytes of a reader
 
 
-def pod(id="pod1", wish=None, **annotations):
-    if wish:
-        annotations["rdma-init.io/devices"] = wish
+def pod(id="pod1", hcas=None, **annotations):
+    if hcas:
+        annotations["rdma-init.io/devices"] = hcas
     return {"id": id, "name": "train", "uid": "uid-" + id, "namespace": "team-a", "runtimeHandler": "runc",
             "annotations": {key.replace("__", "/"): value for key, value in annotations.items()}}
 
@@ -58,7 +58,7 @@ class GoRuntime:
     def __init__(self, case, version, *directories):
         program = f"{PEERS}/runtime-{version}"
         if not os.access(program, os.X_OK):
-            case.skipTest(f"no runtime with NRI {version}: the test shim.nri_peers says why")
+            case.skipTest(f"no runtime with NRI {version}: the test shim.nri_peers has the reason")
         self.log = f"{case.work}/runtime.log"
         with open(self.log, "ab") as log:
             self.process = case.start([program, case.runtime.path, *directories], stdin=subprocess.PIPE,
@@ -113,7 +113,7 @@ class AdaptationCase(test_nri.NriCase):
 
     def hold(self, hca="mlx5_0"):
         """Locks the HCA. Returns a function that releases the lock."""
-        self.go.create(pod(wish=hca), container("c0"))
+        self.go.create(pod(hcas=hca), container("c0"))
         return self.hold_lock(hca)
 
 
@@ -122,7 +122,7 @@ class Conformance:
 
     def test_runtime_applies_adjustment_to_config_json(self):
         self.begin()
-        spec = self.go.create(pod(wish="mlx5_0,mlx5_2"), container())["spec"]
+        spec = self.go.create(pod(hcas="mlx5_0,mlx5_2"), container())["spec"]
         devices = {device["path"]: (device["major"], device["minor"]) for device in spec["linux"]["devices"]}
         self.assertEqual(set(devices), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"})
         allowed = {(rule["major"], rule["minor"]) for rule in spec["linux"]["resources"]["devices"] if rule["allow"]}
@@ -139,35 +139,35 @@ class Conformance:
 
     def test_grants_and_releases_by_pod_events(self):
         self.begin()
-        wish = pod(wish="mlx5_1")
+        hcas = pod(hcas="mlx5_1")
         for event in ("run-pod", "stop-pod", "remove-pod"):
-            self.go.do(event, Pod=wish)
-        self.go.create(wish, container())
-        self.go.do("stop", Pod=wish, Container=container())
+            self.go.do(event, Pod=hcas)
+        self.go.create(hcas, container())
+        self.go.do("stop", Pod=hcas, Container=container())
         self.assertEqual(self.holders(), {})
-        self.go.create(wish, container())
-        self.go.do("remove", Pod=wish, Container=container())
+        self.go.create(hcas, container())
+        self.go.do("remove", Pod=hcas, Container=container())
         self.assertEqual(self.holders(), {})
 
     def test_refusal_fails_container_but_not_connection(self):
         self.begin()
         with self.assertRaisesRegex(Refused, "mlx5_9"):
-            self.go.create(pod(wish="mlx5_9"), container())
+            self.go.create(pod(hcas="mlx5_9"), container())
         self.assertEqual(self.holders(), {})
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_1"), container("c2")))), 2)
         self.assertNotIn("trying again", read(self.log))
 
     def test_leaves_out_device_of_container(self):
         self.begin()
-        given = container(devices=[("/dev/infiniband/uverbs1", 231, 193)])
-        self.assertEqual(self.names(self.go.create(pod(), given)), {"/dev/infiniband/rdma_cm"})
+        added = container(devices=[("/dev/infiniband/uverbs1", 231, 193)])
+        self.assertEqual(self.names(self.go.create(pod(), added)), {"/dev/infiniband/rdma_cm"})
 
     def two_instances(self, first, second):
         self.begin("--index", first)
         self.start_plugin("--index", second)
         self.joined()
         # NRI refuses a container if two plugins set the same item.
-        answer = self.go.create(pod(wish="mlx5_0", **{"rdma-init.io__mode": "exclusive"}), container())
+        answer = self.go.create(pod(hcas="mlx5_0", **{"rdma-init.io__mode": "exclusive"}), container())
         self.assertEqual(self.names(answer), {"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"})
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
 
@@ -200,7 +200,7 @@ class Conformance:
     def test_sends_long_adjustment(self):
         self.make_tree(TREE_OF_MANY)
         self.begin()
-        answer = self.go.create(pod(wish="all"), container())
+        answer = self.go.create(pod(hcas="all"), container())
         self.assertGreater(answer["size"], 4096)
         self.assertGreaterEqual(len(self.names(answer)), TREE_OF_MANY)
 
@@ -208,11 +208,11 @@ class Conformance:
         """NRI 0.6.1 sends 6 MB at once, newer versions send parts."""
         long = {"annotations": {"padding": "x" * 30000}, "state": "CONTAINER_RUNNING"}
         containers = [container(f"c{i}", f"pod{i}", **long) for i in range(200)]
-        self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
+        self.go.do("state", Pods=[pod("pod199", hcas="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
                    Containers=containers)
         self.begin()
         self.wait_for_log("(c199) requests RDMA devices but has no grant")
-        self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod("new", hcas="mlx5_0"), container("new", "new")))), 2)
 
     # --- failures
 
@@ -238,25 +238,25 @@ class Conformance:
         self.begin()
         release = self.hold()
         with self.assertRaisesRegex(Refused, "did not finish within the runtime's request timeout"):
-            self.go.create(pod(wish="mlx5_0"), container())
+            self.go.create(pod(hcas="mlx5_0"), container())
         release()
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2, "it is still asked")
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_1"), container("c2")))), 2, "the plugin still gets requests")
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
 
     def test_reconnects_after_late_answer(self):
         """The whole process hangs: NRI creates the container without it and closes the connection. The plugin reconnects and
         reports the containers that it missed."""
         self.begin()
-        wish = pod(wish="mlx5_0")
+        hcas = pod(hcas="mlx5_0")
         self.plugin.send_signal(signal.SIGSTOP)
-        answer = self.go.create(wish, container())
+        answer = self.go.create(hcas, container())
         self.assertEqual(self.names(answer), set())
         self.assertGreaterEqual(answer["seconds"], REQUEST_TIMEOUT * 0.9)
         time.sleep(1)
-        self.go.do("state", Pods=[wish], Containers=[container(state="CONTAINER_RUNNING")])
+        self.go.do("state", Pods=[hcas], Containers=[container(state="CONTAINER_RUNNING")])
         self.plugin.send_signal(signal.SIGCONT)
         self.joined()
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_1"), container("c2")))), 2)
         # Either it granted after the timeout, or it reports that c1 has no grant.
         if "mlx5_0" not in self.holders():
             self.wait_for_log("(c1) requests RDMA devices but has no grant")
@@ -265,34 +265,34 @@ class Conformance:
         self.begin()
         release = self.hold()
         self.kill_soon()
-        answer = self.go.create(pod(wish="mlx5_0"), container())
+        answer = self.go.create(pod(hcas="mlx5_0"), container())
         self.assertEqual(self.names(answer), set())
         self.assertLess(answer["seconds"], REQUEST_TIMEOUT, "no descendant keeps the socket")
         release()
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
-        self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container("c0", state="CONTAINER_RUNNING")])
+        self.go.do("state", Pods=[pod(hcas="mlx5_0")], Containers=[container("c0", state="CONTAINER_RUNNING")])
         self.start_plugin()
         self.joined()
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container("c1")))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_0"), container("c1")))), 2)
 
     def test_reconnects_after_restart_of_runtime(self):
         self.begin()
-        self.go.create(pod(wish="mlx5_0"), container())
+        self.go.create(pod(hcas="mlx5_0"), container())
         self.go.end()
         self.wait_for_log("trying again")
         self.go = GoRuntime(self, self.version)
-        self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container(state="CONTAINER_RUNNING")])
+        self.go.do("state", Pods=[pod(hcas="mlx5_0")], Containers=[container(state="CONTAINER_RUNNING")])
         self.syncs = self.go.do("start")["syncs"]
         self.joined()
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_1"), container("c2")))), 2)
 
     # --- requests of runtimes with tracing, and requests that NRI's package never sends
 
     def test_ignores_metadata_of_tracing(self):
         self.begin()
         metadata = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa-01"}
-        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container(), Metadata=metadata))), 2)
+        self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_0"), container(), Metadata=metadata))), 2)
 
     def raw(self):
         """A scripted connection before the plugin's registration is answered."""
@@ -339,7 +339,7 @@ exec {NRI} {" ".join(self.places())}
         self.go.end()
         self.go = GoRuntime(self, self.version, plugins, configs)
         self.go.do("start")
-        answer = self.go.create(pod(wish="mlx5_0"), container())
+        answer = self.go.create(pod(hcas="mlx5_0"), container())
         self.assertEqual(len(self.names(answer)), 2)
         self.assertEqual(sorted(read(seen + ".env").split()),
                          ["NRI_PLUGIN_IDX=05", "NRI_PLUGIN_NAME=rdma", "NRI_PLUGIN_SOCKET=3"])
@@ -347,7 +347,7 @@ exec {NRI} {" ".join(self.places())}
         self.assertEqual(files[:3], ["/dev/null"] * 3)
         self.assertRegex(files[3], "^socket:")
         self.go.do("stop-runtime")
-        wait_for(lambda: not self.running(), "its end with its runtime")
+        wait_for(lambda: not self.running(), "the end of the plugin with its runtime")
 
     def running(self):
         """Starts a plugin with this test's ledger."""
@@ -357,7 +357,7 @@ exec {NRI} {" ".join(self.places())}
                     if self.ledger_directory.encode() in file.read():
                         return True
             except OSError:
-                pass  # it has ended
+                pass  # the plugin has ended
         return False
 
 
@@ -440,7 +440,7 @@ class Newer(test_nri.NriCase):
 
     def test_accepts_method_of_each_event(self):
         connection = self.introduced()
-        pod_data, member = self.asking("mlx5_0"), self.member()
+        pod_data, member = self.requesting("mlx5_0"), self.member()
         both = nri.text(1, pod_data) + nri.text(2, member)
         self.assertEqual(connection.code_of("RunPodSandbox", nri.text(1, pod_data)), 0)
         self.assertEqual(connection.code_of("CreateContainer", both), 0)
@@ -463,7 +463,7 @@ class Newer(test_nri.NriCase):
         self.assertEqual(connection.code_of("CreateContainer", pod_data, service="no.such.Service"), UNIMPLEMENTED)
         after_update = nri.number(1, 13) + nri.text(2, nri.pod("pod1"))
         self.assertEqual(connection.code_of("StateChange", after_update), 0)
-        self.assertEqual(len(connection.create(self.asking("mlx5_0"), self.member())["devices"]), 2)
+        self.assertEqual(len(connection.create(self.requesting("mlx5_0"), self.member())["devices"]), 2)
 
     def test_ignores_new_fields(self):
         connection = self.introduced()
@@ -472,18 +472,18 @@ class Newer(test_nri.NriCase):
                nri.text(19, "message") + nri.text(20, nri.text(1, "nvidia.com/gpu=0")) +
                nri.text(21, nri.number(1, 1000) + nri.number(2, 1000) + nri.number(3, 44)) +
                nri.text(22, nri.text(1, "registry.example.com/image")))
-        got = connection.create(self.asking("mlx5_0"), self.member() + new)
+        got = connection.create(self.requesting("mlx5_0"), self.member() + new)
         self.assertEqual(len(got["devices"]), 2)
 
     def test_reads_limits_of_container(self):
         connection = self.introduced()
         limits = [("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)]
-        self.assertEqual(connection.create(self.asking("mlx5_0"), self.member(rlimits=limits))["rlimits"], {})
+        self.assertEqual(connection.create(self.requesting("mlx5_0"), self.member(rlimits=limits))["rlimits"], {})
 
     def test_synchronizes_in_parts(self):
         connection = self.accept()
         connection.configure()
-        connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],
+        connection.synchronize(pods=[self.requesting("mlx5_0"), nri.pod("pod2")],
                                containers=[self.member("c1", state=3), nri.container("c2", "pod2", state=3)], parts=3)
         self.wait_for_log("(c1) requests RDMA devices but has no grant")
 

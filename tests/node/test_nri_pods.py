@@ -60,9 +60,9 @@ class Pods(test_network.Rails):
         self.assertEqual([path for path in got["devices"] if "uverbs" in path],
                          [f"/dev/infiniband/uverbs{number}" for number in range(4)])
         runtime.create(self.sandbox(pod), self.member(pod, "c2"))
-        self.assertEqual(self.rails_in(pod)["net1"], ["10.0.1.1/16"], "nothing is addressed again")
+        self.assertEqual(self.rails_in(pod)["net1"], ["10.0.1.1/16"], "addresses are assigned once")
         runtime.event("StopContainer", self.sandbox(pod), self.member(pod, "c2"))
-        self.assertEqual(len(self.rails_in(pod)), 4, "the other one lives")
+        self.assertEqual(len(self.rails_in(pod)), 4, "the other container still runs")
         runtime.event("StopPodSandbox", self.sandbox(pod))
         self.assert_pod_as_before(pod)
         self.assert_as_before()

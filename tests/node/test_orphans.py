@@ -73,7 +73,7 @@ class EarlierChildren(rdma_init.Case):
         started = self.start_direct([*PROBE, "leave_zombie",
                                      *self.through_init([*PROBE, "report_signals", "1"])])
         started.next()
-        wait_for(lambda: len(descendants(started.pid)) == 1, "only the command is left")
+        wait_for(lambda: len(descendants(started.pid)) == 1, "only the command below rdma-init")
         os.kill(started.pid, signal.SIGTERM)
         self.assertEqual(started.wait(), 0)
 

@@ -89,14 +89,14 @@ class BothWays:
         self.assert_ledger_empty()
 
     def test_ignores_annotations_labels_and_environment_of_image(self):
-        wish = {"rdma-init.io/devices": "all", "rdma-init.io/mode": "exclusive",
-                "k8s.volcengine.com/pod-networks": '[{"cniConf":{"name":"rdma"}}]',
-                "cni.spidernet.io/rdma-resource-inject": "rdma",
-                "io.kubernetes.cri-o.Namespace": "trusted", "io.kubernetes.pod.namespace": "trusted",
-                "io.kubernetes.cri.sandbox-namespace": "trusted"}
+        annotations = {"rdma-init.io/devices": "all", "rdma-init.io/mode": "exclusive",
+                       "k8s.volcengine.com/pod-networks": '[{"cniConf":{"name":"rdma"}}]',
+                       "cni.spidernet.io/rdma-resource-inject": "rdma",
+                       "io.kubernetes.cri-o.Namespace": "trusted", "io.kubernetes.pod.namespace": "trusted",
+                       "io.kubernetes.cri.sandbox-namespace": "trusted"}
         environment = ["RDMA_VISIBLE_DEVICES=all", "MELLANOX_VISIBLE_DEVICES=all",
                        "PCIDEVICE_NVIDIA_COM_HCA=0000:10:00.0"]
-        image = self.make_image(wish, environment)
+        image = self.make_image(annotations, environment)
         self.configure({"annotations_may_request": ["trusted"]})
         report = self.podman.report("greedy", image=image)
         self.assertEqual(report.nodes, {})
