@@ -1,5 +1,5 @@
-"""A container that rdma-runtime granted everything has no createRuntime hook: its runtime's state shows whether it lives. Its HCA
-is held from before `create` returns until the container has ended, also if a process is killed meanwhile."""
+"""A container to which rdma-runtime granted all HCAs of its request has no createRuntime hook: the state of its runtime shows
+whether it runs. Its HCA stays allocated from before `create` returns until the end of the container, also if a process is killed."""
 import itertools
 import os
 import shutil
@@ -36,7 +36,8 @@ class Alive(RuntimeTests):
         return set(bundle.written()["hooks"])
 
     def assert_held(self, why=None):
-        """Without a report: the next request reads the runtime's state."""
+        """Checks that `recover` and a request for the HCA find the container running. No hook reports its end: they read the
+        runtime's state."""
         self.assertEqual(self.recover(), [], why)
         self.refused(self.runtime.create(self.bundle(f"other{next(self.others)}")), "mlx5_1")
 
@@ -102,7 +103,7 @@ exec {self.runtime_name} "$@"
         self.assert_held()
         self.succeeded(runtime.delete(first))
 
-    # --- as long as it lives
+    # --- running containers
 
     def test_holds_hca_until_container_ends(self):
         first = self.created()
@@ -155,7 +156,7 @@ exec {self.runtime_name} "$@"
         self.assert_ledger_empty()
 
     def test_separates_same_bundle_in_other_root(self):
-        """The second container's poststop names no root: the first container keeps its HCA while it lives."""
+        """The poststop of the second container names no root: the first container keeps its HCA while it runs."""
         other = self.wrapped(root=self.work + "/other")
         os.mkdir(other.root)
         for mode in ("exclusive", "shared"):
@@ -175,7 +176,7 @@ exec {self.runtime_name} "$@"
             self.assert_free()
 
     def test_detects_same_root_and_bundle_by_other_paths(self):
-        """It is one container for any path of root and bundle: the second call is refused before it books."""
+        """Root and bundle are one container under each of their paths: the second call is refused before it books."""
         first = self.created()
         held = self.holders()
         os.symlink(self.runtime.root, self.work + "/link")
@@ -203,7 +204,7 @@ exec {self.runtime_name} "$@"
         self.assert_free()
 
     def test_two_creates_at_once_grant_one(self):
-        """Usually the refused `create` ends first: the other `create`, which still runs, has the HCA."""
+        """The refused `create` usually ends first, while the other `create` still runs with the HCA."""
         for round in range(ROUNDS):
             other = self.bundle(f"other-than-{round}")
             twin = self.bundle(f"twin{round}")

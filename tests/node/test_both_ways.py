@@ -38,7 +38,7 @@ ROWS = (
     ("nothing", {"requests": "none"}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
     ("no request", {}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
     ("a device plugin's nodes", {"devices": [UVERBS2]}, {}, seen("mlx5_2")),
-    ("a node that is there already", {"requests": "mlx5_1,mlx5_2", "devices": [{**UVERBS2, "fileMode": 0o600}]}, {},
+    ("an existing node", {"requests": "mlx5_1,mlx5_2", "devices": [{**UVERBS2, "fileMode": 0o600}]}, {},
      seen("mlx5_1", "mlx5_2", modes={"uverbs2": "600"})),
     ("exclusive", {"requests": "mlx5_1", "annotations": EXCLUSIVE}, {}, seen("mlx5_1")),
     ("owner and mode", {"requests": "mlx5_1"}, {"nodes": {"mode": "0640", "uid": 3, "gid": 4}},
@@ -56,8 +56,8 @@ ROWS = (
     ("no mount at /sys", {"requests": "mlx5_1", "sys": False}, {}, seen("mlx5_1", views={})),
 )
 REFUSED = (
-    ("no such HCA", {"requests": "mlx5_7"}),
-    ("another device there", {"requests": "mlx5_1", "devices": [{**UVERBS2, "path": "/dev/infiniband/uverbs1"}]}),
+    ("unknown HCA", {"requests": "mlx5_7"}),
+    ("node of another device", {"requests": "mlx5_1", "devices": [{**UVERBS2, "path": "/dev/infiniband/uverbs1"}]}),
 )
 
 

@@ -45,7 +45,7 @@ class Recorded:
         self.write()
 
     def netns(self):
-        """The pod's network namespace; empty: the node's."""
+        """Returns the path of the pod's network namespace, or None for the node's."""
         return next((space["path"] for space in self.config["linux"]["namespaces"] if space["type"] == "network"), None)
 
     def write(self):
@@ -90,7 +90,7 @@ class ByRuntime(CrioCase):
                                "ledger": self.ledger_directory})
 
     def container(self, name, annotations=()):
-        """With rdma-runtime, so that no file of hooks.d is needed."""
+        """Returns a container without the hooks of hooks.d, which rdma-runtime does not need."""
         container = Recorded(self, name, annotations)
         container.config.pop("hooks", None)
         container.write()
@@ -202,7 +202,7 @@ class ByRuntime(CrioCase):
             self.call(container, "delete")
 
     def test_logs_nothing_for_container_with_all_limits(self):
-        """IPC_LOCK from its pod, default_ulimits from crio.conf."""
+        """The container has IPC_LOCK from its pod and default_ulimits from crio.conf."""
         container = self.container("ipc-lock", {"rdma-init.io/devices": "2"})
         config = self.create(container)
         for member in ("capabilities", "rlimits"):
@@ -210,7 +210,7 @@ class ByRuntime(CrioCase):
         self.assertNotIn("LOCK", self.node_log())
 
     def test_ignores_pause_container(self):
-        """It has its pod's annotations."""
+        """The pause container has the annotations of its pod."""
         self.configure({**TRUSTING, "default_devices": "all"})
         container = self.container("infra", {"rdma-init.io/devices": "2"})
         self.assertEqual(self.create(container), container.config)
@@ -311,7 +311,7 @@ class Samples(CrioCase):
         self.assertIn("no HCA was granted", self.node_log())
 
     def test_documents_silently_skipped_hook(self):
-        """CRI-O and Podman skip it."""
+        """CRI-O and Podman skip a hook file with a missing `hook.path`."""
         for page in ("config/README.md", "docs/which-way.md"):
             self.assertIn("CRI-O silently skip a hook file if its `hook.path` does not exist", " ".join(read(f"{CONFIG}/../{page}").split()), page)
 
@@ -396,7 +396,7 @@ class ByNri(CrioCase):
         self.assertIn("unlimited RLIMIT_MEMLOCK is set instead, which is enough", log)
 
     def test_reports_limit_of_locked_memory(self):
-        """This process is the runtime."""
+        """The plugin reads the limit of the runtime, which is this process."""
         self.configure({**TRUSTING, "memlock": FINITE})
         before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_MEMLOCK, before)

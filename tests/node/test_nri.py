@@ -180,7 +180,7 @@ class Containers(NriCase):
 
 class Time(NriCase):
     def test_answers_with_error_before_timeout(self):
-        """The HCA stays locked."""
+        """The HCA stays locked, so the plugin cannot grant it."""
         connection = self.connect(timeout_ms=1000)
         connection.create(self.requesting("mlx5_0"), self.member("c0"))
         release = self.hold_lock("mlx5_0")

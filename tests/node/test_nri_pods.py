@@ -68,7 +68,7 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
     def test_releases_pod_after_end_of_its_namespace(self):
-        """In containerd 1.7's order of events."""
+        """Sends the events in the order of containerd 1.7."""
         runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         runtime.create(self.sandbox(pod), self.member(pod))
@@ -100,7 +100,7 @@ class Pods(test_network.Rails):
         return users
 
     def test_releases_pod_without_report_of_runtime(self):
-        """As containerd, and the plugin, that were restarted after the start of the pod."""
+        """Containerd and the plugin were restarted after the start of the pod."""
         self.use()
         runtime = self.start_plugin()
         first, second = self.pod("first"), self.pod("second")

@@ -1,4 +1,4 @@
-"""rdma-runtime passes its whole process state on to the runtime, unchanged."""
+"""rdma-runtime passes its whole process state to the runtime unchanged, and executes the runtime that created the container."""
 import json
 import os
 import signal
@@ -23,7 +23,7 @@ class PassingOn(harness.Case):
         self.settings = {"ledger": self.work + "/ledger", "runtimes": [self.fake()]}
 
     def fake(self, code=0, name="fake-runtime"):
-        """A runtime that records its arguments and state."""
+        """Writes a runtime that records its arguments and state. Returns its path."""
         return write_recorder(f"{self.work}/bin/{name}", self.record_path, code)
 
     def environment(self, **more):
