@@ -43,7 +43,8 @@ std::string handler_lines(const std::string& generated, const std::string& progr
   facts.engine.major = major;
   facts.settings = parse_engine_settings(generated);
   const char* plugin = major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime";
-  // Not in the file before its first start; the kubelets of all three use the systemd cgroup driver by default.
+  // The file does not exist before the first start of the distribution. The kubelets of all three use the systemd
+  // cgroup driver by default.
   facts.settings.try_emplace({fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"},
                              "true");
   return containerd_tables(facts);

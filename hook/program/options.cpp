@@ -90,7 +90,7 @@ Result<void> set_snapshot(Options& options, std::string_view value) {
   return {};
 }
 
-// Of two values with one key, the last one counts, as with `podman run --annotation`.
+// If a key occurs twice, the last value counts, as with `podman run --annotation`.
 Result<void> set_annotation(Options& options, std::string_view value) {
   const std::size_t equals = value.find('=');
   if (equals == 0 || equals == std::string_view::npos)

@@ -340,7 +340,7 @@ class NodeCase(TreeCase):
 
     def ledger(self):
         """Returns the ledger's files that belong to grants: all files except locks, counters, the ledger's namespaces, the
-        start of the next search for an address, and records and views of rdma-runtime."""
+        start of the next search for an address, states for --probe, and records and views of rdma-runtime."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             name = os.path.basename(path)

@@ -1,6 +1,7 @@
 """`rdma-hook config apply` with directories as the kubelet mounts ConfigMaps, and with hostile directories. A valid file replaces
 the cluster's file on the node as a whole; after any error the last valid file stays. The tests run in a private mount namespace,
 where all directories above /run belong to root."""
+import fcntl
 import json
 import os
 import shutil

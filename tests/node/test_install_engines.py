@@ -86,7 +86,7 @@ def inside(program, engine):
                 assert ("runtimes.runc]" in now) >= ("runtimes.runc]" in printed)
             assert install("--way", way).returncode == 0 and files() == installed
             assert install("--uninstall").returncode == 0 and files() == before and printed_by(engine) == printed
-            if "now run: " in done.stdout:
+            if "restart due: " in done.stdout:
                 refused = install("--way", way, "--restart", env={**os.environ, "PATH": no_systemctl + ":" + os.environ["PATH"]})
                 assert refused.returncode == 1 and "Unit not found; remedy: correct the cause, then run `systemctl" in refused.stderr, refused
                 assert files() == installed and install("--uninstall").returncode == 0 and files() == before
