@@ -287,6 +287,15 @@ class Conformance:
         self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
         self.assertEqual(len(self.names(self.go.create(pod(hcas="mlx5_1"), container("c2")))), 2)
 
+    def test_probe_follows_connection(self):
+        self.begin()
+        self.until_probe(NRI, 0, "rdma-nri: ready: connected to containerd")
+        self.go.end()
+        self.until_probe(NRI, 1, "rdma-nri: not ready: not connected to the runtime: ")
+        self.go = GoRuntime(self, self.version)
+        self.go.do("start")
+        self.until_probe(NRI, 0, "rdma-nri: ready: connected to containerd")
+
     # --- requests of runtimes with tracing, and requests that NRI's package never sends
 
     def test_ignores_metadata_of_tracing(self):
