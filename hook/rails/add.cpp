@@ -141,7 +141,9 @@ class RailAdder {
       auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
       // Before Linux 5.2 sysfs of the namespace cannot be mounted, but the node's sysfs shows the device.
       if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
-      if (!found) return make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
+      if (!found)
+        return Error{fmt::format("`{}` has no uverbs node in the container's network namespace", rail.hca), 0,
+                     "check with `lsmod` that ib_uverbs is loaded, then create the container again"};
       report_.nodes.push_back(std::move(*found));
     }
     return {};

@@ -27,7 +27,9 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
     return std::optional<NodeNetwork>();
   }
   if (moves && !snapshot.routes) {
-    warnings.emplace_back("default route of moving netdevs not checked: the snapshot has no routes");
+    warnings.emplace_back(
+        "not checked whether a moving netdev has the default route: the snapshot has no routes; remedy: make a new "
+        "snapshot");
   }
   if (moves) {
     warnings.emplace_back("addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them");

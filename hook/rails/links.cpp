@@ -299,7 +299,10 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
 Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record) {
   const Rail& rail = record.rail;
   if (!rail.recreate) return {};
-  if (!inside.rdma) return make_error("cannot make RDMA device `{}`: the kernel has no RDMA netlink", rail.hca);
+  if (!inside.rdma)
+    return Error{
+        fmt::format("cannot make RDMA device `{}` in the container again: the kernel has no RDMA netlink", rail.hca), 0,
+        "run `modprobe ib_core` and create the container again"};
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is

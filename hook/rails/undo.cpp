@@ -269,7 +269,7 @@ Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& de
   if (renamed || renamed.error().code != EEXIST) return renamed;
   if (TRY(rename_conflicting({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
   return Error{
-      fmt::format("RDMA device `{}` came back as `{}`: a device of another container has its name", name, device.name),
+      fmt::format("RDMA device `{}` returned as `{}`: a device of another container has its name", name, device.name),
       EEXIST, "run `rdma-hook recover` when that container is gone"};
 }
 
@@ -293,7 +293,7 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
   }
   // The name is restored after the move, because on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
-  return Error{fmt::format("RDMA device `{}` has not come back to the node", name), EAGAIN,
+  return Error{fmt::format("RDMA device `{}` has not returned to the node", name), EAGAIN,
                "run `rdma-hook recover` when its network namespace is gone"};
 }
 
@@ -336,7 +336,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
     return {};
   }
   if (!link) {
-    return Error{fmt::format("netdev `{}` ({}) has not come back to the node", host.name, host.bus_address), EAGAIN,
+    return Error{fmt::format("netdev `{}` ({}) has not returned to the node", host.name, host.bus_address), EAGAIN,
                  "run `rdma-hook recover` when its network namespace is gone"};
   }
   auto first = restore_on_node(node, *link, host, warnings);

@@ -110,7 +110,8 @@ Result<LedgerDirectory> open_place(const LedgerDirectory& network, const std::st
 
 Result<void> check_key(std::string_view key) {
   if (is_file_name(key, kLongestKey)) return {};
-  return make_error("cannot use grant `{}`: that is no key", fabric::printable(key.substr(0, kLongestKey)));
+  return make_error("internal error: grant key `{}` is not 1 to {} of [A-Za-z0-9_.-]",
+                    fabric::printable(key.substr(0, kLongestKey)), kLongestKey);
 }
 
 // Checks a range again. The checks of config.json find the same errors earlier and name the line.
@@ -130,10 +131,11 @@ Result<void> check_range(const AddressRange& range) {
 // both could be allocated twice.
 Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
-  return Error{.message = fmt::format("cannot allocate from {} of rail {}: it overlaps {} of every rail",
-                                      to_string(own), *own.rail, to_string(other)),
-               .code = EINVAL,
-               .hint = "use ranges without overlap in config.json"};
+  return Error{
+      .message = fmt::format("range {} of rail {} overlaps range {}, which has no `rail` and so serves all rails",
+                             to_string(own), *own.rail, to_string(other)),
+      .code = EINVAL,
+      .hint = "use ranges without overlap in config.json"};
 }
 
 Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {

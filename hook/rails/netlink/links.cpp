@@ -284,7 +284,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
 
 Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change) {
   if (change.name) TRY_VOID(check_name(*change.name));
-  if (ifindex <= 0) return Error{fmt::format("cannot change netdev {}: it has no index", ifindex), EINVAL};
+  if (ifindex <= 0) return Error{fmt::format("cannot change a netdev: invalid index {}", ifindex), EINVAL};
   const char* verb = change.netns ? "move" : change.name ? "rename" : change.up ? "set up or down" : "change";
   auto changed = change_named(route, change_request(ifindex, change), ifindex, verb);
   if (changed || changed.error().code != EEXIST || !change.name) return changed;
@@ -293,7 +293,7 @@ Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change) 
 }
 
 Result<void> delete_link(Netlink& route, int ifindex) {
-  if (ifindex <= 0) return Error{fmt::format("cannot delete netdev {}: it has no index", ifindex), EINVAL};
+  if (ifindex <= 0) return Error{fmt::format("cannot delete a netdev: invalid index {}", ifindex), EINVAL};
   auto deleted = change_named(route, RequestBuilder(RTM_DELLINK, 0, link_header(ifindex)).take(), ifindex, "delete");
   if (!deleted && deleted.error().code == ENODEV) return {};
   return deleted;

@@ -159,7 +159,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
                     name, std::strerror(errno)));
   }
   if (!lost.empty()) {
-    said.push_back(fmt::format("`{}` has come back without its tcx programs; remedy: attach them again", name));
+    said.push_back(fmt::format("`{}` has lost its tcx programs; remedy: attach them again", name));
   }
   return said;
 }

@@ -260,8 +260,7 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
   std::vector<std::string> lost;
   for (std::size_t i = 0; i < kXdpModes.size(); ++i) {
     if (before.xdp[i] == 0 || now.xdp[i] == before.xdp[i]) continue;
-    lost.push_back(
-        fmt::format("`{}` has come back without its {} program; remedy: attach it again", name, kXdpModes[i].name));
+    lost.push_back(fmt::format("`{}` has lost its {} program; remedy: attach it again", name, kXdpModes[i].name));
   }
   return lost;
 }

@@ -438,7 +438,7 @@ TEST_F(RestoreRails, KeepsNodesXdpProgramAndWarnsOfItsLoss) {
   attach_xdp(pod_, pod_index(), XDP_FLAGS_SKB_MODE);
   ASSERT_OK(restore());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
-  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its xdpgeneric program; remedy: attach it again"});
+  EXPECT_EQ(warnings_, Strings{"`rail0` has lost its xdpgeneric program; remedy: attach it again"});
 }
 
 // Attaches a program by a BPF link, which outlives its process while it is open or pinned. Empty: not possible.
@@ -524,7 +524,7 @@ TEST_F(RestoreRails, KeepsNodesTcxProgramAndWarnsOfIt) {
   ASSERT_OK(give(1));
   link.reset();
   ASSERT_OK(restore());
-  EXPECT_EQ(warnings_, Strings{"`rail0` has come back without its tcx programs; remedy: attach them again"});
+  EXPECT_EQ(warnings_, Strings{"`rail0` has lost its tcx programs; remedy: attach them again"});
 }
 
 TEST_F(AddRails, WarnsOfLostQdisc) {

@@ -167,7 +167,8 @@ TEST_F(AddressPoolTest, RefusesInvalidNamesAndRanges) {
   for (const AddressRange& one : wrong)
     EXPECT_TRUE(has_text(take("a", {one}), "it is no range of `10.1.0.0/"));
   EXPECT_EQ(take("a", {small_[0], range("10.1.0.0", 24, "10.1.0.12", "10.1.0.13", 0)}),
-            "cannot allocate from 10.1.0.12-10.1.0.13 of rail 0: it overlaps 10.1.0.10-10.1.0.12 of every rail");
+            "range 10.1.0.12-10.1.0.13 of rail 0 overlaps range 10.1.0.10-10.1.0.12, which has no `rail` and so serves "
+            "all rails");
   EXPECT_EQ(listed(pool_), "");
 }
 

@@ -220,14 +220,14 @@ TEST_F(RailAddresses, RecoversAddressAfterAFailedRelease) {
   EXPECT_EQ(owners(), std::set<std::string>());
 }
 
-// Hardware that has not come back: one deadline for all grants.
+// Hardware that has not returned: one deadline for all grants.
 TEST_F(RailAddresses, ReportsMissingNetdevBeforeTheDeadline) {
   give_pod(RailKind::kMove);
   end_pod();
   const auto begin = Clock::now();
   EXPECT_EQ(take("other"), kUsedUp) << "does not wait for the hardware";
   const auto recovered = ledger_.recover(from_now(std::chrono::milliseconds(100)));
-  const std::string stuck = "netdev `no-such-eth7` (0000:1a:00.0) has not come back to the node";
+  const std::string stuck = "netdev `no-such-eth7` (0000:1a:00.0) has not returned to the node";
   EXPECT_EQ(error_message(recovered), "`" + pod_.key + "`: " + stuck);
   EXPECT_EQ(recover(), Strings());
   EXPECT_EQ(rails_->take_warnings(), Strings{"rails of `" + pod_.key + "`: " + stuck});

@@ -174,7 +174,8 @@ TEST(ForeseeRails, WarnsOfDataThatTheSnapshotLacks) {
   EXPECT_EQ(shown(moved),
             "net1 move 10.0.0.2/16 by 10.0.0.1 table 100\n"
             "net2 move 10.1.0.2/16 by 10.1.0.1 table 101\n"
-            "! default route of moving netdevs not checked: the snapshot has no routes\n"
+            "! not checked whether a moving netdev has the default route: the snapshot has no routes; remedy: make a "
+            "new snapshot\n"
             "! addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them\n");
   moved.network().vf.vlan = 5;
   EXPECT_EQ(shown(moved), "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one");

@@ -254,7 +254,7 @@ TEST(Infiniband, FailsWhileTheNamespaceIsEnding) {
   const RailRecord rail = vf_rail();
   scene.kill_placing(rail, 3);
   const auto done = restore(rail, Namespace::kGone);
-  EXPECT_EQ(error_message(done), "RDMA device `mlx5_4` has not come back to the node");
+  EXPECT_EQ(error_message(done), "RDMA device `mlx5_4` has not returned to the node");
   EXPECT_EQ(error_code(done), EAGAIN);
 }
 
@@ -333,7 +333,7 @@ TEST(Infiniband, RestoresNameLaterIfAnotherContainersDeviceHasIt) {
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
   scene.kernel.state().functions[3].netns = kThirdNetns;
   EXPECT_EQ(error_message(restore(rail)),
-            "RDMA device `mlx5_4` came back as `x`: a device of another container has its name");
+            "RDMA device `mlx5_4` returned as `x`: a device of another container has its name");
   ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_3"), 0);
   EXPECT_OK(restore(rail));
   EXPECT_STREQ(scene.kernel.state().functions[4].name.data(), "mlx5_4");
@@ -358,7 +358,7 @@ TEST(Infiniband, DoesNotMistakeDeviceWithTheSameNodeGuid) {
     const RailRecord rail = function_rail();
     EXPECT_OK(place(rail));
     scene.kernel.state().functions[3].node_guid = guid;
-    EXPECT_EQ(error_message(restore(rail, Namespace::kGone)), "RDMA device `mlx5_4` has not come back to the node");
+    EXPECT_EQ(error_message(restore(rail, Namespace::kGone)), "RDMA device `mlx5_4` has not returned to the node");
   }
 }
 
