@@ -164,13 +164,14 @@ Check check_engine(const NodeEngines& engines) {
   return check;
 }
 
-// rdma-runtime prints the version of the runtime behind it after its own.
+// rdma-runtime prints its own version first, then the version of the runtime behind it.
 std::string_view own_version(const OurProgram& program) {
   const std::string_view version = program.version;
   return version.substr(0, version.find('\n'));
 }
 
-// Checks each program that an engine's file names: it exists, only root can change it, and it has this version.
+// Checks each program that an engine's file names: it exists, only root can change it, and it has the version of this
+// program.
 Check check_programs(const NodeEngines& engines) {
   Check check{"programs", {}, {}};
   std::vector<std::string> names;

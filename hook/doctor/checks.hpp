@@ -225,8 +225,8 @@ struct EngineFile {
 struct OurProgram {
   std::string path;
   std::string named_in;
-  int error = 0;                     // errno of executing it; 0: none
-  std::string version;               // output of --version, begins with "rdma-hook 0.1.0"; empty: unknown
+  int error = 0;                     // errno of an attempt to execute it; 0: none
+  std::string version;               // output of --version, which begins with "rdma-hook 0.1.0"; empty: unknown
   std::optional<Error> unsafe = {};  // a user other than root can change it, so it was not executed
 };
 

@@ -127,7 +127,7 @@ std::optional<std::int64_t> boot_time(const std::string& root) {
   return std::nullopt;
 }
 
-// Returns the second number, the hard limit, of "Max locked memory       8388608              8388608
+// Returns the hard limit in bytes: the second number of the line "Max locked memory       8388608              8388608
 // bytes".
 std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
   constexpr std::string_view kName = "Max locked memory";
@@ -144,7 +144,8 @@ std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
   for (const EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
-    // An engine in a container, such as Docker in Docker, is not the node's. The plugin can run as a pod.
+    // An engine in a container, such as Docker in Docker, is not an engine of the node. rdma-nri counts also in a
+    // container, because it can run as a pod.
     if (found.in_container && found.name != "rdma-nri") continue;
     RunningProcess process{found.name, found.pid, {}, {}};
     if (const auto limits = read_text(found.directory + "/limits")) process.memlock = hard_memlock(*limits);

@@ -73,8 +73,8 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
   return found;
 }
 
-// The start is field 22 of /proc/PID/stat. The second field can contain blanks and parentheses, so fields are counted
-// from the last `)`.
+// The start is field 22 of /proc/PID/stat. Fields are counted from the last `)`, because the second field can contain
+// blanks and parentheses.
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
   constexpr std::size_t kAfterName = 20;
   const std::string stat = text_of(process.directory + "/stat").value_or("");

@@ -20,10 +20,11 @@ struct EngineProcess {
 // root: prefix of the node's /proc.
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names);
 
-// Returns the start of a process in clock ticks since the boot; nullopt: it has ended.
+// Returns the start of a process in clock ticks since the boot; nullopt if it has ended.
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process);
 
-// Returns the text of a systemd unit followed by its drop-ins, in the order of systemd.unit(5); empty: no such unit.
+// Returns the text of a systemd unit followed by its drop-ins, in the order of systemd.unit(5); an empty text if there
+// is no such unit.
 std::string read_unit(const std::string& root, const std::string& unit);
 // Returns the program of the last ExecStart= of a unit's text (systemd.service(5)). Returns nullopt if there is none or
 // its path is not absolute. Pure.

@@ -29,8 +29,8 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Returns the base specification: the output of `ctr oci spec` of the same containerd, with rdma-hook added. Returns an
-// empty text if `ctr` is missing and only `verify` would be added.
+// Returns the base specification: the output of `ctr oci spec` with rdma-hook added. `ctr` is the program beside the
+// engine's. Returns an empty text if `ctr` is missing and only `verify` would be added.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
                                    const std::string& programs) {
   const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
@@ -160,9 +160,10 @@ Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
   return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
 }
 
-// Writes the files of a plan. All temporaries are written, and checked by the engine, before the first file is
-// replaced: a rename needs no space.
-// record: valid until all files are in place, without a write time; done: the record from then on.
+// Writes the files of a plan. All temporaries are written and checked by the engine before the first file is replaced:
+// the renames then need no space.
+// record: the record until all files are in place, without a write time.
+// done: the record from then on.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, InstallRecord done) {
   const std::string& root = options.root;
@@ -358,14 +359,14 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   return said + report_service(facts, !options.put.empty());
 }
 
-// Restores the files of another version or of an incomplete call, then installs. If that fails, writes the earlier
-// files again.
+// Undoes the installation of another version, or an incomplete one, then installs. If that fails, writes the undone
+// installation again.
 Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;
   for (const FileEdit& edit : record.edits)
     if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
-  // An engine that restarted since has read the files only if all of them were there.
+  // An engine that restarted since the write has read the files of the record only if none of them was missing.
   if (written.size() == record.edits.size() && !is_restart_due(root, record)) record.set_read();
   std::vector<std::string> kept;
   std::string said;
@@ -399,7 +400,7 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
 }
 
 // Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
-// restart is needed without --restart, or live grants need the programs.
+// restart is needed but --restart is not set, or containers with grants need the programs.
 Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
@@ -434,7 +435,7 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   TRY_VOID(renew_write_time(options.root));
   if (!record.put.empty()) return said + TRY(take_away_programs(options));
   if (said.empty()) return said + "all files were restored before\n";
-  // The record is gone with the last file.
+  // The record was removed with the last file, so a copy of it decides whether a restart is due.
   InstallRecord restored = record;
   restored.state = InstallState::kRestored;
   restored.written = write_time_now();

@@ -30,12 +30,12 @@ struct InstallOptions {
   std::string programs;  // directory of rdma-runtime and rdma-hook on the node
   // When install runs in an image: the programs to copy, as paths on the node.
   std::vector<std::string> put;
-  std::string put_from;
+  std::string put_from;  // directory from which they are copied
   // Releases stale grants and returns the grants that remain. If it is empty, grants are not checked.
   std::function<Result<HeldGrants>()> needed_by;
-  bool dry_run = false;  // only diffs of the files are returned
+  bool dry_run = false;  // returns only diffs of the files and changes nothing
   bool restart = false;
-  bool force = false;  // uninstall: drop changes that were made to the files since install
+  bool force = false;  // uninstall: drops changes that were made to the files since install
 };
 
 // Each function returns the text to print. The record is written before the first file and removed after the last file.

@@ -14,7 +14,7 @@ namespace {
 
 using Lines = std::vector<std::string_view>;
 
-// A table of this many entries is the largest one that is made; larger changes are reported as one.
+// The largest table that is made has this number of entries. A larger change is reported as one hunk.
 constexpr std::size_t kLargestTable = std::size_t{4} << 20;
 constexpr std::size_t kContext = 3;
 
@@ -26,7 +26,7 @@ struct Hunk {
   std::size_t new_end = 0;
 };
 
-// Returns the lines with their newlines; the last line may lack one.
+// Returns the lines with their newlines. The last line has none if the text does not end with one.
 Lines lines_of(std::string_view text) {
   Lines lines;
   while (!text.empty()) {
@@ -37,7 +37,8 @@ Lines lines_of(std::string_view text) {
   return lines;
 }
 
-// Returns the length of the longest common subsequence of each pair of ends, as a table with a row for each old line.
+// Returns a table with the length of the longest common subsequence of the lines from old line i on and from new line j
+// on. The table has a row for each old line.
 std::vector<std::uint32_t> common_lengths(const Lines& from, const Lines& to, const Hunk& part) {
   const std::size_t width = part.new_end - part.new_begin + 1;
   std::vector<std::uint32_t> common((part.end - part.begin + 1) * width);
@@ -89,12 +90,12 @@ void add_lines(char mark, const Lines& lines, std::size_t begin, std::size_t end
     text += fmt::format("{}{}{}", mark, lines[i], lines[i].ends_with('\n') ? "" : "\n\\ No newline at end of file\n");
 }
 
-// Returns "LINE,COUNT"; LINE is the line before if COUNT is 0.
+// Returns a range of lines as "LINE,COUNT". If COUNT is 0, LINE is the line before the range.
 std::string range(std::size_t begin, std::size_t end) {
   return fmt::format("{},{}", begin + (begin == end ? 0 : 1), end - begin);
 }
 
-// Returns whether a change of this program overlaps another change of the same text.
+// Returns whether a change of install overlaps a later change of the same text.
 bool overlaps(const Hunk& ours, const Hunk& other) {
   if (ours.begin == ours.end) return other.begin <= ours.begin && ours.begin <= other.end;
   return ours.begin < other.end && other.begin < ours.end;
@@ -110,7 +111,7 @@ std::string unified_diff(const std::string& path, const std::optional<std::strin
   if (hunks.empty() && before.has_value() == after.has_value()) return {};
   std::string text = fmt::format("--- {}\n+++ {}\n", before ? path : "/dev/null", after ? path : "/dev/null");
   for (std::size_t first = 0, next = 0; first < hunks.size(); first = next) {
-    // Changes with less than twice the context between them are one hunk.
+    // Two changes are in one hunk if there are at most twice kContext lines between them.
     for (next = first + 1; next < hunks.size() && hunks[next].begin - hunks[next - 1].end <= 2 * kContext;)
       ++next;
     const Hunk& last = hunks[next - 1];

@@ -69,10 +69,11 @@ inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json"
 // The first line of each file or block that install writes.
 inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.\n";
 
-// The last line of a block in a file that existed. Uninstall removes all lines between these two.
+// The last line of a block that install adds to an existing file; kOurs is the first one. Uninstall removes both lines
+// and all lines between them.
 inline constexpr const char* kOursEnd = "# End of the lines of `rdma-hook install`.\n";
 
-// Returns the text of a file in facts.files; nullopt: no such file. Errors: it could not be read.
+// Returns the text of a file in facts.files; nullopt if there is no such file. Errors: it could not be read.
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
 // Adds a file that install alone writes. Errors: EEXIST, a file with another text exists.
 Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,

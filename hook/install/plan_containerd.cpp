@@ -388,7 +388,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   const auto config = TRY(file_of(facts, kContainerdConfig));
   if (facts.engine.major == 1) {
     std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
-    // The last line may lack a newline.
+    // A newline is added if the last line lacks it.
     if (!tables.empty())
       text += (text.ends_with('\n') ? "\n" : "\n\n") + (kOurs + print_tables(facts, tables) + kOursEnd);
     plan.edits.push_back({kContainerdConfig, config, std::move(text)});

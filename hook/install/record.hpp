@@ -35,13 +35,14 @@ inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState
                                                         {"restored", InstallState::kRestored},
                                                         {"restored_in_effect", InstallState::kRestoredInEffect}};
 
-// A point in time, in the clock of process start times. It does not jump if the node's time is set.
+// A point in time, by the clock that gives processes their start time. This clock does not jump if the node's time is
+// set.
 struct WriteTime {
   std::string boot;         // /proc/sys/kernel/random/boot_id
   std::uint64_t ticks = 0;  // clock ticks since that boot, as in field 22 of /proc/PID/stat
   friend bool operator==(const WriteTime&, const WriteTime&) = default;
 };
-// Returns the present time; nullopt: the identity of the boot cannot be read.
+// Returns the present time; nullopt if the identity of the boot cannot be read.
 std::optional<WriteTime> write_time_now();
 
 struct InstallRecord {
@@ -53,7 +54,8 @@ struct InstallRecord {
   std::vector<std::string> directories;  // directories that install made, outermost first
   std::vector<std::string> put;          // programs that were copied to the node, by path
   InstallState state = InstallState::kWritten;
-  // When the files were written or restored; nullopt: unknown, for example in a record of an earlier version.
+  // The time at which the files were written or restored; nullopt if it is unknown, for example in a record of an
+  // earlier version.
   std::optional<WriteTime> written = {};
 
   // Returns true if the engine may not have read the present files.

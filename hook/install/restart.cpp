@@ -12,7 +12,8 @@
 namespace hook {
 namespace {
 
-// More than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5), DefaultTimeoutStopSec).
+// This limit is longer than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5),
+// DefaultTimeoutStopSec).
 constexpr int kRestartPatienceMs = 120'000;
 
 std::vector<std::string> command_of(const InstallRecord& record) {
@@ -25,8 +26,8 @@ std::string process_name(const InstallRecord& record) {
   return record.engine == to_string(Engine::kDocker) ? "dockerd" : record.engine;
 }
 
-// Returns whether the engine runs, and all its processes started after the write. Engines in containers, such as Docker
-// in Docker, are not the node's.
+// Returns whether the engine runs and all its processes started after the write. Processes in containers are ignored,
+// because they are not the node's engine (Docker in Docker).
 bool has_started_since(const std::string& root, const InstallRecord& record, std::uint64_t ticks) {
   auto processes = find_processes(root, {process_name(record)});
   std::erase_if(processes, [](const EngineProcess& process) { return process.in_container; });
@@ -36,7 +37,8 @@ bool has_started_since(const std::string& root, const InstallRecord& record, std
   });
 }
 
-// Returns whether dockerd has the runtimes of the present files: a reload does not change its start time.
+// Returns whether dockerd has the runtimes of the present files. Its start time does not prove that, because a reload
+// does not change it.
 bool has_reloaded(const std::string& root, const InstallRecord& record) {
   if (record.engine != to_string(Engine::kDocker) || record.way != to_word(kInstallWays, InstallWay::kRuntime))
     return false;
@@ -74,9 +76,9 @@ std::string restart_due_line(const InstallRecord& record) {
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record) {
   auto command = command_of(record);
   const std::string line = fabric::join(command, " ");
-  // Below another root PATH of this process does not count.
+  // Below another root the PATH of this process has no meaning.
   command[0] = find_program(root, command[0]).value_or("/usr/bin/systemctl");
-  // In a chroot systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
+  // In a chroot, systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
   // docs/ENVIRONMENT.md).
   const Answer answer =
       TRY(query_program(root, command, root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
@@ -91,7 +93,8 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
   const bool due = is_restart_due(root, *record);
   if (due && !restart) {
     if (!record->written) {
-      // A call that was killed, or an earlier version, wrote the files at an unknown time before now.
+      // A call that was killed, or an earlier version, wrote the files at an unknown time before this call. The present
+      // time is a safe upper limit.
       record->written = write_time_now();
       static_cast<void>(write_install_record(root, *record));
     }
@@ -100,7 +103,8 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
   std::string said = due ? TRY(restart_engine(root, *record)) : std::string();
   record->set_read();
   const auto written = write_install_record(root, *record);
-  // Without a restart here, the engine's start time proves at the next call, too, that none is due.
+  // If this call restarted nothing, a failed write has no effect: at the next call the engine's start time proves again
+  // that no restart is due.
   if (!written && due)
     said += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
   return said;

@@ -12,7 +12,9 @@
 namespace hook {
 namespace {
 
-// A file to restore. edit.before: the text to write; nullopt: the file is removed. edit.after: the present text.
+// A file to restore.
+// edit.before: the text to write; nullopt if the file is to be removed.
+// edit.after: the present text.
 struct Undo {
   FileEdit edit;
   std::string said;
@@ -24,8 +26,8 @@ struct UndoPlan {
   std::vector<FileEdit> left;
 };
 
-// Returns the text with the block between the marks as install wrote it: lines that were added there are removed with
-// it.
+// Replaces the block between the marks by the block that install wrote. Lines that were added to the block since are
+// thus removed with it.
 std::string with_written_block(const std::string& present, const std::string& after) {
   const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
     const std::size_t begin = text.find(kOurs);
@@ -38,12 +40,13 @@ std::string with_written_block(const std::string& present, const std::string& af
   return present.substr(0, begin) + after.substr(written_begin, written_size) + present.substr(begin + size);
 }
 
-// Returns the present text of a changed file without the changes of install; nullopt: they cannot be found.
+// Returns the present text of a changed file without the changes of install; nullopt if these cannot be found.
 std::optional<std::string> without_install(const FileEdit& edit, const std::string& present) {
   if (!edit.before) return std::nullopt;
   auto text = without_changes(*edit.before, edit.after, present);
   if (!text) text = without_changes(*edit.before, edit.after, with_written_block(present, edit.after));
-  // A member that was added behind the last one of install would leave a comma in front of nothing.
+  // If a member was added after the last one of install, the remaining text ends with a comma and is no JSON. Such a
+  // file is kept.
   JsonFault fault;
   if (text && edit.path.ends_with(".json") && !fabric::trim(*text).empty() && !try_parse_json(*text, {}, fault))
     return std::nullopt;
@@ -56,11 +59,12 @@ Undo forced(const FileEdit& edit, const std::string& present) {
                       unified_diff(edit.path, edit.after, present))};
 }
 
-// Adds a file that was changed since install.
+// Adds a file that was changed since install to the plan.
 void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
   const auto present = read_node_file(root, edit.path);
   const bool is_file = present && *present;
-  // Also after a call that was killed: the file has the text that without_install() returned.
+  // Nothing is left to undo in a file without a line of install. A call that was killed after it restored the file
+  // leaves such a file.
   if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
   if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
     plan.undone.push_back({{edit.path, text, **present},
@@ -106,7 +110,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
                            std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
-  // The record notes before the first change that the engine has not read the restored files.
+  // The record notes that the engine has not read the restored files. This is written before the first change, so that
+  // a killed call cannot lose it.
   if (options.keeps_programs && !record.put.empty() && !record.is_restored()) {
     record.state = InstallState::kWritten;
     record.written = write_time_now();

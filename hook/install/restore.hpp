@@ -13,17 +13,17 @@ namespace hook {
 inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
 struct RestoreOptions {
-  bool keeps_programs = false;  // the copied programs and their record stay
+  bool keeps_programs = false;  // the copied programs and their record are not removed
   bool force = false;           // changes that were made since install are dropped
 };
 
 // Restores each file of the record. If a file that existed before install was changed since, only the changes of
-// install are removed from it: its lines, and all lines of its block. A file with other changes to these lines, and a
-// file of install itself that was changed, are kept; they stay in the record, and their paths are added to `kept`. With
-// `force` the former gets its text of before install, and the latter is removed. A link or directory in place of a file
-// is always kept.
+// install are removed: its lines, and all lines of its block. Two kinds of files are kept: files in which the lines of
+// install were changed, and changed files that install made. They stay in the record, and their paths are added to
+// `kept`. With `force`, a file of the first kind gets its text of before install, and a file of the second kind is
+// removed. A link or directory in place of a file is always kept.
 // said: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
-// Errors: all temporaries are written first, so that without space nothing is changed.
+// Errors: a file cannot be written. All temporaries are written first, so that without space nothing is changed.
 Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
                            std::vector<std::string>& kept, std::string& said);
 

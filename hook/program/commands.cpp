@@ -104,7 +104,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text =
       TRY(is_empty ? Result<std::string>(empty_container(options.annotations, options.pod_namespace, node.engine))
                    : read_bundle_config(*options.bundle));
-  std::error_code failed;  // then the bundle's path identifies no engine
+  std::error_code failed;  // not used: if the lookup fails, the path is empty and identifies no engine
   const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const ContainerRequest requesting =

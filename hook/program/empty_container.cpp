@@ -15,7 +15,7 @@ std::string empty_container(std::map<std::string, std::string> annotations,
   Json of_container = Json::object();
   for (auto& [key, value] : annotations)
     of_container[key] = std::move(value);
-  // Each engine mounts /sys. Without that mount the plan would have no view of sysfs.
+  // /sys is mounted, because each engine mounts it. Without this mount the plan would have no view of sysfs.
   const Json sys{{"destination", "/sys"}, {"type", "sysfs"}, {"source", "sysfs"}};
   return Json{{"ociVersion", "1.0.2"},        {"process", {{"args", Json::array({"sh"})}, {"cwd", "/"}}},
               {"root", {{"path", "rootfs"}}}, {"annotations", std::move(of_container)},

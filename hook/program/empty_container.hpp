@@ -9,9 +9,9 @@
 
 namespace hook {
 
-// Returns the config.json of a container with these annotations, a network namespace of its own and a mount of /sys,
-// and no other member that a plan depends on. pod_namespace: adds the annotation by which containerd or CRI-O name the
-// pod's namespace. Pure.
+// Returns the config.json of a container with these annotations, a network namespace of its own and a mount of /sys. It
+// has no other member on which a plan depends. Pure.
+// pod_namespace: adds the annotation in which containerd or CRI-O names the pod's namespace.
 std::string empty_container(std::map<std::string, std::string> annotations,
                             const std::optional<std::string>& pod_namespace, Engine engine);
 

@@ -238,8 +238,8 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   return {};
 }
 
-// Without a bundle the engine is the one whose annotations request HCAs: runc, the default of `plan`. Only engines of
-// Kubernetes have namespaces, and with these "annotations_may_request" decides.
+// Without a bundle, the engine is one whose annotations can request HCAs: runc, the default of `plan`. With --namespace
+// it is an engine of Kubernetes: only these have namespaces, and "annotations_may_request" decides for them.
 Result<void> check_plan(Options& options) {
   const bool has_annotations = !options.annotations.empty();
   if (!options.bundle && !has_annotations) return usage_error("plan requires --bundle DIR or --annotation KEY=VALUE");
@@ -264,13 +264,13 @@ Result<void> complete(Options& options) {
   if (options.install.distribution && (options.command != Command::kInstall || options.install.way))
     return usage_error(fmt::format("--engine {} is only for install without --way", *options.install.distribution));
   if (options.install.force && !options.uninstall) return usage_error("--force requires --uninstall");
-  // Annotations of Podman can come from the image, so an unknown engine counts as Podman.
+  // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
-  // Another command would run, as if it were the probe.
+  // The option is refused for other commands, because they would run as if they were the probe.
   if (options.probe && options.command != Command::kConfigApply)
     return usage_error("--probe is an option of config apply");
-  // The server changes its working directory to /.
+  // A relative path would be lost, because the server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
     return usage_error("--listen requires absolute paths for --ledger and --root");

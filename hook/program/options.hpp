@@ -36,10 +36,11 @@ struct Options {
   std::string topic;  // kHelp: the command to describe; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
-  // plan: an empty container in place of a bundle.
+  // plan: the annotations of an empty container, which replaces the bundle, and the namespace of its pod.
   std::map<std::string, std::string> annotations;
   std::optional<std::string> pod_namespace;
-  // cdi generate; `hook` also base-spec. nullopt: standard output, the default kind, this program.
+  // cdi generate: the file, kind and hook path; base-spec uses `hook` too. nullopt: standard output, the default kind,
+  // this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;
@@ -54,8 +55,8 @@ struct Options {
   bool grants = false;  // metrics: a series for each grant
   bool quiet = false;   // doctor: only warnings and errors
   bool watch = false;   // config apply: at each change of the directory
-  bool probe = false;   // config apply: only report whether the node has the configuration of the directory
-  bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that grant HCAs
+  bool probe = false;   // config apply: only reports whether the node has the configuration of the directory
+  bool verify = false;  // base-spec: adds rdma-hook verify instead of the hooks that grant HCAs
 };
 
 // Parses the command line. Errors: EINVAL, unknown command or option, or a wrong combination; ENOTSUP, a stage of the
