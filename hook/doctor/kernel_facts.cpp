@@ -314,8 +314,8 @@ Attr<unsigned> acs_control(std::string_view space) {
   for (std::size_t i = 0; i < kMostCapabilities && at >= kExtended && at + kControl + 2 <= space.size(); ++i) {
     const unsigned header = number_at(space, at, 4);
     if ((header & 0xffff) == kAcs) return number_at(space, at + kControl, 2);
-    // The header of an extended capability (PCI Express 5.0) has the id in bits 0 to 15, and the offset of the next
-    // capability in bits 20 to 31.
+    // The header of an extended capability (PCI Express 5.0) has two parts: the id in bits 0 to 15, and the offset of
+    // the next capability in bits 20 to 31.
     at = header >> 20;
   }
   return 0U;

@@ -19,8 +19,8 @@ struct IpamProgram;
 const Network* find_network(const Config& config, const std::string& name);
 
 // Returns the programs for IpamHelper::start(): the plugins of the configuration and of recorded leases. A lease can be
-// from an older configuration, so its plugin is searched in all directories of the configuration, and in the usual ones
-// of CNI and Debian. Skips a record that cannot be read; its leases are then not released.
+// from an older configuration. Its plugin is therefore searched in all directories of the configuration, and in the
+// usual ones of CNI and Debian. Skips a record that cannot be read; its leases are then not released.
 // config: nullptr if the configuration cannot be read.
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory);
 // Adds plugin and CNI_ARGS of the future lease to each rail of the record. The record is written before the plugin is

@@ -203,8 +203,8 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
   return {};
 }
 
-// Finds the descriptors of all device nodes with one pass over all processes. If a process cannot be read, that is an
-// error only for a process of a container, because processes of the node do not delay the release of an HCA.
+// Finds the descriptors of all device nodes with one pass over all processes. A process of a container that cannot be
+// read is an error. A process of the node is not, because it does not delay the release of an HCA.
 Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {

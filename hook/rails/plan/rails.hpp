@@ -24,8 +24,8 @@ struct NodeNetwork {
   std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the address of the node that it uses
 };
 
-// Returns the local addresses on which sshd (TCP port 22) and kubelet (port 10250, and its connection to port 6443 of
-// the API server) listen or have connections. Leaves out wildcards and loopback. Pure.
+// Returns the local addresses on which sshd and kubelet listen or have connections. sshd has TCP port 22. kubelet has
+// port 10250, and its connection to port 6443 of the API server. Leaves out wildcards and loopback. Pure.
 // tcp, tcp6: texts of /proc/net/tcp and tcp6.
 std::map<fabric::Address, std::string> service_addresses(std::string_view tcp, std::string_view tcp6);
 

@@ -90,8 +90,9 @@ std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const st
                                                  const fabric::Address& target);
 
 // Parses a solicitation or advertisement. A solicitation claims its source address; without one, it claims its target
-// tentatively. Returns nullopt for another frame, one that RFC 4861, 7.1 discards (hop limit, checksum, lengths, a
-// multicast target), a tagged frame (another network), or an IPv4-mapped address, which belongs to ARP.
+// tentatively. Returns nullopt for any other frame. Returns nullopt also for a frame that RFC 4861, 7.1 discards (hop
+// limit, checksum, lengths, a multicast target), for a tagged frame (another network), and for an IPv4-mapped address
+// (belongs to ARP).
 // frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_neighbour(std::span<const std::uint8_t> frame);
 
