@@ -76,6 +76,7 @@ std::string quoted_if_needed(std::string_view value) {
 Log Log::of_stage() {
   Log log;
   log.syslog_ = connect_syslog();
+  log.warns_once_ = true;
   struct stat info {};
   log.stderr_ = Stderr::kNone;
   if (::fstat(STDERR_FILENO, &info) != 0) return log;
@@ -90,6 +91,7 @@ Log Log::to_syslog(std::string_view program) {
   Log log;
   log.syslog_ = connect_syslog();
   log.program_ = program;
+  log.warns_once_ = true;
   log.stderr_ = Stderr::kNone;
   return log;
 }
@@ -110,6 +112,10 @@ void Log::error(const Error& error) const {
 }
 
 void Log::warning(std::string_view message) const {
+  if (warns_once_) {
+    if (std::ranges::find(warned_, message) != warned_.end()) return;
+    warned_.emplace_back(message);
+  }
   write(Severity::kWarning, message);
 }
 

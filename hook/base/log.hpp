@@ -26,7 +26,7 @@ class Log {
   // Opens the log of a hook stage: syslog's socket /dev/log, if there is one, and stderr if that is a pipe, a socket or
   // a terminal. A stderr that crun opened, as root, at the path that an image names in `run.oci.hooks.stderr` is not
   // used. No line waits for room. Call it after isolate(), which closes descriptors, and before the sandbox, which
-  // forbids new sockets.
+  // forbids new sockets. Both this log and to_syslog() write a warning only once: they serve one container.
   static Log of_stage();
   // Opens syslog only, under this name: for a program with the container's stderr.
   static Log to_syslog(std::string_view program);
@@ -52,6 +52,8 @@ class Log {
   Stderr stderr_ = Stderr::kPolled;
   fabric::UniqueFd own_;  // for kOwn: nonblocking
   std::string container_;
+  bool warns_once_ = false;
+  mutable std::vector<std::string> warned_;  // with warns_once_
 };
 
 // One event as one line for programs, in logfmt: `granted container=web-1 hcas=mlx5_0,mlx5_1 total_us=2310`. For any

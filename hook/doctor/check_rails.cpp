@@ -264,7 +264,7 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
   });
   each_rail([&](const NodeHca& node, const Port& port, int mtu) {
     if (auto finding = check_mtu(node, port, {mtu, best[kin_of(node, port)]}, config, active))
-      check.findings.push_back(std::move(*finding));
+      check.add(std::move(*finding));
   });
   check.summary = mtus.empty()
                       ? "no RoCE rail with a netdev"

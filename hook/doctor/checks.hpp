@@ -2,6 +2,7 @@
 // returns the findings about these facts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,15 +28,20 @@ struct Finding {
   std::string object;  // "mlx5_3:1", "/dev/infiniband/uverbs0"
   std::string message;
   std::string remedy;
+  friend bool operator==(const Finding&, const Finding&) = default;
 };
 
 struct Check {
   std::string name;
   std::string summary;  // the state of the node, printed if there is no finding
   std::vector<Finding> findings;
-  bool looked = true;  // false: the check was not made; the summary has the reason
+  bool looked = true;  // false: not checked; the summary has the reason
+  // Adds the finding, unless the check has it. Different reads can fail at one file.
+  void add(Finding finding) {
+    if (std::ranges::find(findings, finding) == findings.end()) findings.push_back(std::move(finding));
+  }
   void add(Grade grade, std::string object, std::string message, std::string remedy) {
-    findings.push_back({grade, std::move(object), std::move(message), std::move(remedy)});
+    add({grade, std::move(object), std::move(message), std::move(remedy)});
   }
 };
 

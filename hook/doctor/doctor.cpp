@@ -190,7 +190,8 @@ NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
 void add_config_findings(const Inventory& inventory, const Config& config, const NodeSettings& node, bool files,
                          Check& of_config) {
   const auto add = [&](std::vector<Finding> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(of_config.findings));
+    for (Finding& finding : more)
+      of_config.add(std::move(finding));
   };
   add(check_node_index(inventory, config, index_sources(node)));
   add(check_vf_ranges(inventory, config));

@@ -299,7 +299,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
 std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inventory, const Config& config) {
   Check nodes{"nodes", fmt::format("{} in /dev/infiniband", facts.nodes.size()), {}};
   for (const ExpectedNode& node : facts.nodes)
-    if (auto finding = check_node(node)) nodes.findings.push_back(std::move(*finding));
+    if (auto finding = check_node(node)) nodes.add(std::move(*finding));
   return {check_modules(facts, inventory, config), std::move(nodes), check_qkey(facts)};
 }
 

@@ -6,6 +6,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/result.hpp"
+#include "hook/base/warnings.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 
@@ -40,7 +41,8 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
     // Other unread parts are errors where they are needed (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
-    plan.warnings.push_back(sys_error(unread.code, "cannot read `{}`", unread.path).message);
+    // Ports of several HCAs can have one netdev, which is then read once for each port.
+    add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, plan.warnings);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/warnings.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -93,7 +94,7 @@ Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& 
     }
     std::string warning = fmt::format("`{}` is skipped: {}", fabric::printable(node->name()),
                                       node->pool_unread ? unknown_pool(*node).message : "it has no uverbs node");
-    if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
+    add_once(std::move(warning), warnings);
   }
   return usable;
 }
@@ -173,10 +174,10 @@ Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::v
       found.push_back(hca);
       continue;
     }
-    warnings.push_back(fmt::format(
-        "`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a driver was reloaded "
-        "since (`rdma-hook devices` lists the nodes)",
-        fabric::printable(device.path)));
+    add_once(fmt::format("`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a "
+                         "driver was reloaded since (`rdma-hook devices` lists the nodes)",
+                         fabric::printable(device.path)),
+             warnings);
   }
   return in_order(found, request);
 }

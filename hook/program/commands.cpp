@@ -17,6 +17,7 @@
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/result.hpp"
+#include "hook/base/warnings.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/grant/call.hpp"
@@ -67,11 +68,7 @@ struct DryRun {
   Recognised caller = {};
 };
 
-void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
-  std::move(more.begin(), more.end(), std::back_inserter(warnings));
-}
-
-// Decides as createRuntime does, without a grant. Makes the checks that createRuntime makes before its first change.
+// Decides as createRuntime does and makes the checks that createRuntime makes before its first change.
 Result<void> decide_unbooked(const ContainerRequest& requesting, const std::string& bundle, const OpenLedger* open,
                              Call& call, DryRun& done) {
   const Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
@@ -79,10 +76,10 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
   const ForeseeInput input{requesting, owner, call.node, ledger, true};
   std::vector<std::string> unknown;
   const auto inventory = TRY(read_for(input, unknown));
-  append(std::move(unknown), done.plan.warnings);
+  append_once(std::move(unknown), done.plan.warnings);
   Plan plan = TRY(foresee(input, inventory)).plan;
   foresee_memlock(requesting.spec, requesting.caller.engine, plan);
-  append(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
+  append_once(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);
   auto foreseen = TRY(foresee_rails({.plan = done.plan,
                                      .config = requesting.admin,
@@ -91,7 +88,7 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
                                      .ledger = ledger,
                                      .ledger_directory = call.node.ledger,
                                      .key = owner.key}));
-  append(std::move(foreseen.warnings), done.plan.warnings);
+  append_once(std::move(foreseen.warnings), done.plan.warnings);
   done.rails = std::move(foreseen.rails);
   return {};
 }
@@ -120,12 +117,12 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// With --json the printed document has the warnings, so they are not logged too.
+// The warnings are in the text or the document. A refusal as text has no other place for them than the log.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
   const auto decided = dry_run(options, call, done);
-  if (!options.json) log.warnings(done.plan.warnings);
+  if (!decided && !options.json) log.warnings(done.plan.warnings);
   count_returns(options.node.ledger, call.outcome);
   if (!decided) {
     const Error& error = decided.error();
@@ -181,8 +178,10 @@ Result<void> show_devices(const Options& options, const Log& log) {
   const fabric::HcaFacts shown{
       .driver = options.json, .link_layer = true, .netdevs = true, .place = options.json, .rate = true};
   const auto inventory = TRY(read_whole_node(config, options.node, shown));
+  std::vector<std::string> warnings;
   for (const fabric::Unread& unread : inventory.unread)
-    log.warning(sys_error(unread.code, "cannot read `{}`", unread.path).message);
+    add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, warnings);
+  log.warnings(warnings);
   DeviceOwners holders(options.json);
   if (!is_elsewhere(options.node)) TRY_VOID(add_holders(options, log, holders));
   const auto write = [](const std::string& text) { print(text); };

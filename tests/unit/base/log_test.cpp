@@ -24,12 +24,12 @@ class LogTest : public testing::Test {
   LogTest() : stderr_(::dup(STDERR_FILENO)) {}
   ~LogTest() override { restore(); }
   void restore() const { ::dup2(stderr_, STDERR_FILENO); }
-  // Logs a message with this descriptor as stderr.
+  // Logs a message with this descriptor as stderr; further times with a number, because a warning is written once.
   void say(int fd, std::string_view message = "$(reboot)", int times = 1) const {
     ::dup2(fd, STDERR_FILENO);
     const Log log = Log::of_stage();
     while (times-- > 0)
-      log.warning(message);
+      log.warning(fmt::format("{}{}", message, times > 0 ? std::to_string(times) : ""));
     restore();
   }
   // Returns the text that can be read without waiting.
@@ -74,6 +74,16 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   EXPECT_EQ(test_support::read_file(path), "");
 }
 
+TEST_F(LogTest, StageWritesWarningOnce) {
+  const Ends pipe(Ends::kPipe);
+  ::dup2(pipe.writer.get(), STDERR_FILENO);
+  const Log log = Log::of_stage();
+  log.warning("no packet socket");
+  log.warnings({"no packet socket", "no carrier", "no carrier"});
+  restore();
+  EXPECT_EQ(heard(pipe.reader.get()), "rdma-hook: warning: no packet socket\nrdma-hook: warning: no carrier\n");
+}
+
 // crun opens the path in an image's annotation for append: a FIFO, another process's pipe, or a terminal.
 TEST_F(LogTest, WritesNothingToDescriptorOpenedForAppend) {
   const test_support::TempDir directory;
@@ -104,7 +114,7 @@ TEST_F(LogTest, DoesNotWaitForFullPipeOrTerminal) {
   const Ends terminal(Ends::kTerminal);
   ::alarm(10);  // instead of hanging
   say(pipe.writer.get());
-  say(terminal.writer.get(), std::string(1999, 'x'), 100);
+  say(terminal.writer.get(), std::string(1990, 'x'), 100);
   ::alarm(0);
 }
 

@@ -173,6 +173,21 @@ TEST_F(DoctorMovedGid, NamesTheOwner) {
             "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is in no slot now");
 }
 
+TEST_F(DoctorLedger, ReportsUnreadableRailsOnceForAllGrants) {
+  ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", test_support::myself()}), "");
+  const std::filesystem::path network = path_ + "/network";
+  std::filesystem::create_directories(network);
+  for (const Owner& owner : {web_, db_})
+    test_support::write_file((network / (owner.key + ".json")).string(), "{}");
+  std::filesystem::permissions(network, std::filesystem::perms::all);
+  const LedgerFacts facts = read_ledger_facts(path_);
+  ASSERT_EQ(facts.unread.size(), 2U) << "each grant's rails are read";
+  const Check check = check_ledger(facts);
+  ASSERT_EQ(check.findings.size(), 1U);
+  EXPECT_NE(check.findings[0].message.find("network"), std::string::npos) << check.findings[0].message;
+}
+
 TEST_F(DoctorLedger, ReportsFullOrReadOnlyFileSystem) {
   LedgerFacts facts;
   facts.free_bytes = 4096;

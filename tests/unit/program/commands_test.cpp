@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "fabric/snapshot.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/ledger/grant.hpp"
@@ -10,6 +12,7 @@
 #include "support/arguments.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tree.hpp"
 
 namespace hook {
 namespace {
@@ -241,6 +244,43 @@ TEST(PlanCommand, AppliesNamespaceOfAnnotationsMayRequest) {
       Json::parse(command.run(0, {"--json", "--annotation=rdma-init.io/devices=all", "--namespace", "ml"}));
   EXPECT_EQ(plan["engine"], (Json{{"name", "containerd"}, {"by", "the default with --namespace"}}));
   EXPECT_EQ(plan["hcas"].size(), 2U);
+}
+
+// Returns how often a text occurs.
+std::size_t count_of(std::string_view part, std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size())
+    ++count;
+  return count;
+}
+
+TEST(PlanCommand, PrintsEachWarningOnce) {
+  PlanCommand command;
+  const Json node{{"path", "/dev/infiniband/uverbs77"}, {"type", "c"}, {"major", 231}, {"minor", 269}};
+  command.container["linux"]["devices"] = {node, node};
+  command.container["annotations"] = Json::object();
+  const std::string text = command.run(0) + command.said;
+  EXPECT_EQ(count_of("`/dev/infiniband/uverbs77` in linux.devices belongs to no HCA", text), 1U) << text;
+  EXPECT_EQ(command.json()["warnings"].size(), 1U);
+}
+
+TEST(DevicesCommand, ReportsUnreadableNetdevsOfTwoPortsOnce) {
+  fabric::Inventory node = test_support::rails(1, 4);
+  node.hcas[0].ports.push_back(node.hcas[0].ports.front());
+  node.hcas[0].ports[1].number = 2;
+  const test_support::TempDir directory;
+  const std::string root = directory / "node";
+  test_support::lay_out(node, root, {.full = true});
+  const std::string netdevs = root + "/sys/class/infiniband/mlx5_0/device/net";
+  std::filesystem::remove_all(netdevs);
+  std::filesystem::create_symlink(netdevs, netdevs);  // ELOOP: it exists and cannot be read
+  std::vector<std::string> arguments = {"devices", "--root", root, "--ledger", directory / "ledger"};
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_command(parse_options(test_support::pointers_to(arguments)).value()), 0);
+  testing::internal::GetCapturedStdout();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of("warning: cannot read `" + netdevs + "`", said), 1U) << said;
 }
 
 TEST(PlanCommand, KeepsRequireOfContainer) {
