@@ -8,6 +8,7 @@
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/columns.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/result.hpp"
@@ -110,29 +111,6 @@ ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventor
   return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
 }
 
-// Appends text in lines of 80 columns, broken at blanks. A word that is longer than a line stays whole, so that it can
-// be copied.
-void wrap(std::string_view text, std::size_t first, std::size_t indent, std::string& out) {
-  constexpr std::size_t kColumns = 80;
-  std::size_t column = first;
-  bool begins = true;
-  for (const std::string_view word : fabric::split(text, ' ')) {
-    if (!begins && column + 1 + word.size() > kColumns) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-      begins = true;
-    }
-    if (!begins) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-    begins = false;
-  }
-  out += '\n';
-}
-
 const char* mark(Grade grade) {
   return grade == Grade::kNote ? "note" : grade == Grade::kWarning ? "warning" : "BROKEN";
 }
@@ -141,7 +119,7 @@ constexpr std::size_t kIndent = 21;
 
 void add_line(std::string_view what, std::string_view name, std::string_view text, std::string& out) {
   out += fmt::format("  {:<7}  {:<9} ", what, name);
-  wrap(text, kIndent, kIndent, out);
+  add_wrapped(text, kIndent, kIndent, out);
 }
 
 // Counts findings, not printed lines: findings that are merged into one line count separately.
@@ -264,7 +242,7 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
       add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;
       lines += std::string(kIndent, ' ');
-      wrap("remedy: " + fabric::one_line(finding.remedy), kIndent, kIndent + 2, lines);
+      add_wrapped("remedy: " + fabric::one_line(finding.remedy), kIndent, kIndent + 2, lines);
     }
     if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json lists all", shown - kMostShown), lines);
   }

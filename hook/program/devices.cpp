@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/columns.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/pools.hpp"
@@ -110,27 +111,59 @@ Json hca_json(const NodeHca& node) {
           {"ports", ports_json(hca)}};
 }
 
-std::string line_of(const NodeHca& node) {
-  const fabric::Hca& hca = *node.hca;
-  std::string line = fmt::format("{:<12} {:<14} {:<12} {:<16}", hca.name, hca.pci.value_or("-"),
-                                 node.pool          ? node.pool->name
-                                 : node.pool_unread ? "unknown"
-                                                    : "no pool",
-                                 node.netdev.value_or("-"));
-  for (const fabric::Port& port : hca.ports) {
-    line +=
-        fmt::format(" {}:{} {} {}", port.number, state_word(port), attribute(port.link_layer), attribute(port.rate));
+// Returns a row of the table. A cell that does not fit into its column moves the next cell to the right, or to a
+// further line. The cells after the last column stand below each other.
+std::string row_of(const std::vector<std::string>& cells) {
+  constexpr std::size_t kStarts[] = {0, 12, 25, 34, 50};  // HCA, PCI, pool, netdev, ports
+  constexpr std::size_t kLast = std::size(kStarts) - 1;
+  constexpr std::size_t kIndent = 4;
+  std::string row;
+  std::size_t column = 0;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string cell = shortened(fabric::one_line(cells[i]), kColumns - kIndent);
+    const std::size_t width = columns_of(cell);
+    std::size_t start = std::max(kStarts[std::min(i, kLast)], column == 0 ? 0 : column + 1);
+    if (i > kLast || start + width > kColumns) {
+      start = i >= kLast && kStarts[kLast] + width <= kColumns ? kStarts[kLast] : kIndent;
+      row += '\n';
+      column = 0;
+    }
+    row += std::string(start - column, ' ') + cell;
+    column = start + width;
   }
-  return fabric::one_line(line) + "\n";
+  return row + "\n";
+}
+
+std::string row_of(const NodeHca& node) {
+  const fabric::Hca& hca = *node.hca;
+  std::vector<std::string> cells = {hca.name, hca.pci.value_or("-"),
+                                    node.pool          ? node.pool->name
+                                    : node.pool_unread ? "unknown"
+                                                       : "no pool",
+                                    node.netdev.value_or("-")};
+  for (const fabric::Port& port : hca.ports) {
+    // The kernel adds lanes and generation, "400 Gb/sec (4X NDR)", for which a line has no room.
+    const std::string rate = attribute(port.rate);
+    cells.push_back(fmt::format("{}:{} {} {}", port.number, state_word(port), attribute(port.link_layer),
+                                rate.substr(0, rate.find(" ("))));
+  }
+  return row_of(cells);
+}
+
+// Returns a text below an HCA, wrapped.
+std::string below(std::size_t indent, std::string_view line) {
+  std::string text(indent, ' ');
+  add_wrapped(fabric::one_line(line), indent, indent + 4, text);
+  return text;
 }
 
 std::string line_of(const RailRecord& rail) {
-  std::string line = fmt::format("    {} ({} of {})", fabric::printable(rail.rail.name), to_string(rail.rail.kind),
+  std::string line = fmt::format("{} ({} of {})", fabric::printable(rail.rail.name), to_string(rail.rail.kind),
                                  fabric::printable(rail.rail.host));
   for (const std::string& address : addresses_of(rail))
     line += " " + address;
   if (rail.gid_index) line += fmt::format(" at GID index {}", *rail.gid_index);
-  return fabric::one_line(line) + "\n";
+  return below(4, line);
 }
 
 std::string times(std::uint64_t units) {
@@ -139,10 +172,8 @@ std::string times(std::uint64_t units) {
 
 std::string line_of(const Holder& holder, const Hold& hold) {
   const std::string gone = holder.gone ? fmt::format("; it has ended: {} it", kReturns) : "";
-  return "  " +
-         fabric::one_line(fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
-                                      to_string(hold.mode), times(hold.units), gone)) +
-         "\n";
+  return below(2, fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
+                              to_string(hold.mode), times(hold.units), gone));
 }
 
 std::string line_of_more(const OfHca& hca) {
@@ -150,7 +181,7 @@ std::string line_of_more(const OfHca& hca) {
   for (const auto& [mode, units] : hca.more_units)
     modes.push_back(std::string(to_string(mode)) + times(units));
   const std::string gone = hca.more_gone > 0 ? fmt::format("; {} have ended: {} them", hca.more_gone, kReturns) : "";
-  return fmt::format("  held by {} more, {}{}; --json lists them\n", hca.more, fabric::join(modes, ", "), gone);
+  return below(2, fmt::format("held by {} more, {}{}; --json lists them", hca.more, fabric::join(modes, ", "), gone));
 }
 
 std::string holders_text(const DeviceOwners& holders, const std::string& name) {
@@ -276,12 +307,11 @@ void write_devices_text(const fabric::Inventory& inventory, const Config& config
     write("no HCA on this node: no RDMA driver has registered one\n");
     return;
   }
-  write(fmt::format("{:<12} {:<14} {:<12} {:<16} {}\n", "HCA", "PCI", "pool", "netdev", "ports"));
+  write(row_of({"HCA", "PCI", "pool", "netdev", "ports"}));
   for (const NodeHca* node : map.by_rail())
-    write(line_of(*node) + holders_text(holders, node->name()));
+    write(row_of(*node) + holders_text(holders, node->name()));
   for (const std::string& name : away(map, holders)) {
-    write(fmt::format("{:<12} in a container's network namespace\n", fabric::printable(name)) +
-          holders_text(holders, name));
+    write(row_of({name, "in a container's network namespace"}) + holders_text(holders, name));
   }
 }
 

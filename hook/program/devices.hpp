@@ -72,7 +72,8 @@ using WriteText = std::function<void(const std::string& text)>;
 // An HCA in a container's namespace has only "name", "away": true and "holders".
 void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
-// Writes a table with one line per HCA; below it one line per owner and one per rail, or one line for many owners.
+// Writes a table of 80 columns with one row per HCA; below it a text per owner and per rail, or one text for many
+// owners. Cuts a cell that is longer than a line.
 void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
 

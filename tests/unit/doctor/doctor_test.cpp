@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "fabric/text.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/rails/record/store.hpp"
@@ -249,6 +250,24 @@ TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   EXPECT_EQ(check.findings[0].object, "rxe1");
   EXPECT_NE(check.findings[0].message.find("is named `mine` now"), std::string::npos) << check.findings[0].message;
   EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
+}
+
+TEST(Doctor, FitsLongNamesIn80Columns) {
+  const std::string hca(63, 'h');
+  const std::string label = fmt::format("pod {}/{}", std::string(63, 'n'), std::string(200, 'p'));
+  Check check{"addresses", {}, {}};
+  check.add(Grade::kWarning, hca + ":1", "is DOWN, not ACTIVE", fmt::format("run `ip link set {} up`", hca));
+  check.add(Grade::kBroken, label, "has ended but still has " + hca, "run `rdma-hook recover`");
+  const Check fine{"memlock", hca + ", " + label, {}};
+  const std::string text = findings_text({check, fine}, false);
+  std::string joined;
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    EXPECT_LE(line.size(), 80U) << text;
+    EXPECT_FALSE(line.ends_with(' ')) << text;
+    joined += fabric::trim(line);
+  }
+  EXPECT_NE(joined.find(label.substr(4) + ": has"), std::string::npos) << "names are whole: " << joined;
+  EXPECT_NE(findings_json({check}).find(label), std::string::npos);
 }
 
 TEST(Doctor, MergesEqualFindings) {

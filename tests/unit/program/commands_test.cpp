@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
@@ -102,17 +103,52 @@ TEST(Devices, MasksTheTokenOfAGrant) {
 
 TEST(Devices, SumsUpManyOwnersInText) {
   const std::string few = text_of(holders_of(8, false));
-  EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it has ended: `rdma-hook "
-                     "recover` releases it\n    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
+  EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it has\n"
+                     "      ended: `rdma-hook recover` releases it\n"
+                     "    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
             std::string::npos)
       << few;
   EXPECT_EQ(few.find("more"), std::string::npos);
   const std::string many = text_of(holders_of(1000, false));
   const std::string more =
-      "  held by 992 more, shared-multi x1984; 496 have ended: `rdma-hook recover` releases them; --json lists them\n";
+      "  held by 992 more, shared-multi x1984; 496 have ended: `rdma-hook recover`\n"
+      "      releases them; --json lists them\n";
   EXPECT_NE(many.find(more + "mlx5_1 "), std::string::npos) << many;
   EXPECT_LE(many.size(), few.size() + 2 * more.size());
   EXPECT_TRUE(many.ends_with(more)) << "also for HCAs in containers' namespaces";
+}
+
+TEST(Devices, FitsLongNamesIn80Columns) {
+  fabric::Inventory node = test_support::rails(3, 4);
+  node.hcas[0].name = "mlx5_bond_of_the_second_rail";
+  node.hcas[1].name = std::string(63, 'h');
+  node.hcas[1].ports.push_back(node.hcas[1].ports.front());
+  node.hcas[2].name = std::string(100, 'H');
+  for (fabric::Hca& hca : node.hcas)
+    hca.ports[0].rate = "400 Gb/sec (4X NDR)";
+  DeviceOwners holders(false);
+  for (unsigned number = 0; number < 3; ++number) {
+    Grant grant = grant_of(number, {node.hcas[number].name, std::string(63, 'a') + std::to_string(number)});
+    grant.owner.label = fmt::format("pod {}/{}", std::string(63, 'n'), std::string(200, 'p'));
+    NetworkRecord record = record_of(grant);
+    for (const char* address : {"2001:db8:ffff:ffff:ffff:ffff:ffff:fff1", "2001:db8:ffff:ffff:ffff:ffff:ffff:fff2"})
+      record.rails[0].rail.addresses.push_back({test_support::address(address), 64, {}});
+    holders.add(grant, std::move(record));
+  }
+  std::string text;
+  write_devices_text(node, {}, holders, [&](const std::string& part) { text += part; });
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    EXPECT_LE(line.size(), 80U) << text;
+    EXPECT_FALSE(line.ends_with(' ')) << text;
+  }
+  EXPECT_NE(text.find(node.hcas[0].name + " "), std::string::npos) << text;
+  EXPECT_NE(text.find(node.hcas[1].name + " 0000:11:00.0 all\n    rail1 "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n" + std::string(73, 'H') + "...\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" 1:ACTIVE Ethernet 400 Gb/sec\n"), std::string::npos) << text;
+  std::string json;
+  write_devices_json(node, {}, holders, [&](const std::string& part) { json += part; });
+  EXPECT_NE(json.find(node.hcas[2].name), std::string::npos);
+  EXPECT_NE(json.find("400 Gb/sec (4X NDR)"), std::string::npos);
 }
 
 TEST(Devices, KeepsOnlyPrintedOwners) {
