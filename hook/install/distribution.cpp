@@ -51,8 +51,8 @@ std::string handler_lines(const std::string& generated, const std::string& progr
 }
 
 // Sets the file and its lines. A drop-in needs containerd 2, which merges it key by key, and a configuration that
-// imports it: k3s since k3s-io/k3s#13680. The base template exists since v1.24.17, v1.25.13, v1.26.8, v1.27.5 and
-// v1.28.1 of k3s.
+// imports it, as k3s generates it since February 2026 (pkg/agent/templates of k3s). The base template exists since
+// v1.24.17, v1.25.13, v1.26.8, v1.27.5 and v1.28.1 of k3s.
 void find_file(const std::string& root, const KnownDistribution& known, const std::string& generated,
                const std::string& programs, Distribution& found) {
   const std::string directory = known.containerd;

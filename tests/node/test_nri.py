@@ -347,8 +347,8 @@ class Probe(NriCase):
         self.until_probe(NRI, 0, "connected")
         (name,) = os.listdir(self.ledger_directory + "/state")
         before = os.stat(f"{self.ledger_directory}/state/{name}")
-        connection.create(self.asking("mlx5_0"), self.member())
-        connection.synchronize([self.asking("mlx5_0")], [self.member(state=3)])
+        connection.create(self.requesting("mlx5_0"), self.member())
+        connection.synchronize([self.requesting("mlx5_0")], [self.member(state=3)])
         after = os.stat(f"{self.ledger_directory}/state/{name}")
         self.assertEqual((after.st_ino, after.st_mtime_ns), (before.st_ino, before.st_mtime_ns))
 
