@@ -256,7 +256,7 @@ class Probe(Case):
         self.probe(0, "config apply: ready: 1 file; pools: all HCAs")
         # The last valid configuration stays.
         self.map.put({"rails": "1"})
-        self.until_said("config_refused")
+        self.wait_for_log("config_refused")
         self.probe(1, f"not ready: refused: {self.map.path}/config.json:1: error: ")
         self.probe(1, "; the node keeps its configuration: 1 file")
         self.assertEqual(self.has(), {"rails": ["1"]})
