@@ -250,7 +250,7 @@ class Probe(Case):
         self.assertEqual((done.returncode, done.stdout.count("\n"), done.stderr), (code, 1, ""), done)
         self.assertIn(words, done.stdout)
 
-    def test_follows_configuration(self):
+    def test_probe_follows_configuration(self):
         self.probe(1, "config apply: not ready: refused: ")
         child = self.watch()
         self.probe(0, "config apply: ready: 1 file; pools: all HCAs")
@@ -265,7 +265,7 @@ class Probe(Case):
         self.probe(0, "ready")
         self.ends(child)
 
-    def test_writes_nothing(self):
+    def test_probe_writes_nothing(self):
         self.map.put({"rails": ["a"]})
         self.probe(1, f"not ready: `{self.file}` is not written yet; the node has: no configuration")
         self.assertEqual(os.listdir(self.directory), [])

@@ -418,7 +418,7 @@ def replaced_files():
 
 
 def changed_elsewhere():
-    """Uninstall removes its own changes from a file that has other changes since. With --force these go too."""
+    """Uninstall removes only its own changes from a file with later changes. With --force it removes the later changes too."""
     mark, end = "# Written by `rdma-hook install`", "# End of the lines of `rdma-hook install`.\n"
     changes = {
         "containerd-1": (ONE + DEFAULTS, [
@@ -439,8 +439,8 @@ def changed_elsewhere():
                 assert node.run(*node.chosen).returncode == 1
                 assert f"would restore `{CONFIGS[engine]}`" in node.done("--uninstall", "--dry-run")
                 record = (node.root / RECORD).read_text()
-                said = node.done("--uninstall")
-                assert f"removed the changes of install from `{CONFIGS[engine]}`; later changes stay" in said, said
+                output = node.done("--uninstall")
+                assert f"removed the changes of install from `{CONFIGS[engine]}`; later changes stay" in output, output
                 assert file.read_text() == edit(text), (stand_in, edits.index(edit), file.read_text())
                 # A call that was killed before it removed its record.
                 node.put(RECORD, record)
@@ -451,7 +451,7 @@ def changed_elsewhere():
                     if (node.root / path).exists():
                         (node.root / path).rmdir()
                 node.before = {path: what if path != CONFIGS[engine][1:] else node.now()[path] for path, what in node.before.items()}
-    # The block is install's, with all lines in it.
+    # The block belongs to install, with all lines in it.
     with Node("containerd", "containerd-1", None, ONE) as node:
         file = node.root / "etc/containerd/config.toml"
         node.done(*node.chosen)
@@ -460,7 +460,7 @@ def changed_elsewhere():
         file.write_text("# mine\n" + written.replace("[plugins.\"io.containerd.nri", "  snapshotter = \"x\"\n[plugins.\"io.containerd.nri") + "[debug]\n")
         node.done("--uninstall")
         assert file.read_text() == "# mine\n" + ONE + "[debug]\n"
-    # A line of install itself was changed, and a file of its own.
+    # A line and a file that install wrote were changed.
     with Node("containerd", "containerd-1", None, ONE + DEFAULTS) as node:
         file, own = node.root / "etc/containerd/config.toml", node.root / "etc/containerd/rdma-verify.json"
         node.done(*node.chosen)
@@ -471,10 +471,10 @@ def changed_elsewhere():
         assert "disable = true" in file.read_text() and own.exists()
         assert node.run("--force").returncode == 2
         assert "would remove `/etc/containerd/rdma-verify.json`" in node.done("--uninstall", "--force", "--dry-run") and own.exists()
-        said = node.done("--uninstall", "--force")
-        assert "-    disable = false  # rdma-hook install\n+    disable = true\n" in said, said
+        output = node.done("--uninstall", "--force")
+        assert "-    disable = false  # rdma-hook install\n+    disable = true\n" in output, output
         assert node.now() == node.before
-    # A member behind the last one of install: its comma would stay.
+    # A new member after the last member of install: without it, install's comma would stay.
     with Node("docker", "dockerd", None, '{\n  "a": 1\n}\n') as node:
         file = node.root / "etc/docker/daemon.json"
         node.done(*node.chosen)
@@ -677,10 +677,10 @@ TEMPLATE = """{{ template "base" . }}
 """
 
 
-def lines_of(said):
-    """The lines that have to be merged by hand."""
-    head, _, lines = said.partition(":\n\n")
-    assert head.startswith("lines for `"), said
+def lines_of(output):
+    """Returns the printed lines, which the administrator adds by hand."""
+    head, _, lines = output.partition(":\n\n")
+    assert head.startswith("lines for `"), output
     return lines.removesuffix("\n")
 
 
@@ -696,11 +696,11 @@ def distributions():
             features.mkdir(parents=True)
             file = node.root / K3S / name
             for arguments in ([], ["--engine", "k3s"], ["--dry-run"]):
-                said = node.unchanged(
+                output = node.unchanged(
                     f"k3s generates the configuration of its containerd, which does not name `{programs}/rdma-runtime`; nothing was changed; "
                     f"remedy: add the printed lines to `/{K3S}/{name}`, run `systemctl restart k3s-agent`, then run install again\n",
                     *arguments, code=UNSUPPORTED) if arguments else node.refused("nothing was changed", code=UNSUPPORTED)
-                lines = lines_of(said.stdout)
+                lines = lines_of(output.stdout)
                 if name.endswith("tmpl"):
                     assert lines == TEMPLATE % programs, lines
                 else:
@@ -708,7 +708,7 @@ def distributions():
             assert (features / "rdma-init").read_text() == "rdma-init.io/state=unsupported\n" and not (node.root / "opt").exists()
             node.put(f"{K3S}/{name}", lines)
             if name.endswith("tmpl"):
-                said = node.refused("nothing was changed; remedy: run `systemctl restart k3s-agent`, then run install again", code=UNSUPPORTED)
+                output = node.refused("nothing was changed; remedy: run `systemctl restart k3s-agent`, then run install again", code=UNSUPPORTED)
                 generated.write_text(GENERATED % "" + (TEMPLATE % programs).partition("\n")[2])
             for _ in range(2):
                 assert f"k3s, way runtime: `/{K3S}/{name}` has the lines of rdma-init, nothing to change" in node.done()
@@ -726,8 +726,8 @@ def distributions():
         (node.root / "usr/bin/containerd").unlink()
         node.put(f"{K3S}/config.toml", f'version = 2\nimports = ["/{K3S}/config.toml.d/*.toml"]\n')
         node.put(f"{K3S}/config.toml.tmpl", "mine\n")
-        said = node.refused(f"add the printed lines to `/{K3S}/config.toml.tmpl`, run `systemctl restart k3s`", code=UNSUPPORTED).stdout
-        assert lines_of(said).startswith('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]\n'), said
+        output = node.refused(f"add the printed lines to `/{K3S}/config.toml.tmpl`, run `systemctl restart k3s`", code=UNSUPPORTED).stdout
+        assert lines_of(output).startswith('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]\n'), output
 
 
 FEATURES = "etc/kubernetes/node-feature-discovery/features.d"
@@ -944,14 +944,14 @@ DUE = "restart due: {} has not read `{}`; remedy: systemctl {}\n"
 
 
 def restart_is_due():
-    """Each call reports a restart that is due, until the engine was restarted, by install, by hand or with the node."""
+    """Each call reports that a restart is due, until install, the administrator or a boot of the node has restarted the engine."""
     due = DUE.format("containerd", "/etc/containerd/conf.d/rdma-init.toml", "restart containerd")
     for directory in ("before", "after"):
         with Image("containerd", text='imports = ["/etc/containerd/conf.d/*.toml"]\n') as node:
             runs(node, "containerd", ticks(-100))
             for _ in range(3):
-                said = node.done()
-                assert said.count("restart due") == 1 and due in said, said
+                output = node.done()
+                assert output.count("restart due") == 1 and due in output, output
             assert due in node.done("--status") and json.loads(node.done("--status", "--json"))["restart_due"] is True
             written = json.loads((node.root / RECORD).read_text())["written"]
             assert 0 < written["ticks"] <= ticks() and written["boot"] == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -971,7 +971,7 @@ def restart_is_due():
             runs(node, "containerd", ticks(1))
             node.done("--uninstall")
             assert not node.restarts() and not (node.root / "opt").exists()
-    # A killed call, or an earlier version, leaves no time: it is the time of the next call.
+    # A killed call or an earlier version records no time: the next call records its own.
     with Image("containerd", text=TWO) as node:
         node.done()
         record = json.loads((node.root / RECORD).read_text())
@@ -981,7 +981,7 @@ def restart_is_due():
         assert "restart due" in node.done("--status") and "restart due" in node.done()
         runs(node, "containerd", ticks(1))
         assert "restart due" not in node.done()
-    # One engine of two, and one in a container.
+    # Two processes of the engine, of which one is in a container.
     with Image("crio", text=CRIO) as node:
         node.done()
         runs(node, "crio", ticks(1))
