@@ -287,7 +287,8 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
-    // A pod cannot request one kind of HCA, so it could get HCAs that its trainer cannot combine.
+    // HCAs of another kind (rate, link layer) are not announced, unless they were before: within a resource a pod
+    // cannot select a kind, and its trainer cannot combine both.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }

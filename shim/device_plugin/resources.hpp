@@ -55,8 +55,8 @@ struct HcaHold {
 };
 using HcaHolds = std::map<std::string, HcaHold>;
 
-// Returns the resources in the order of their names. before: the last announced resources. An HCA of them that is no
-// longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of HCAs
+// Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
+// no longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of HCAs
 // must have been readable. `others`: receives the names of other_kinds_of().
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,

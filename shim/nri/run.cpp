@@ -247,7 +247,8 @@ class Loop {
       const auto asked = plugin.evict(container.id, kEvictionReason);
       if (!asked)
         log_.warning(fabric::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
-      // The answer does not show success: up to NRI 0.12.2 the runtime drops evictions of this request.
+      // The answer to UpdateContainers does not show whether the container was evicted: up to NRI 0.12.2 the runtime
+      // drops the evictions of this request. So end the container here too.
       const auto ended = end_container(container.id, container.pid);
       if (ended) {
         log_.warning(fmt::format("evicted container {}", container.label));

@@ -1,5 +1,6 @@
 // Calls CNI IPAM plugins for addresses (CNI specification 1.0.0; accepts results of 0.3.1 to 1.1.0). A helper process
-// executes them. It is forked before the hook restricts its system calls, so the hook itself cannot execute programs.
+// executes them. It is forked before the hook restricts its system calls; afterwards the hook itself cannot execute
+// programs.
 #pragma once
 
 #include <sys/types.h>

@@ -73,8 +73,8 @@ class RangeDirectory {
   std::vector<std::string> added_ = {};
 };
 
-// The name of the stock of all networks (take_vf_values()), used in place of a network's name. No network can have this
-// name.
+// Stands in place of a network's name for the MACs and GUIDs of VFs: all networks take them from one set, so that no two
+// functions get the same value (take_vf_values()). No network can have this name.
 inline constexpr const char* kStockOfAll = "@vf";
 
 class AddressPool {

@@ -38,9 +38,9 @@ Result<unsigned> current_index(const AlignRail& rail) {
   return own->index;
 }
 
-// Computes the indices that the address can get after it is removed, because the kernel uses the first free slot. Each
-// placeholder takes as many free slots as the port has GID types. The address replaces the last placeholder, and its v2
-// GID gets the last of these slots.
+// Computes for each index how many placeholders bring the address there, if it is removed and added again. The kernel
+// uses the first free slot. Each placeholder takes as many free slots as the port has GID types. The address replaces
+// the last placeholder, and its v2 GID gets the last of these slots.
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);

@@ -34,7 +34,7 @@ struct GidTable {
   friend bool operator==(const GidTable&, const GidTable&) = default;
 };
 
-// One rail: its address, which rdma-init has added, and the table of its port.
+// One rail: its address, which rdma-hook has added, and the GID table of its port.
 struct AlignRail {
   unsigned rail = 0;
   std::string name;         // "rail1"
