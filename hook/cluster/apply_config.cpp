@@ -194,7 +194,7 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.push_back(problem_of(file, error, ""));
   };
   if (!lock) {
-    // A missing directory also causes problems of the files in it.
+    // Only this error is reported: a missing directory also causes problems of the files in it.
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {

@@ -152,7 +152,7 @@ Check check_qos(const std::vector<RailQos>& rails);
 // limits of RDMA objects. They are pure, except that check_node_index() reads the file with the node's index.
 
 // Returns a warning for each shared pool with HCAs of this node that has no "hca_objects" in config.json. Returns
-// another warning if the node cannot set limits.
+// another warning if config.json has limits that the node cannot set. Returns none if config.json has no pools.
 // controller: nullopt if it is unknown.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller);

@@ -273,10 +273,10 @@ Attr<bool> is_path_there(const std::string& path) {
 
 KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventory) {
   KernelFacts facts;
+  // Each directory exists as soon as its module is loaded. /sys/module can lack the module if it is built into the
+  // kernel.
   facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
   facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
-  // Both directories exist as soon as the module is loaded. /sys/module can lack the module if it is built into the
-  // kernel.
   facts.half_driven = read_half_driven(root, inventory);
   const auto add = [&](const std::string& path, const std::string& number) {
     facts.nodes.push_back({path, number, read_node_facts(root + path)});

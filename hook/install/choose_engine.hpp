@@ -17,8 +17,8 @@ struct Choice {
 };
 
 // Returns the engine and the way to install. engine, way: the administrator's options, nullopt: select. Without `way`,
-// NRI is preferred. Errors: EOPNOTSUPP, the engine is not installed or has no such way; several engines are
-// installed, and `engine` is nullopt; its version is unknown.
+// NRI is preferred. Errors: EOPNOTSUPP, no engine is installed, or the selected one is not installed or has no such
+// way; EINVAL, several engines are installed and `engine` is nullopt, or the version of the engine is unknown.
 Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine, std::optional<InstallWay> way);
 
 // Returns the command that has the engine read its new configuration; empty: the engine reads it without a restart.

@@ -23,7 +23,7 @@ Result<void> label_node(const std::string& root, std::optional<NodeState> state)
   if (!node_has(root, kFeatures, F_OK)) return {};
   const std::string file = std::string(kFeatures) + kFile;
   const std::string hidden = std::string(kFeatures) + kHiddenFile;
-  // Left by a call that was killed.
+  // A call that was killed can have left these files.
   TRY_VOID(remove_node_file(root, hidden));
   TRY_VOID(remove_node_file(root, hidden + kCandidate));
   if (!state) return remove_node_file(root, file);

@@ -1,4 +1,4 @@
-// The state of the node as a label of node-feature-discovery, which makes labels of a node of the files in a directory.
+// The state of the node as a label. node-feature-discovery sets labels on the node from the files in a directory.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,8 @@ inline constexpr Word<NodeState> kNodeStates[] = {
     {"ready", NodeState::kReady}, {"restart-due", NodeState::kRestartDue}, {"unsupported", NodeState::kUnsupported}};
 
 // Returns the text of the file: one line NAMESPACE/NAME=VALUE. Pure.
-// Without a comment, which early versions take for a label. Source: "Local feature source" of the customization guide
-// of node-feature-discovery, and its source/local/local.go.
+// The text has no comment, because early versions parse a comment as a label. Source: "Local feature source" of the
+// customization guide of node-feature-discovery, and its source/local/local.go.
 std::string node_label_text(NodeState state);
 
 // Writes the file, or removes it for nullopt. Without the directory nothing is written: the node has no

@@ -18,7 +18,7 @@
 namespace hook {
 namespace {
 
-// Reads a whole program. One read(2) is used, because programs have megabytes.
+// Reads a whole program into a buffer of its size: programs have megabytes, so reading in small pieces would be slow.
 Result<std::string> read_program(const std::string& path) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat seen {};

@@ -74,8 +74,9 @@ struct PodNames {
 };
 
 // Finds the Kubernetes names of the containers of grants in config.json of their bundles, which the engine writes.
-// Reads each file once. For a user without a recorded bundle (rdma-nri does not know it), reads the default locations
-// of containerd and CRI-O. Containers of other engines have no names, because an image could have chosen them.
+// Does not read a file again after a success. For a user without a recorded bundle (rdma-nri does not know it), reads
+// the default locations of containerd and CRI-O. Containers of other engines have no names, because an image could have
+// chosen them.
 class GrantNames {
  public:
   explicit GrantNames(std::string root) : root_(std::move(root)) {}

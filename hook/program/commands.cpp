@@ -296,7 +296,8 @@ int run_metrics(const Options& options, const Log& log) {
 }
 
 // Sets the directory of rdma-hook and rdma-runtime on the node: --hook, else the directory of this program, else a
-// `bin` directory below the root. If the root has no programs and this is an image, they are copied to --programs.
+// `bin` directory below the root. With --root, install runs in an image: the programs are copied to --programs if that
+// is set or the root has none.
 Result<void> find_programs(const Options& options, InstallOptions& found) {
   const std::string own = TRY(hook_path(options));
   const std::string directory = own.substr(0, own.rfind('/'));

@@ -9,7 +9,8 @@
 namespace hook {
 
 // Runs a command and prints its result. Returns the exit code: 0, done; 1, refused or failed, with the error on stderr
-// (`plan --json`: on stdout too). doctor returns 1 for warnings and 2 for broken.
+// (`plan --json`: on stdout too). doctor returns 1 for warnings and 2 for broken. install returns 3 if it can set
+// nothing up on this node. poststop always returns 0.
 int run_command(const Options& options);
 
 // `check-config`: prints each problem with its place and remedy, or a summary, on stdout. Returns the exit code: 0, no

@@ -80,8 +80,8 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   return left && !unread.empty() ? unread.front() : left;
 }
 
-// Returns the grants of the container: its own, its pod's, and a grant of rdma-nri that is owned by a token, because
-// rdma-nri knows no bundle.
+// Returns the grants of the container: its own, its pod's, and a grant that rdma-nri made. Users that rdma-nri recorded
+// have no bundle, because NRI does not report it, so their id alone identifies them.
 Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state) {
   auto grants = TRY(ledger.find_by_id(state.id));
   std::erase_if(grants, [&](const Grant& grant) {
@@ -160,9 +160,9 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   if (!requesting.request || requesting.request->selection.kind == HcaSelection::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
+  if (!grants.empty()) return verify_grants(state, requesting, grants, call);
   // The container has no grant: either rdma-nri ignored it, because nothing is to be granted, or rdma-nri did not
   // receive it.
-  if (!grants.empty()) return verify_grants(state, requesting, grants, call);
   if (TRY(has_nothing_to_grant(state, requesting, call))) return {};
   return Error{fmt::format("the container requested RDMA devices ({}), but no HCA was granted",
                            requesting.request->selection.source),

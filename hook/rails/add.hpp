@@ -63,8 +63,7 @@ Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 // The GIDs of a container's rails: the functions wait until the kernel has made them, and align them to one index.
 
 // Reads the GID table of a port from slot 0 on. Stops when it has the v2 GID of each wanted address and at least
-// `at_least` slots, or at the end of the table. Without wanted addresses it reads exactly at_least slots. The kernel
-// can change the table between two reads.
+// `at_least` slots, or at the end of the table. The kernel can change the table between two reads.
 // sysfs: a descriptor of /sys, or of a detached mount of it.
 // Errors name the file below sysfs: the name of the HCA is invalid; there is no such HCA or port (ENOENT); an attribute
 // cannot be read (ENODEV while the device is unplugged) or is no GID.

@@ -128,7 +128,7 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
-      // All networks share one stock, so that two networks cannot allocate the same value.
+      // All networks allocate from one set (kStockOfAll), so that two networks cannot allocate the same value.
       const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
       return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
     };

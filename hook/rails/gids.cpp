@@ -52,7 +52,8 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
     slot.v2 = *text == "RoCE v2";
     return std::optional(slot);
   }
-  // Reading the type failed. If the GID is gone now (EINVAL), the slot is empty; otherwise it counts as in use.
+  // Reading the type failed, with EINVAL if the slot has just become empty. The GID is read again: if it is gone, the
+  // slot is empty; otherwise the slot counts as in use.
   const auto again = TRY(read_gid(slots, path, index));
   slot.gid = again ? *again : Address{};
   return std::optional(slot);

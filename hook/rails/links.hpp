@@ -23,7 +23,8 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
   fabric::UniqueFd netns;
-  // As open_sysfs() returns it; open only if a rail has or gets an identity, or settings are restored.
+  // As open_sysfs() returns it; open only if a rail has or gets an identity (netdev_identity()), or settings
+  // are restored.
   fabric::UniqueFd sysfs{};
   Ethtool ethtool{};  // its socket is opened when the first netdev moves
 };

@@ -91,8 +91,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A closed stderr must not end the plugin.
   std::signal(SIGPIPE, SIG_IGN);
-  // A closed stderr must not end the plugin. The sockets are for root only, as the kubelet is.
+  // The sockets are for root only, because the kubelet runs as root.
   ::umask(0077);
   ::mallopt(M_ARENA_MAX, 2);  // gRPC has a dozen threads, and glibc would allocate one arena for each
   try {

@@ -145,7 +145,8 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// Ends the pod's users in a grant of the node's network namespace, where each container owns its grant.
+// Ends the pod's users that have no process, in a grant that a container or its token owns. Such grants exist for pods
+// in the node's network namespace.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));

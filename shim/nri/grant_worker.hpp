@@ -35,8 +35,8 @@ class GrantWorker {
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
   // StopContainer, RemoveContainer: releases the container's own grant, or ends its part in the pod's grant.
   // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
-  // recover_job(): as `rdma-hook recover`. Also releases the unbound grants of the containers that are gone, and
-  // records the pods.
+  // recover_job(): as `rdma-hook recover`. Also releases the unbound grants (is_unbound()) of the containers that
+  // are gone, and records the pods.
   Worker::Answer run(std::string_view job);
 
  private:

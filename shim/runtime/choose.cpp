@@ -30,8 +30,9 @@ bool makes_container(const Invocation& invocation) {
   return invocation.action == Action::kStart || invocation.action == Action::kRestore;
 }
 
-// Returns a path that exists as long as the container. runc and crun have a directory for each container in their root.
-// The state layout of other runtimes is unknown: their bundle exists at least as long as the container.
+// Returns the record's witness (RuntimeRecord): a path that exists at least as long as the container. runc and crun
+// have a directory for each container in their root. The state layout of other runtimes is unknown: their bundle exists
+// at least as long as the container.
 std::string witness_of(const RealRuntime& behind) {
   const Invocation& invocation = behind.invocation;
   const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");

@@ -37,7 +37,7 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json
 // slower. A container without such a reason runs without the hook.
 enum class HookNeed {
   kNone,
-  kThereAlready,  // config.json has the hook already, and the hook accepts a booking only as a token
+  kThereAlready,  // config.json has the hook already, and the hook finds a booking only by a token (token_owner())
   kRails,         // netdevs: the network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
   kOwnView,       // an overlay in a user namespace, which must be mounted from outside

@@ -87,7 +87,7 @@ struct FoundProgram {
 };
 
 // Opens the plugin in the first directory that has it. open_program() refuses a program that users other than root can
-// change, for the same reason as for config.json.
+// change, because the helper executes it as root.
 Result<FoundProgram> find_program(const IpamProgram& program) {
   std::string tried;
   for (const std::string& directory : program.directories) {

@@ -30,10 +30,10 @@ Result<std::uint64_t> node_number(const Config& config);
 std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name);
 
 // MAC addresses and GUIDs of virtual functions come from the ranges "macs" and "guids" of networks. They are booked
-// like addresses (pool.hpp), in one stock for all networks, so that no two functions of the node have the same value.
-// The stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID; no netdev gets such an address.
+// like addresses (pool.hpp), in one set for all networks, the stock (kStockOfAll), so that no two functions of the node
+// have the same value. The stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID; no netdev gets such an address.
 
-// Allocates one address in each of these ranges of the stock for a rail.
+// A function that allocates for a rail one value of the stock, as such an address, in each of these ranges.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
 // Sets the MAC address and GUIDs of a moving rail that come from ranges and are not set yet. Never allocates a value

@@ -87,8 +87,8 @@ class AlignLink {
   using Clock = std::chrono::steady_clock;
 
   virtual ~AlignLink() = default;
-  // Removes the address of the rail with the routes and rules that depend on it, or adds them. No error if that is
-  // already done.
+  // Remove the address of the rail, and add it again with the routes and rules that depend on it. With the address the
+  // kernel removes those routes. No error if that is already done.
   virtual Result<void> remove_address(std::size_t rail) = 0;
   virtual Result<void> add_address(std::size_t rail) = 0;
   // Adds the placeholders from..to - 1, in ascending order.

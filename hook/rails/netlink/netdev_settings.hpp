@@ -74,7 +74,7 @@ std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, cons
 // Returns all other repairs, which are sent after the netdev has its name again. Pure.
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now);
-// Returns a warning for each XDP program of the node that is not attached any more: rdma-init cannot attach it again.
+// Returns a warning for each XDP program of the node that is not attached any more: rdma-hook cannot attach it again.
 // Pure.
 std::vector<std::string> lost_programs(const std::string& name, const LinkSettings& before, const LinkSettings& now);
 // Sends all repairs. Returns a warning for each kind of repair that was refused.

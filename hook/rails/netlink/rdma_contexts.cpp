@@ -162,7 +162,7 @@ void RdmaContextTable::add_domain(const Attributes& entry) {
   add(context, entry);
 }
 
-// A QP or MR has only the number of its PD, and the PD has that of the context.
+// A QP or MR has only the number of its PD, and the PD has the number of its context.
 void RdmaContextTable::add_in_domain(const Attributes& entry) {
   const auto id = entry.u32(RDMA_NLDEV_ATTR_RES_PDN);
   const auto domain = id ? domains_.find(*id) : domains_.end();

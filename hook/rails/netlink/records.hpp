@@ -1,5 +1,5 @@
 // Addresses, routes, rules and neighbours as records of the kernel's own messages. A record has the whole message, so
-// adding it again also restores attributes that rdma-init does not know.
+// adding it again also restores attributes that rdma-hook does not know.
 #pragma once
 
 #include <linux/rtnetlink.h>
@@ -67,8 +67,9 @@ Payload start_payload(const Header& header) {
 using fabric::netlink::value_of;
 
 // Returns the record for a netdev with another index and name. Removes attributes that only dumps have (cache info,
-// statistics), and sets IFA_F_NODAD on IPv6 addresses. A label gets the new name, or is removed if it would be too
-// long. Keeps unknown attributes. Returns a malformed record without change. Pure.
+// statistics), and sets IFA_F_NODAD on IPv6 addresses. A label such as "eth0:1" gets the new name. A label without
+// ":", or one that would be too long, is removed (label_for()). Keeps unknown attributes. Returns a malformed record
+// without change. Pure.
 NetRecord for_netdev(const NetRecord& record, int ifindex, std::string_view name);
 
 // Functions that make records.

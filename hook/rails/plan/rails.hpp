@@ -36,9 +36,9 @@ Result<NodeNetwork> read_node_network(bool for_moves);
 // Addresses, routes and rules of a rail in the container.
 struct RailConfig {
   std::vector<NetRecord> addresses;
-  // Routes and rules, in the order in which the kernel accepts them. A rail with a table of its own has no routes in
-  // the main table. Its table has the connected route and the default route by the gateway, and a rule `from ADDRESS
-  // lookup TABLE` selects it.
+  // Routes and rules, in the order in which the kernel accepts them. A rail with a table of its own and allocated
+  // addresses has no routes in the main table. Its table has the connected route and the default route by the gateway,
+  // and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps its routes.
   std::vector<NetRecord> routes;
 };
 

@@ -162,7 +162,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     bool waits = false;
   };
 
-  // Answers the request. Returns false if it must wait: an HCA is not at its node, or was not and is not healthy yet.
+  // Answers the request. Returns false if it must wait: an HCA does not have its announced device node
+  // (Settings::check), or the request has waited for that before and a device is now unknown or unhealthy.
   bool allocate(const ParsedRequest& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;

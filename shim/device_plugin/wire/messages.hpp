@@ -13,8 +13,8 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
 Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                             v1beta1::PreferredAllocationResponse& response);
 
-// Finds the HCAs that each container requests. hcas: receives those of each container up to the first error. Errors: as
-// hcas_of().
+// Finds the HCAs that each container requests. hcas: receives the HCAs of each container before the first error.
+// Errors: as hcas_of().
 Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
                             std::vector<std::vector<const CountedHca*>>& hcas);
 // Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. All other parts come from
