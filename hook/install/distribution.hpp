@@ -11,12 +11,12 @@ struct Distribution {
   std::string name;  // "k3s", as --engine and the record have it
   std::string file;  // the file of the node that has to get the lines
   std::string lines;
-  std::string restart;     // the command that has it write the configuration of containerd
+  std::string restart;     // the command that restarts it; it then writes the configuration of containerd again
   bool is_added = false;   // `file` names rdma-runtime
-  bool is_in_use = false;  // the configuration of containerd names rdma-runtime
+  bool is_in_use = false;  // the configuration of containerd names rdma-runtime, or imports `file`, which names it
 };
 
-// Returns whether it is the name of a distribution.
+// Returns whether `name` is the name of a distribution.
 bool is_distribution(std::string_view name);
 
 // Returns the distribution of the node, with the lines for rdma-runtime in `programs`. name: nullopt: any of them.

@@ -9,7 +9,7 @@
 
 namespace hook {
 
-// The directory that nfd-worker reads. The file's name does not matter, but it ignores names that begin with a dot.
+// The directory that nfd-worker reads. The file can have any name, but nfd-worker ignores names that begin with a dot.
 inline constexpr const char* kFeatures = "/etc/kubernetes/node-feature-discovery/features.d";
 
 enum class NodeState { kReady, kRestartDue, kUnsupported };

@@ -26,8 +26,8 @@ struct UndoPlan {
   std::vector<FileEdit> left;
 };
 
-// Replaces the block between the marks by the block that install wrote. Lines that were added to the block since are
-// thus removed with it.
+// Replaces the block from kOurs to kOursEnd by the block that install wrote. Lines that were added to the block since
+// are thus removed with it.
 std::string with_written_block(const std::string& present, const std::string& after) {
   const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
     const std::size_t begin = text.find(kOurs);

@@ -66,8 +66,8 @@ struct Admission {
 };
 
 // Decides whether a new client is served. clients: oldest first. A peer with kMostOfOnePeer clients replaces one of its
-// own. With kMostClients clients any of them is replaced, the oldest of its state. admitted is false if all candidates
-// wait for the text.
+// own; otherwise, with kMostClients clients, any client can be replaced. Among these candidates admit() selects the
+// last ClientState, and the oldest client in that state. admitted is false if all candidates wait for the text.
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
 
 // Returns the key by which clients count as one peer, so that one user cannot have many clients. An IPv6 address counts

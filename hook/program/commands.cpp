@@ -348,7 +348,8 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
   // A grant that cannot be read may be in use, so it counts.
   held.count += unread.size();
-  // If grants remain, `stuck` has the error. Without grants it is returned, or it would be lost.
+  // If grants remain, `stuck` has the error of the release. Without grants this function returns that error, because
+  // the caller does not report `stuck` then.
   if (!released && held.count == 0) return released.error();
   if (!released) held.stuck = released.error().message;
   return held;

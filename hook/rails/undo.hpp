@@ -20,8 +20,8 @@ struct NodeSockets;
 
 // Undoes place_rail(), even if it was incomplete: moves the netdev and the RDMA device to the node, then restores the
 // netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA device, because the netdev
-// that the kernel then makes reads the GUID of its port only once (ipoib_parent_init(); ipoib_event() ignores a change
-// of it).
+// that the kernel then makes reads the GUID of its port only once (ipoib_parent_init(); ipoib_event() ignores a later
+// change of the GUID).
 // inside: nullptr if the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
 // later and under the name that they had in the container.
 // wait_ms: time to wait for these moves of the kernel.

@@ -129,7 +129,7 @@ Result<std::string> note_runtime(const RealRuntime& behind, const Settings& sett
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
   if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
-  // `run` and `restore` may end without a `delete`, so a later sweep checks the record.
+  // `run` and `restore` may end without a `delete`, so sweep_runtimes() has to check the record.
   if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();
   if (noted.error().code == EEXIST) return noted.error();

@@ -54,7 +54,7 @@ Result<std::string> note_runtime(const RealRuntime& behind, const Settings& sett
                                  const hook::ProcessIdentity& self);
 // Removes the record of note_runtime(). For a runtime that could not be executed.
 void forget_note(const Invocation& invocation, const std::string& ledger);
-// Marks the record as ending, before `delete`: a later sweep removes it once the container is gone.
+// Marks the record as ending, before `delete`: sweep_runtimes() removes it once the container is gone.
 void note_delete(const Invocation& invocation, const std::string& ledger);
 
 }  // namespace shim

@@ -104,10 +104,11 @@ struct PlacedRail {
 };
 
 // Tests the addresses or gateways of all rails at once, before the container starts.
-// kind: kDuplicate must be called before the addresses are added. It fails if another host has an address and
-// duplicate_test of the network is "fail". kGateway must be called after addresses and routes are added. It fails if a
-// gateway is silent and gateway_test is "fail".
-// warnings: gets a line for each failure of a test that is "warn".
+// kind: call the function with kDuplicate before the addresses are added, and with kGateway after addresses and routes
+// are added.
+// warnings: gets a line for each failure of a test that the network sets to "warn".
+// Errors: kDuplicate, another host has an address and duplicate_test of the network is "fail"; kGateway, a gateway is
+// silent and gateway_test is "fail".
 Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
                         std::vector<std::string>& warnings);
 
