@@ -305,8 +305,8 @@ void plan_index_of_all(Deciding& d) {
   if (d.plan.index || gids.empty()) return;
   const bool may_set_range = !d.kept.in_effect(kGidRuleNames[1]);
   if (d.kept.in_effect("NCCL_IB_GID_INDEX")) {
-    // If the user has set NCCL_IB_GID_INDEX to -1, NCCL chooses. The value is wrong if NCCL's choice is wrong with
-    // every range.
+    // If the user has set NCCL_IB_GID_INDEX to -1, NCCL chooses. The value is wrong if NCCL chooses a wrong GID on some
+    // port with the present NCCL_IB_ADDR_RANGE and with each range that rdma-init could export.
     d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
     if (!d.plan.wrong.empty()) {
       d.kept.keep("NCCL_IB_GID_INDEX",

@@ -39,9 +39,9 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
 // apparent one. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for these.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// Returns the default of the library, which replaces a wrong value under --override if no better value is exported. The
-// variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without
-// such a default.
+// Returns a neutral value, which replaces a wrong one under --override if no better value is exported: the library's
+// default; for NCCL's family and range the value of the wanted family. The variable is not unset, because NCCL would
+// then read its configuration files. Returns an empty text for names without a neutral value. ipv6: the wanted family.
 std::string neutral_value(std::string_view name, bool ipv6);
 
 // The values found so far, and whether each one will be in effect.

@@ -74,8 +74,9 @@ bool selected(const Policy& policy, const Candidate& candidate) {
   return !policy.hcas || selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs);
 }
 
-// Returns the GID that the options require on a port with its netdev in this network namespace, if it does not exist
-// yet.
+// Describes the GID that the port still lacks: an open RoCE port with a netdev in this namespace has no usable GID, and
+// the options filter GIDs or --hca names the port. nullopt: nothing is awaited, for example because another port has a
+// matching GID and this port has only addresses that the options exclude.
 std::optional<std::string> pending_match(const Inventory& inventory, const Policy& policy, const Candidate& candidate,
                                          bool others_match) {
   if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;

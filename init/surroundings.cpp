@@ -39,7 +39,7 @@ std::optional<Check> check_shared_memory(const fabric::Inventory& inventory, con
 
 std::optional<Check> check_open_files(const Surroundings& around) {
   if (!around.open_files || *around.open_files >= kEnoughFiles) return std::nullopt;
-  // The trainer itself may raise the soft limit up to the hard one.
+  // If the hard limit is high enough, `ulimit -n` in the container is the remedy. Otherwise the engine must raise it.
   const bool raisable = around.open_files_hard && *around.open_files_hard >= kEnoughFiles;
   const std::string message = fmt::format(
       "RLIMIT_NOFILE is {}: NCCL opens files for each peer and channel, and large jobs end with \"Too many open "

@@ -66,7 +66,7 @@ bool is_default_nofile(const Json& limit) {
   return is(limit, "RLIMIT_NOFILE") && limit.value("soft", Json()) == 1024 && limit.value("hard", Json()) == 1024;
 }
 
-// Removes the default RLIMIT_NOFILE and sets RLIMIT_MEMLOCK to unlimited, except for verify.
+// Removes the default RLIMIT_NOFILE. Sets RLIMIT_MEMLOCK to unlimited, but not for verify: rdma-nri sets that limit.
 Result<void> edit_limits(bool verify, Json& process) {
   Json& limits = *TRY(made_member(process, "rlimits", Json::array()));
   TRY_VOID(check_objects("process.rlimits", limits));

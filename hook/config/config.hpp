@@ -182,7 +182,7 @@ struct Network {
   friend bool operator==(const Network&, const Network&) = default;
 };
 
-// Returns the attributes that the network sets on functions. Attributes from a range are 0: the value is not yet known.
+// Returns the attributes that the network sets on VFs. Attributes from a range are 0: the value is not yet known.
 VfAttributes set_attributes(const Network& network);
 
 struct NodeOptions {
@@ -250,7 +250,8 @@ struct Config {
   // Only annotations with these prefixes are read.
   std::vector<std::string> trusted_annotations = {kOwnAnnotations, kVolcengineAnnotations, kSpiderpoolAnnotations};
   std::optional<std::string> default_devices;  // request of a container without one: "all", a count or selectors
-  // Namespaces in which the cni.spidernet.io annotations count, with the keys of Spiderpool's podResourceInject.
+  // Namespaces in which the cni.spidernet.io annotations count, and in which they are ignored. The keys are called as
+  // in Spiderpool's podResourceInject: namespacesInclude, namespacesExclude.
   std::vector<std::string> namespaces_include;
   std::vector<std::string> namespaces_exclude;
   friend bool operator==(const Config&, const Config&) = default;

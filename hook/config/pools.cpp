@@ -129,8 +129,8 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                          {"linkTypes", misplaced, false}});
   for (const auto& read : limits)
     read();
-  // k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration has no "modes", and would look
-  // limited although its default mode is not.
+  // k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration limits only mode shared, but its
+  // containers get the default mode hca, which is then unlimited.
   const bool states_mode = ConfigReader::find(value, "modes") || pool.network;
   if (plugin_limit && !states_mode && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
     reader.warning(*plugin_limit, "limits only shared, but containers without a mode get hca",

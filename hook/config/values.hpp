@@ -20,8 +20,8 @@ bool is_netdev_glob(std::string_view text);
 // Returns whether the text is a Kubernetes namespace (RFC 1123 label) or a glob.
 bool is_namespace_glob(std::string_view text);
 // Returns whether the text is an extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253
-// characters outside of kubernetes.io, and a name of at most 63 (k8s.io/kubernetes, pkg/apis/core/helper,
-// IsExtendedResourceName, 1.34).
+// characters outside of kubernetes.io and without the prefix "requests.", and a name of at most 63
+// (k8s.io/kubernetes, pkg/apis/core/helper, IsExtendedResourceName, 1.34).
 bool is_resource_name(std::string_view text);
 // Returns "15b3" for "0x15B3" and "15b3". Returns nullopt if it is not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);

@@ -1,5 +1,5 @@
-// Checks that a container's config.json has the nodes of its granted HCAs and of no other HCA. Another NRI plugin, for
-// example, may have changed them after rdma-nri.
+// Checks the HCA nodes in a container's config.json: each must belong to a granted HCA and have its type and number. A
+// missing node is no error. Another NRI plugin may have changed them after rdma-nri.
 #pragma once
 
 #include <vector>

@@ -34,8 +34,9 @@ void forget_runtime(const std::string& ledger, const std::string& key);
 // Marks the container for the next sweep_runtimes(), because it may be gone soon. Does nothing without a record.
 void mark_ending(const std::string& ledger, const std::string& key);
 enum class SweptRuntimes { kEnding, kAll };
-// Removes the records of gone containers, of all or only of the marked ones. A container is gone if its creator and its
-// witness are proven gone. Best effort; does nothing while another process sweeps.
+// Removes the records of gone containers: of all containers or only of those that mark_ending() marked. A container is
+// gone if the process that created it and its witness (see RuntimeRecord) are both proven gone; with an unknown witness
+// it never is. Best effort; does nothing while another process sweeps or replaces a record.
 void sweep_runtimes(const std::string& ledger, SweptRuntimes which);
 
 struct RuntimeChoice {

@@ -230,7 +230,7 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
-  // An owner that only books the HCA counts as one unit.
+  // If this owner has the HCA only booked and not granted (held_only), its units are 0. It counts as one.
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);

@@ -166,7 +166,7 @@ std::string memlock_text(std::uint64_t bytes);
 
 // Makes the plan. Pure. Errors are refusals with the remedy as hint: those of Candidates::matched, an HCA of another
 // owner, a mode that the pool does not allow, fewer HCAs than requested, a device number or an entry of the view that
-// could not be read (Inventory::unread).
+// was not read (Inventory::unread).
 fabric::Result<Plan> make_plan(const PlanInput& input);
 
 }  // namespace hook
