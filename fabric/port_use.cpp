@@ -73,8 +73,8 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
   });
   const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
   if (stacked) return Carries::kYes;
-  // A kind that is not stacked (veth, bridge, tunnel) reaches no port. A netdev without a kind is hardware, or not
-  // known.
+  // A netdev with a kind (veth, bridge, VLAN) that is not stacked on this port's netdev gives the port no GIDs. A netdev
+  // without a kind is hardware, or its kind is not known.
   return netdev.kind ? Carries::kNo : Carries::kMaybe;
 }
 
@@ -135,8 +135,8 @@ OwnAddresses::OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
 }
 
 // Returns the netdev with the address of the GID, an up netdev if there is a choice. Returns nullptr if the GID belongs
-// to another network namespace. A netdev that cannot carry GIDs of this port, such as a bridge, may have the same
-// address by chance and is skipped.
+// to another network namespace. A netdev that cannot carry GIDs of this port, such as a bridge over other
+// netdevs, may have the same address by chance and is skipped.
 const Netdev* OwnAddresses::find_owner(const Port& port, const Address& gid) const {
   const Netdev* owner = nullptr;
   for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {

@@ -25,8 +25,8 @@ namespace fabric {
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
 
 // Returns true for a netdev with a lower device in another network namespace, such as a macvlan in a pod. The port of
-// such a netdev can be identified only by GIDs. Returns false for veth, bridges and tunnels: they carry GIDs only as
-// the port's own netdev.
+// such a netdev can be identified only by GIDs. Returns false for veth, bridges and tunnels: they have no lower
+// device in another network namespace.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
 // Whether a port can have GIDs for the addresses of a netdev. kMaybe: the stacking is not known (a physical netdev, a

@@ -228,8 +228,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID. If a
-// container reads complete tables, also reads the ndev of every GID.
+// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID. With
+// whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;

@@ -30,7 +30,7 @@ void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 // Returns the limit of a process, which its children inherit; nullopt: it cannot be read. pid: 0: this process.
 std::optional<Rlimit> memlock_of(int pid);
 
-// Returns "unlimited", "65536 bytes", or that the engine decides.
+// Returns "unlimited" or "65536 bytes"; for nullopt "the engine's limit".
 std::string limit_text(const std::optional<std::uint64_t>& bytes);
 
 // Return the option of an engine that sets the limit or adds the capability.

@@ -88,7 +88,7 @@ std::string to_string(const MacAddress& mac);
 // nullopt if it is not eight hex bytes.
 std::optional<std::uint64_t> parse_guid(std::string_view text);
 
-// "macs" and "guids": values from..to, inclusive; each function gets a different one. A MAC address is in the low 48
+// "macs" and "guids": values from..to, inclusive; each VF gets a different one. A MAC address is in the low 48
 // bits.
 struct VfRange {
   enum class Kind { kMac, kGuid };

@@ -36,7 +36,8 @@ void Booking::undo() const {
     // The container may be running with the earlier grant, so the HCAs that this call added stay.
     (void)ledger_.settle(who_.owner.key).has_value();
   } else {
-    // The booking is not settled: the grant would be valid although some of its rails are already restored to the node.
+    // Do not settle the booking: otherwise the grant would be valid although some of its rails are already restored to
+    // the node.
     log_.error(fabric::wrap(undone.error(), "rolling back the start"));
   }
   log_.warnings(rails_.take_warnings());

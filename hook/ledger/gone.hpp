@@ -45,8 +45,8 @@ bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness(
 // processes.
 bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
-// stale if its network namespace is gone, or if tokens are its only users and their requesters are gone. binding: a
-// token that counts as alive although its requester is gone.
+// stale if is_namespace_gone() and no user with a recorded process remains, or if tokens are its only users and their
+// requesters are gone. binding: a token that counts as alive although its requester is gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
@@ -64,8 +64,8 @@ bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, co
 // Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
 // it.
 Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Checks that the user's cgroup is empty. Errors (EBUSY): a process is in it. A runtime that reports the end of a
-// container need not have ended the other processes of the cgroup.
+// Checks that the user's cgroup is not known to have a process. Errors (EBUSY): a process is in it; a failed lookup is
+// no error. A runtime that reports the end of a container need not have ended the other processes of the cgroup.
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
 // Checks that the user can be proven gone at all. Errors: its process is gone, but its container cannot be looked up.
 // That never changes if the runtime's root is not the recorded directory, for example because /run was emptied.

@@ -44,9 +44,9 @@ Result<std::string> new_token();
 // `rdma-hook devices` can be joined.
 std::string shown_key(const std::string& key);
 
-// A container that uses a grant.
+// A container that uses a grant. Also a token before its container exists, and a pod itself while it has no container.
 struct GrantUser {
-  std::string key;                         // Owner::key of container_owner() or token_owner()
+  std::string key;                         // Owner::key of the container, the token or the pod
   std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
   std::string bundle = {};                 // absolute; empty: not known at booking

@@ -4,8 +4,8 @@
 //   DIR/hca/DEVICE/holders/KEY@UNITS
 //   DIR/hca/DEVICE/exclusive -> KEY     only read with readlink(2); made atomically, never over another link
 //
-// DEVICE is booked_as(), and so is every `hca` here. All files are reached by path from DIR/hca: only root can write
-// below DIR, and root could also write the names.
+// DEVICE is booked_as(), and so is every `hca` here. All files are reached by path from DIR/hca, without a check
+// of each directory on the way, because only root can write below DIR.
 //
 // For each id of a container or a pod, the index names the grants with a user of this id:
 //

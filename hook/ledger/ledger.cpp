@@ -30,7 +30,8 @@
 //           the ledger (GrantEffects): until these are undone, the grant is held.
 //   bind    Marker of the new owner, release of the token's grant up to the rename, grant of the new owner with the
 //           steps, index (a rename replaces an exclusive link), rest of the release. Killed before the rename of the
-//           token's grant: the token holds the HCAs. Killed after it: neither does.
+//           token's grant: the token holds the HCAs. Killed after it and before settle: neither the token nor the new
+//           owner holds them.
 //
 // A process with CAP_NET_ADMIN may rename an HCA at any time. Locks, grants and index therefore identify an HCA by its
 // device (HcaDevices). Names are for people.

@@ -2,7 +2,7 @@
 // and on a node with a thousand. A crash leaves no half-written file, because each file is written under another name
 // and then renamed. The next call repairs the leftovers of a killed process.
 //
-//   DIR/lock                          one byte for each grant key, locked while that grant changes
+//   DIR/lock                          one byte for each key of a grant or name of a view, locked while that changes
 //   DIR/place -> PLACE                the PID and time namespace of the processes in the records
 //   DIR/hca/DEVICE/lock               flock, held only while a call decides about that HCA
 //   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
@@ -54,8 +54,8 @@ class Ledger {
   // Opens the ledger, and makes its directories if they are missing.
   // effects: the effects of grants beyond the ledger; nullptr: none. container: the id to name to other processes that
   // wait for a lock of this ledger.
-  // Errors: a directory is not owned by root, is writable by other users, or is a symlink; the file system is
-  // read-only; this process is in other PID or time namespaces than the ledger's. Each names the path and the remedy.
+  // Errors: a directory belongs to another user, is open to other users, or is a symlink; the file system is read-only;
+  // this process is in other PID or time namespaces than the ledger's. Each names the path and the remedy.
   static Result<Ledger> open(const std::string& path = kLedgerPath,
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
@@ -90,8 +90,9 @@ class Ledger {
   Result<void> settle(std::string_view key) const;
 
   // Removes a user from a grant. The grant of a container or token is released with its user. A namespace's grant stays
-  // until the namespace is gone, without the HCAs of the user's unsettled steps. If the user names its pod, the pod
-  // becomes a user of that grant. Succeeds if there is no such grant or user.
+  // until the namespace is gone, without the HCAs of the user's unsettled steps. If the last user that names a pod
+  // leaves, the pod itself becomes a user of that grant, so that its id still leads there. Succeeds if there is no such
+  // grant or user.
   // passed_over: set if the user stays. It stays while another process works on its start, or while its process or the
   // state of its runtime is not proven gone, unless that process is this one or an ancestor. The reason: the poststop
   // may belong to another container of the same id and bundle.

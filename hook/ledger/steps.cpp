@@ -31,8 +31,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Adds the grant to files.released, with one exception: a living process that rolls back its own start never had a
-// grant to report.
+// Adds the grant to files.released, except for a start that its own process rolls back: such a start never had a grant
+// to report.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
@@ -43,8 +43,8 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
-// Marks all users as ended. So later releases know that this one has failed, and GrantEffects may check more. Best
-// effort.
+// Records in the grant that all its users have ended (StoredUser::ended), because its release has failed. The next
+// release reads this. Best effort.
 void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   bool changed = false;
   for (StoredUser& user : grant.users)

@@ -55,7 +55,8 @@ struct Chosen {
 };
 
 // Returns why the owner of its physical function prevents the use of a VF: "is a VF of mlx5_0, which is held by
-// container web-1". Returns "" if it is no VF or no other owner has the physical function.
+// container web-1". Also if the physical function is in another network namespace and the requesting owner has no grant
+// of it. Returns "" if it is no VF or no owner prevents its use.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 
 // Chooses the HCAs of a request. A list keeps its order; "all" and a count use the order of rails. A count prefers HCAs
