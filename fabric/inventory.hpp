@@ -1,5 +1,5 @@
-// The RDMA hardware of a node, or the part of it that is visible in a container, as plain values. read_inventory() and
-// read_snapshot() fill it; all later decisions use these values only and never read the machine.
+// The RDMA hardware of a node, or the part of it that is visible in a container, as plain values. read_inventory(),
+// read_node() and read_snapshot() fill it; all later decisions use these values only and never read the machine.
 //
 // An optional member is optional in the snapshot format too. nullopt means "not known".
 #pragma once

@@ -73,8 +73,8 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
   });
   const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
   if (stacked) return Carries::kYes;
-  // A netdev with a kind (veth, bridge, VLAN) that is not stacked on this port's netdev gives the port no GIDs. A netdev
-  // without a kind is hardware, or its kind is not known.
+  // A netdev with a kind (veth, bridge, VLAN) that is not stacked on this port's netdev gives the port no GIDs. A
+  // netdev without a kind is hardware, or its kind is not known.
   return netdev.kind ? Carries::kNo : Carries::kMaybe;
 }
 

@@ -31,12 +31,12 @@ struct Deciding {
   Decision decision = {};
 
   const Candidate& at(std::size_t index) const { return candidates[index]; }
-  // Returns $NCCL_VERSION of the image. Returns nullopt if --nccl-version overrides it.
+  // Returns $NCCL_VERSION of the image. Returns nullopt if it is not set or no version, or --nccl-version overrides it.
   std::optional<nccl::Version> image_version() const;
   nccl::Version version() const { return policy.nccl_version.value_or(nccl::kNewest); }
   // Exports a variable with a reason, unless a kept value is in effect.
   void put(std::string_view name, std::string value, std::string reason);
-  // Returns the family of NCCL_IB_ADDR_FAMILY, nullopt if it is unset or has another value.
+  // Returns the family of NCCL_IB_ADDR_FAMILY, nullopt if it is unset or neither AF_INET nor AF_INET6.
   std::optional<fabric::Family> kept_family() const;
   // Returns the GID that each chosen RoCE port should use.
   std::vector<WantedGid> wanted() const;

@@ -1,5 +1,5 @@
-// The report of `rdma-init doctor`, and its checks beyond the choice of ports: memory registration, RDMA_CM, and NCCL's
-// bootstrap network. Pure.
+// The report of `rdma-init doctor`, and its checks beyond the choice of ports: memory registration, RDMA_CM, NCCL's
+// bootstrap network, RoCE LAG, and values of other libraries. Pure.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,8 @@ struct Check {
   std::string remedy = {};
 };
 
-// Returns the checks of the decision, of memory registration, of the bootstrap network and of RDMA_CM.
+// Returns the checks of the decision with its warnings and remarks, of memory registration, of the bootstrap network,
+// of RDMA_CM and of RoCE LAG.
 std::vector<Check> check_up(const fabric::Inventory& inventory, const Settings& settings, const Decision& decision);
 
 // Checks values that are set for libraries other than NCCL; the decision itself checks NCCL's. Wrong values are lists

@@ -25,13 +25,15 @@ using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
 
-// Returns the problem of a value of NCCL_IB_HCA: it selects no port, more than it names, or a port that cannot work.
+// Returns the problem of a value of NCCL_IB_HCA: it selects no port, more than it names, or a port that cannot work, or
+// one of its entries cannot match any port.
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version);
 
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
-// network namespace, or does not exist. unknown: set to true if a table was not read far enough to decide. family: the
-// wanted family; a link-local GID is no problem if the port has no address of that family.
+// network namespace, or does not exist, or its GID is link-local although the port has a better one. unknown: set to
+// true if a table was not read far enough to decide. family: the wanted family; with kIpv6, a link-local GID is no
+// problem if the port has no global IPv6 address.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
                                            std::optional<fabric::Family> family = {});
 

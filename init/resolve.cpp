@@ -59,7 +59,8 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
   return nullptr;
 }
 
-// Returns the missing GID of an open RoCE port without a global one.
+// Describes the GID that an open RoCE port without a global GID of the wanted family still lacks. nullopt: the port has
+// one, or every address that can get a GID on it has one.
 std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate,
                                        const std::optional<fabric::Family>& family) {
   const bool has_global = (candidate.best(GidRank::kIpv4) && family != fabric::Family::kIpv6) ||
@@ -97,7 +98,8 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
                      printable(*candidate.port->netdev));
 }
 
-// Returns a kept family, which counts like --family unless an index voids it or no address of the family can get a GID.
+// Returns the family AF_INET6 that NCCL_IB_ADDR_FAMILY sets: the wait counts it like --family. nullopt: another value
+// or none, or NCCL_IB_GID_INDEX fixes an index, or no netdev here has a global IPv6 address, which could get a GID.
 std::optional<fabric::Family> kept_family(const Inventory& inventory, const Settings& settings) {
   const Setting* family = find_setting(settings, "NCCL_IB_ADDR_FAMILY");
   const Setting* index = find_setting(settings, "NCCL_IB_GID_INDEX");

@@ -13,7 +13,7 @@
 
 namespace init {
 
-// Returns one line with the pending resource, nullopt if nothing is pending and waiting cannot help. Pending are:
+// Returns one line with the pending resource; nullopt: nothing is pending, so waiting cannot help. Pending are:
 //  - an openable, active Ethernet port without a usable GID, or with a link-local one only, while this network
 //    namespace has an address without a GID. The address must be on the port's own netdev, or on a macvlan, ipvlan,
 //    vlan or bond that may be stacked on it.

@@ -15,8 +15,8 @@ std::string_view to_string(FailureReason reason) {
 FailureReason failure_reason(const Error& error) {
   const FailureReason reason = error.reason;
   if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
-  // EAGAIN of a lock means a timeout. EAGAIN of fork(2) means that no process can be made: only devices and plugins
-  // fork.
+  // With these reasons and kNetwork, EAGAIN is that of a lock, which means a timeout; for rails it is rarely that of
+  // fork(2). With kDevices it is that of fork(2): no process can be made.
   const bool locks = reason == FailureReason::kRefused || reason == FailureReason::kBusy ||
                      reason == FailureReason::kNoHca || reason == FailureReason::kLedger;
   if (error.code == EAGAIN && (locks || reason == FailureReason::kNetwork)) return FailureReason::kTimeout;

@@ -142,8 +142,8 @@ class ConfigReader {
   mutable std::optional<JsonLines> lines_;
 };
 
-// Reads a text into config, over its present content: lists are replaced; networks and members of "nodes" are replaced
-// one by one. Problems are noted in the reader.
+// Reads a text into config, over its present content: lists are replaced; networks, and members of "nodes", "runtime",
+// "nri" and "device_plugin", are replaced one by one. Problems are noted in the reader.
 void read_config_members(ConfigReader& reader, Config& config);
 // Readers of members, one source file each. `ranges` belong to one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);

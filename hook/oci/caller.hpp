@@ -30,7 +30,8 @@ struct Recognised {
 };
 
 // Detects the engine. A named podman always counts. Any other named engine counts unless the bundle belongs to another
-// engine: several engines read hooks.d and CDI files, so the named engine may not be the caller. cgroups_path: linux.cgroupsPath. Pure.
+// engine: several engines read hooks.d and CDI files, so the named engine may not be the caller. cgroups_path:
+// linux.cgroupsPath. Pure.
 Recognised recognise(const Caller& caller, std::string_view cgroups_path);
 
 }  // namespace hook

@@ -29,7 +29,8 @@ struct Matched {
   std::vector<const NodeHca*> hcas() const;  // of all groups, without duplicates
 };
 
-// Returns whether the request could get an HCA in that mode, by its own mode and the configuration.
+// Returns whether the request can get an HCA in that mode: it is the mode of the request; without one, the default mode
+// of a network or pool.
 bool may_be(Mode mode, const Request& request, const Config& config);
 // Returns the names of the HCAs of its virtual functions. An exclusive owner of the physical function has these too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);

@@ -46,7 +46,8 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, if
-// the container gets all HCAs, or for ViewMount::kLater, where createRuntime makes it. Errors: an entry of the view could not be read.
+// the container gets all HCAs, or for ViewMount::kLater, where createRuntime makes it. Errors: an entry of the view
+// could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Renumbers the plan's device nodes, all at once, because devices can swap numbers. The plan has no view then: RDMA

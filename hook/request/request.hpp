@@ -6,7 +6,8 @@
 //   5. "default_devices" of config.json
 //   6. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES
 // 1, 2 and 4 may request only if the operator writes the annotations, or config.json trusts the namespace. Otherwise
-// they only narrow the HCAs of a later source. 6 always narrows, and requests only with "env_may_request".
+// the HCAs that 1 or 2 lists only narrow a later source, and mode and network are ignored. 6 always narrows, and
+// requests only with "env_may_request".
 #pragma once
 
 #include <optional>
