@@ -37,12 +37,12 @@ struct DeviceChange {
 // cgroup does not allow the device.
 Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// Replaces denying programs, atomically, in the container's own cgroup and in its scope if the scope was made for it. A
-// program that allows the devices stays; a cgroup without one needs none. Errors: a parent cgroup (a slice) denies; the
-// kernel hides a program; EPERM, the caller may not query programs.
+// Replaces denying programs (replace_device_program()) in the container's own cgroup, and in its scope if the scope was
+// made for it. A program that allows the devices stays; a cgroup without one needs none. Errors: a parent cgroup (a
+// slice) denies; the kernel hides a program; EPERM, the caller may not query programs.
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// The five commands of bpf(2) for device programs of a cgroup; libbpf would be larger.
+// The commands of bpf(2) for device programs of a cgroup; libbpf would be larger.
 //
 // Every call passes a full, zeroed union bpf_attr: Linux 6.17 to 7.1 write query.revision behind a shorter one.
 
@@ -64,7 +64,8 @@ Result<BpfProgram> read_program(int program);
 // Loads a program. Kernels before 5.11 charge it to RLIMIT_MEMLOCK.
 Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
 
-// Replaces a program atomically. attach_flags: as queried. Errors: ENOENT, the old program is gone.
+// Replaces a program: atomically since Linux 5.6; before, both are attached for a moment, which allows no more than
+// either. attach_flags: as queried. Errors: ENOENT, the old program is gone.
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
 
 // Attaches a further program, which makes the cgroup stricter, never laxer.

@@ -1,6 +1,6 @@
 // Runs the steps of live_steps() on a live container.
 //
-// All paths below the container's root are resolved by openat2(2) from one pinned descriptor, in one child that has
+// All paths below the container's root are resolved from one pinned descriptor (open_in_root()), in a child that has
 // joined the container's mount namespace. No symlink is followed, because the image controls them.
 #pragma once
 

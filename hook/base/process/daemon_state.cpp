@@ -53,7 +53,8 @@ std::vector<std::string> names_of(int directory, const std::string& program) {
   return names;
 }
 
-// Of fcntl(2), not of flock(2): a child that outlives the process must not inherit the lock.
+// Returns true if another live process has the lock of the file. The lock is that of fcntl(2) and not of flock(2),
+// because a child that outlives the process must not inherit it.
 bool is_locked(const UniqueFd& file) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
