@@ -98,8 +98,8 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
                      printable(*candidate.port->netdev));
 }
 
-// Returns the family AF_INET6 that NCCL_IB_ADDR_FAMILY sets: the wait counts it like --family. nullopt: another value
-// or none, or NCCL_IB_GID_INDEX fixes an index, or no netdev here has a global IPv6 address, which could get a GID.
+// Returns the family AF_INET6 that NCCL_IB_ADDR_FAMILY sets: the wait counts it like --family. nullopt: the
+// variable is not AF_INET6, NCCL_IB_GID_INDEX fixes an index, or no netdev here has a global IPv6 address.
 std::optional<fabric::Family> kept_family(const Inventory& inventory, const Settings& settings) {
   const Setting* family = find_setting(settings, "NCCL_IB_ADDR_FAMILY");
   const Setting* index = find_setting(settings, "NCCL_IB_GID_INDEX");

@@ -43,8 +43,8 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
-// Records in the grant that all its users have ended (StoredUser::ended), because its release has failed. A
-// later release then searches for processes with an open HCA also during a start (NodeRails::check_left()). Best
+// Records in the grant that all its users have ended (StoredUser::ended), because its release has failed.
+// A later release then searches for processes with an open HCA also during a start (NodeRails::check_left()). Best
 // effort.
 void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   bool changed = false;

@@ -45,9 +45,9 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 // netdevs of these HCAs. rdma-init may use their GIDs. Not set in an exclusive RDMA subsystem.
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, if
-// the container gets all HCAs, or for ViewMount::kLater, where createRuntime makes it. Errors: an entry of the view
-// could not be read.
+// Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, or
+// if the container gets all HCAs. With ViewMount::kLater, createRuntime makes it. Errors: an entry of the view could
+// not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Renumbers the plan's device nodes, all at once, because devices can swap numbers. The plan has no view then: RDMA
