@@ -67,9 +67,9 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   const std::string name = fabric::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
     if (!node.enslaved) return {};
-    return Error{
-        fmt::format("`{}`: its netdev is a port of `{}` and cannot move", name, fabric::printable(*node.netdev)), 0,
-        "use mode shared, which adds a child of it"};
+    const std::string master = fabric::printable(*node.netdev);
+    return Error{fmt::format("`{}`: its netdev belongs to `{}` and cannot move", name, master), 0,
+                 fmt::format("use mode shared, which adds a child of `{}`", master)};
   }
   const bool ipoib = terms.network->child == "ipoib";
   if (ipoib == node.is_infiniband()) return {};

@@ -216,7 +216,9 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
     }
   }
   if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
-    return make_error("cannot use `{}`: it has none of the mounts of config.json", path);
+    return Error{
+        fmt::format("cannot use `{}` as the container's root: none of the mounts of the bundle is in it", path), 0,
+        "check that the state's pid belongs to this bundle's container"};
   }
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }

@@ -236,7 +236,7 @@ Result<BpfProgram> read_program(int program) {
   bpf_prog_info info{};
   TRY_VOID(read_info(program, info));
   const std::size_t count = info.xlated_prog_len / sizeof(bpf_insn);
-  if (count > kMostInstructions) return sys_error(E2BIG, "cannot read a device program");
+  if (count > kMostInstructions) return sys_error(E2BIG, "cannot read a device program of {} instructions", count);
   BpfProgram instructions(count);
   if (count == 0) return instructions;
   info = {};

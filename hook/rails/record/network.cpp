@@ -182,7 +182,7 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
   auto record = from_record<NetworkRecord>(*document);
   // A record that has another key than its file name would restore netdevs that another grant uses.
   if (record && !key.empty() && record->key != key)
-    record = make_error("it is the record of `{}`", fabric::printable(record->key));
+    record = make_error("it is the record of the grant `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
   return record;
 }

@@ -404,7 +404,7 @@ TEST_F(LiveContainerTest, RefusesOtherRoots) {
   // Without the mounts of config.json it is not a container's root.
   spec_.mounts = {{"/proc", false}, {"/sys", false}, {"/nowhere", false}};
   EXPECT_EQ(refusal(pin(), {kNode, SetMemlock{UINT64_MAX}}),
-            fmt::format("cannot use `{}`: it has none of the mounts of config.json", root));
+            fmt::format("cannot use `{}` as the container's root: none of the mounts of the bundle is in it", root));
 }
 
 TEST_F(LiveContainerTest, RefusesEndedProcess) {

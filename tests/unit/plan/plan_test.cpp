@@ -649,7 +649,7 @@ TEST(Plan, FindsNetdevOfHca) {
   netdev.master = "bond0";
   scene.inventory.netdevs.push_back(test_support::netdev("bond0", {}));
   EXPECT_EQ(netdevs(scene), "net1=shared:bond0@0");
-  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "`mlx5_0`: its netdev is a port of `bond0` and cannot move");
+  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "`mlx5_0`: its netdev belongs to `bond0` and cannot move");
   netdev.master.reset();
   netdev.pci.reset();
   EXPECT_EQ(netdevs(scene), "`mlx5_0`: its netdev is not in the node's network namespace");

@@ -288,7 +288,7 @@ TEST_F(NetworkRecordStoreTest, NamesFileThatIsNoRecord) {
   write_file(file("k"), network_record_text(full()));
   read = store_.read("k");
   ASSERT_FALSE(read);
-  EXPECT_EQ(error_message(read), "cannot read `" + file("k") + "`: it is the record of `" + full().key + "`");
+  EXPECT_EQ(error_message(read), "cannot read `" + file("k") + "`: it is the record of the grant `" + full().key + "`");
   EXPECT_FALSE(error_hint(read).empty());
   ASSERT_EQ(unlink(file("k").c_str()), 0);
   ASSERT_EQ(symlink("/etc/hostname", file("k").c_str()), 0);
