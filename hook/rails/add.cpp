@@ -16,8 +16,8 @@
 namespace hook {
 namespace {
 
-// Returns the link group of the children of a grant, which is the same at every call. It is never 0, because all other
-// netdevs are in group 0.
+// Returns the link group of the children of a grant, which is the same at every call. The group is never 0, which is
+// the default group of netdevs.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
@@ -59,8 +59,8 @@ class RailAdder {
       RailRecord record;
       record.network = plan.netdevs[i].network;
       const Network* const options = find_network(input_->config, record.network);
-      // describe_host() records the present values of the attributes that are set here. take_addresses() allocates
-      // their new values later, because the present ones must be on record first.
+      // describe_host() records the present values of the VF attributes that the network sets. take_addresses()
+      // allocates new values later, because the present values must be on record first.
       Rail described = rails[i];
       if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
       record.host = TRY(
@@ -80,7 +80,7 @@ class RailAdder {
     return {};
   }
 
-  // Writes the record twice: before the first address or lease is allocated, and again before the first one is
+  // Writes the record twice: before the first address or lease is allocated, and again before the first address is
   // configured. The record therefore has everything that a killed call leaves.
   Result<void> address_rails() {
     note_leases(input_->config, cni_args(input_->pod), record_);
@@ -131,7 +131,7 @@ class RailAdder {
   }
 
   // Finds the device nodes again: an RDMA device that is made again, or registered again in another namespace, gets the
-  // first free number.
+  // first free uverbs number.
   Result<void> find_nodes() {
     const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     for (const PlacedRail& placed : placed_) {

@@ -30,7 +30,7 @@ struct RailsInput {
   const fabric::Inventory& inventory;
   const Ledger& ledger;
   const std::string& ledger_directory;
-  std::string sys;  // "/sys", or that of a file tree
+  std::string sys;  // "/sys", or the sys directory of a file tree
   const Owner& owner;
   NetnsIdentity netns;  // the namespace that gets the rails; a later call opens it by this path
   fabric::UniqueFd netns_fd;
@@ -52,21 +52,23 @@ struct RailsReport {
 
 // Returns true if the plan moves a netdev.
 bool moves_any(const Plan& plan);
-// Returns the plan without the rails that the grant already has.
+// Returns the plan without the netdevs of HCAs that already have a rail in the record.
 Plan without_existing(const Plan& plan, const NetworkRecord& record);
 
-// Adds the rails of the plan to the container's namespace, except rails that the grant already has. Writes each change
-// to the record of the rails before it makes the change.
-// Errors: the caller makes the ledger release the HCAs that this user booked, which undoes the rails (GrantEffects).
+// Adds the rails of the plan to the container's namespace, except rails that the grant already has. Writes the record
+// of the rails before the first change, so that a later call can undo every step.
+// After an error the caller must make the ledger release the HCAs that this user booked. That release undoes the rails
+// (GrantEffects).
 Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 
-// The GIDs of a container's rails: the functions wait until the kernel has made them, and align them to one index.
+// Functions for the GIDs of a container's rails: they read a GID table, wait until the kernel has made the GIDs, and
+// align the GIDs to one index.
 
 // Reads the GID table of a port from slot 0 on. Stops when it has the v2 GID of each wanted address and at least
 // `at_least` slots, or at the end of the table. The kernel can change the table between two reads.
 // sysfs: a descriptor of /sys, or of a detached mount of it.
-// Errors name the file below sysfs: the name of the HCA is invalid; there is no such HCA or port (ENOENT); an attribute
-// cannot be read (ENODEV while the device is unplugged) or is no GID.
+// Errors: the name of the HCA is invalid. All other errors name the file below sysfs: there is no such HCA or port
+// (ENOENT); a GID cannot be read (ENODEV while the device is unplugged); the file of a GID has no GID.
 Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
                                 const std::vector<fabric::Address>& wanted, unsigned at_least);
 
@@ -80,7 +82,7 @@ struct GidRail {
 struct GidOptions {
   bool align = true;  // aligns if all networks of the rails have align_gids; false: only reads the indices
   bool wait = true;   // waits for GIDs that the kernel has not made yet
-  std::string sys;    // "/sys", or that of a file tree
+  std::string sys;    // "/sys", or the sys directory of a file tree
 };
 
 struct SettledGids {
@@ -89,10 +91,11 @@ struct SettledGids {
   std::vector<std::string> warnings;        // rails without a GID; rails that could not be aligned
 };
 
-// Waits for the GIDs of the rails and aligns them to one index. Skips InfiniBand rails, because each has only one GID.
-// Locks: has the locks of the HCAs while it aligns, because two processes that count the same free slots would disturb
-// each other.
-// Errors: an address could not be restored. Rails that cannot be aligned are only a warning.
+// Waits for the GIDs of the rails. If the options and networks permit it, aligns the first rail of each HCA to one
+// index. Skips InfiniBand rails, because each has only one GID. Locks: takes the locks of the HCAs while it aligns,
+// because two processes that count the same free slots would disturb each other.
+// Errors: the locks of the HCAs cannot be taken. Rails that cannot be aligned, and addresses that could not be
+// restored, are only a warning.
 Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& rails,
                                      const GidOptions& options);
 

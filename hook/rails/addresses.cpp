@@ -79,7 +79,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   // All plugins are called at once, because each can take seconds.
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    // note_leases() has put the leases of all plugins on record, so a roll back releases the leases that succeeded.
+    // note_leases() has put the leases of all plugins on record, so a roll back also releases the leases of plugins
+    // that succeeded.
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
@@ -111,7 +112,8 @@ Taken take_or_release(const std::function<Taken()>& take, const std::string& net
   auto taken = take();
   const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
   for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-    // Skips this grant: it is in use. An owner whose lookup fails counts as alive and keeps its addresses.
+    // The grant of `key` is skipped, because it is in use. If the release of another grant fails, that grant keeps its
+    // addresses.
     const auto released =
         *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
     if (released.has_value() && *released) taken = take();
@@ -170,7 +172,8 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
     if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
-  // An error here must not prevent a container's start. Without the record, its leases are only released later.
+  // An error here must not prevent a container's start. The leases of a record that cannot be read are only released
+  // later.
   const auto store = NetworkRecordStore::open(ledger_directory);
   const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
   for (const std::string& key : keys ? *keys : std::vector<std::string>()) {

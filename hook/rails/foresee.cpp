@@ -63,7 +63,8 @@ std::string file_name(const std::string& path) {
 }
 
 // Chooses addresses in the order of take_addresses(): VF values, ranges, plugin.
-// first: index of the first new rail. Recorded rails come before it; they only count as children.
+// first: index of the first new rail. The rails before it are on record: they get no address here, and only count as
+// children.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
   // A grant whose lookup fails keeps its addresses, as in take_or_release().
@@ -136,7 +137,8 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
-    // The new rails cannot be planned: without this, the existing rails alone would look like all rails.
+    // The new rails cannot be planned. The existing rails are removed too, because they alone would look like all
+    // rails.
     foreseen.rails.clear();
     return foreseen;
   }

@@ -39,11 +39,12 @@ struct ForesightInput {
   std::string key = {};               // key of the grant
 };
 
-// Returns the rails that add_rails() would add, without changes. A snapshot limits the checks, with a warning: without
-// netdevs there are no rails; without routes the default route of a moving netdev is not checked; addresses of kubelet
-// and sshd are never checked.
-// Errors: the errors of add_rails() before its first change: plan_rails() refuses, or a range is used up by grants that
-// are in use.
+// Returns the rails that the grant already has, and the rails that add_rails() would add. Changes nothing. A snapshot
+// limits the checks, and each limit adds a warning. Without netdevs in the snapshot no new rail can be planned, and no
+// rails are returned. Without routes the default route of a moving netdev is not checked. Addresses of kubelet and sshd
+// are not checked with any snapshot.
+// Errors: plan_rails() refuses; a range is used up by grants that are in use; the record or the node's network cannot
+// be read.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

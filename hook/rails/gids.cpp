@@ -96,8 +96,8 @@ unsigned port_of(const GidRail& rail) {
   return active == ports.end() ? 1 : active->number;
 }
 
-// AlignLink on a real kernel. It reads the sysfs of the container's namespace, because no other sysfs shows an HCA that
-// moved.
+// AlignLink on a real kernel. For an HCA that moved, it reads the sysfs of the container's namespace, because no other
+// sysfs shows such an HCA.
 class LiveRails : public AlignLink {
  public:
   LiveRails(NetworkNamespace& inside, const std::vector<GidRail>& rails, int sysfs)
@@ -149,7 +149,7 @@ class LiveRails : public AlignLink {
   int sysfs_;
 };
 
-// An InfiniBand rail has only one GID, which does not depend on its addresses.
+// Returns false for an InfiniBand rail, which has only one GID. That GID does not depend on the rail's addresses.
 bool has_gid_index(const GidRail& rail) {
   if (rail.placed.record->rail.kind == RailKind::kIpoib) return false;
   const auto& ports = rail.hca->ports;

@@ -20,7 +20,7 @@
 namespace hook {
 namespace {
 
-// Returns only the attributes that the hook will change, because only these are restored.
+// Returns the present values of the attributes that the hook will change, because only these attributes are restored.
 VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
   VfAttributes kept;
   if (wanted.mac) kept.mac = now.mac;
@@ -30,6 +30,8 @@ VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
   return kept;
 }
 
+constexpr const char* kPfHint = "bring the physical function up, or remove \"vf\" from the network";
+
 Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                          HostNetdev& host) {
   if (rail.vf.empty()) return {};
@@ -37,18 +39,20 @@ Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca*
   if (!place) {
     return Error{
         fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),
-        ENODEV, "bring the physical function up, or remove \"vf\" from the network"};
+        ENODEV, kPfHint};
   }
   host.pf = place->pf;
   host.vf = place->vf;
   const auto pf = TRY(find_link(node.route, place->pf));
-  if (!pf) return make_error("`{}`, the physical function of `{}`, is gone", place->pf, rail.host);
+  if (!pf) {
+    return Error{fmt::format("`{}`, the physical function of `{}`, is gone", place->pf, rail.host), 0, kPfHint};
+  }
   host.vf_attributes = only_changed(TRY(read_vf(node.route, pf->ifindex, place->vf)), rail.vf);
   return {};
 }
 
 // Compares MAC addresses. With IPoIB only the last 8 of the 20 bytes count, which are the port's GUID. The bytes before
-// it contain the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
+// the GUID contain the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
 // include/linux/if_infiniband.h).
 bool has_mac(const Link& link, const HostNetdev& host) {
   constexpr std::ptrdiff_t kGuid = 8;
@@ -56,8 +60,9 @@ bool has_mac(const Link& link, const HostNetdev& host) {
   return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
 }
 
-// Returns false for the qdiscs that the kernel attaches by itself (net.core.default_qdisc). All qdiscs are lost when a
-// netdev moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
+// Returns false for the kinds of qdisc that the kernel attaches by itself (net.core.default_qdisc), because their loss
+// needs no warning. All qdiscs are lost when a netdev moves (dev_shutdown() in __dev_change_net_namespace(), Linux
+// 6.12).
 bool is_set_qdisc(const std::string& kind) {
   constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
   return std::ranges::find(kDefault, kind) == std::end(kDefault);
@@ -67,26 +72,29 @@ bool is_same_netdev(const Link& link, const HostNetdev& host) {
   if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
   // The child netdev of a pkey has the kind and the GUID of its parent, so it is excluded.
   if (is_ipoib(host) && link.lower_ifindex != 0) return false;
-  // Without a bus address only the MAC address can identify the netdev. With one, find_netdev() distinguishes the
-  // netdevs of the same function.
+  // Without a bus address only the MAC address can identify the netdev. With a bus address, find_netdev() distinguishes
+  // the netdevs of the same function.
   return has_mac(link, host) || !host.bus_address.empty();
 }
 
-// Moves the RDMA device into the namespace. Does nothing if the device is not on the node, because an earlier step
+// Moves the RDMA device into the namespace. Does nothing if the device is not on the node: an earlier step has then
 // moved it.
 Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
   const std::string& name = record.rail.hca;
   if (!node.rdma) return make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
-  // A software device that was made again in the container has another index, but the same node GUID.
+  // A software device that was made again in the container has another index, but the same node GUID. It is therefore
+  // searched by the GUID.
   const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
                           : known              ? find_rdma_device(*node.rdma, *known)
                                                : find_rdma_device(*node.rdma, name));
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
 }
 
-// Describes the software RDMA device of a netdev that moves. Its name can have changed since the plan. The kernel makes
-// the node GUID from the MAC address. The device that is made again in the container must get the GUID of the ledger.
+// Describes the software RDMA device of a netdev that moves. The kernel makes the node GUID of a new device from the
+// MAC address of the netdev. The device that is made again in the container is found by the recorded GUID, so both
+// GUIDs must be equal.
+// Errors: ENODEV, the device was renamed or removed since the plan; EINVAL, a new device would have another node GUID.
 Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
                                                            const fabric::Hca* hca, const HostNetdev& host) {
   const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
@@ -129,8 +137,8 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   return change_link(inside.route, there->ifindex, in);
 }
 
-// Reads the netdev's settings in sysfs. Uses the node's own /sys if no other mount is open yet, because closing a mount
-// waits for a grace period.
+// Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. It is not opened only for this, because
+// closing a mount waits for a grace period.
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -144,8 +152,8 @@ void describe_sysfs(const NodeSockets& node, const Link& link, const std::string
 }
 
 // Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev's bus address is
-// no PCI address, which proves nothing: netdevs of scalable functions have an auxiliary device, and bonds have no
-// device.
+// no PCI address, because that proves nothing: netdevs of scalable functions have an auxiliary device, and bonds have
+// no device.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
@@ -180,7 +188,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
   }
 }
 
-// Records the state of a moving netdev, as restore_rail() needs it.
+// Records the state of a moving netdev that restore_rail() needs.
 Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                              const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
@@ -192,7 +200,8 @@ Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::
     }
   }
   describe_what_may_be_lost(node, link, host, warnings);
-  // Without a bus address a container could make an equal netdev, so the identity is recorded too.
+  // If the netdev has no bus address, a container could make a netdev that looks equal. Therefore the identity is
+  // recorded too.
   if (host.bus_address.empty() && !is_ipoib(host)) {
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
@@ -228,7 +237,7 @@ std::optional<Link> find_netdev(const std::vector<Link>& links, const std::strin
   std::vector<Link> same;
   std::ranges::copy_if(links, std::back_inserter(same), [&](const Link& link) { return is_same_netdev(link, host); });
   // The permanent MAC address distinguishes two netdevs of one function. If the driver was bound again, it may have
-  // assigned another one. Then no link has the recorded one, and name and MAC address decide.
+  // assigned another permanent address. No link then has the recorded one, so name and MAC address decide.
   const auto is_permanent = [&](const Link& link) {
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
@@ -306,7 +315,7 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is
-  // (ib_alloc_device(), Linux 6.12). It must therefore be moved.
+  // (ib_alloc_device(), Linux 6.12). The new device must therefore be moved.
   return send_rdma_device(node, record, inside.netns.get());
 }
 

@@ -23,37 +23,41 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
   fabric::UniqueFd netns;
-  // As open_sysfs() returns it; open only if a rail has or gets an identity (netdev_identity()), or settings
-  // are restored.
+  // The sysfs of the node's network namespace, from open_sysfs(). It is open only if a rail has or gets an identity
+  // (netdev_identity()), or if settings in sysfs are restored.
   fabric::UniqueFd sysfs{};
   Ethtool ethtool{};  // its socket is opened when the first netdev moves
 };
 fabric::Result<NodeSockets> open_node_sockets();
 
 // Reads the state of the rail's netdev on the node, without changes.
-// sys: "/sys", or that of a file tree.
+// sys: "/sys", or the sys directory of a file tree.
 // warnings: gets a line for each setting that cannot be restored later.
-// Errors: ENODEV, there is no such netdev, or it belongs to another HCA.
+// Errors: ENODEV, there is no such netdev, or the netdev belongs to another HCA; the state of a moving netdev cannot be
+// read.
 fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
                                          const std::string& sys, std::vector<std::string>& warnings);
 
-// Moves the netdev into the container's namespace, or makes its child there, and leaves it down. A move has this order:
-// VF attributes, RDMA device, netdev. With IPoIB the kernel makes another netdev when the RDMA device moves, on the
-// node or since Linux 6.16 in the namespace. This other netdev is then moved.
+// Moves the netdev into the container's namespace, or makes a child of it there. Leaves the netdev or child down. A
+// move has this order: VF attributes, RDMA device, netdev. With IPoIB the kernel makes another netdev when the RDMA
+// device moves, on the node or since Linux 6.16 in the container's namespace. The rail then gets this netdev: it is
+// moved if it is on the node, and only renamed if it is in the namespace already.
 // Returns the ifindex in the container's namespace.
 fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
                                std::uint32_t group);
 
-// Makes the software RDMA device of a netdev again after the netdev moved. The netdev must be up.
+// Makes the software RDMA device of a netdev again after the netdev moved. The netdev must be up. Does nothing if the
+// rail has no software RDMA device.
 fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
 // Functions that links.cpp and undo.cpp use.
 bool is_ipoib(const HostNetdev& host);
 // Returns the node GUID of the rail's RDMA device; 0 if the record has none.
 std::uint64_t guid_on_record(const RailRecord& rail);
-// Finds the recorded netdev in the namespace of `route`. If the record has an identity, searches that, which needs
-// sysfs; otherwise as find_netdev().
-// Errors: EPERM, the identity is known but sysfs is not open.
+// Finds the recorded netdev in the namespace of `route`. If the record has an identity, finds the netdev with this
+// identity, which needs an open `sysfs`. Otherwise finds it as find_netdev() does.
+// name: the name that find_netdev() prefers.
+// Errors: EPERM, the record has an identity and `sysfs` is not open; EAGAIN, as find_by_identity().
 fabric::Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs,
                                                          const std::string& name, const HostNetdev& host);
 // Finds the recorded netdev by kind, bus address and MAC addresses; prefers a netdev with this name. Returns nullopt if

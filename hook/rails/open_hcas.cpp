@@ -43,7 +43,8 @@ class DescriptorSearch {
 
  private:
   // Checks the descriptor tables of a process. /proc/PID/fd is empty after the first thread of the process has ended,
-  // but the other threads still have the table.
+  // but the other threads still have the table. In that case the tables of the threads are checked, until one has a
+  // descriptor.
   Result<void> check_tables(std::string_view name, pid_t pid) {
     if (TRY(check_table(pid, fmt::format("{}/fd", name)))) return {};
     const auto tasks = proc_.open_at(fmt::format("{}/task", name).c_str());
@@ -74,8 +75,9 @@ class DescriptorSearch {
   }
 
   // Checks one descriptor. Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without
-  // required attributes sends no request to a file system: a FUSE server of a container, or a lost network server,
-  // could block it. If the server no longer knows the file (ESTALE, ENOTCONN), it is no device.
+  // required attributes sends no request to the server of a file system. Such a request could block: a container can
+  // run a FUSE server, and a network server can be lost. If the server no longer knows the file (ESTALE, ENOTCONN), the
+  // file is no device.
   int check_descriptor(int table, const char* name, pid_t pid) {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
@@ -159,8 +161,8 @@ std::vector<OpenProcess> check_processes(const std::string& proc, const std::vec
   return processes;
 }
 
-// Returns true if the RDMA device stays on the node. A rail moves the device in exclusive mode, or makes a software
-// device again. Both end all contexts.
+// Returns true if the RDMA device stays on the node. A rail moves the device if the RDMA subsystem is in exclusive
+// mode, and makes a software device again in the container. Both end all contexts of the device.
 bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
   const bool has_rail =
       std::ranges::any_of(plan.netdevs, [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
@@ -175,7 +177,8 @@ std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& h
   return DeviceNumber{*node->major, *node->minor};
 }
 
-// Returns the use of a device; nullptr if the device is gone, because its contexts ended with it.
+// Returns the entry of a device in `uses`; nullptr if the device is gone, or if the kernel does not report uses. The
+// contexts of a device that is gone have ended with it.
 const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
   if (!uses) return nullptr;
   const auto found = std::ranges::find_if(*uses, is_it);
@@ -204,7 +207,8 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
 }
 
 // Finds the descriptors of all device nodes with one pass over all processes. A process of a container that cannot be
-// read is an error. A process of the node is not, because it does not delay the release of an HCA.
+// read is an error. A process of the node that cannot be read is no error, because it does not delay the release of an
+// HCA.
 Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {
@@ -248,7 +252,8 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
 }
 
 bool is_container_cgroup(std::string_view cgroup) {
-  // If a cgroup is outside of the reader's cgroup namespace, the kernel shows its path as "/../...".
+  // If a cgroup is outside of the reader's cgroup namespace, the kernel shows its path as "/../...". The leading parts
+  // are ignored.
   while (cgroup.starts_with("/.."))
     cgroup.remove_prefix(3);
   while (cgroup.starts_with('/'))
@@ -256,7 +261,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
-  // A container can choose the names of cgroups below its own scope, so only the scope above them counts.
+  // A container can choose the names of cgroups below its own scope, so only the scope above these cgroups counts.
   for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
@@ -279,13 +284,13 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
         add_process(process, earlier);
       continue;
     }
-    // The process that opened the context has ended. Another process has its descriptor, but the kernel does not name
-    // that process.
+    // The context has no known process: the process that opened it has ended. Another process has its descriptor, but
+    // the kernel does not name that process.
     if (context.processes.empty()) ++left.unknown;
     std::ranges::for_each(context.processes, add);
   }
   for (const OpenProcess& process : now.descriptors) {
-    // A process that had the HCA open before the grant keeps that descriptor, so it is skipped.
+    // A process with a context from before the grant also has a descriptor from then, so it is skipped.
     if (!has_process(earlier, process.pid)) add(process);
   }
   return left;
@@ -309,7 +314,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
     auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
     if (!uses) noted = uses.error();
     if (noted) continue;
-    // The incomplete list is dropped: with it, old contexts would look like contexts of the new owner.
+    // The list of contexts is incomplete and therefore dropped. An old context that is not in the list would later look
+    // like a context of the new owner.
     hca->open.reset();
     plan.warnings.push_back(
         fmt::format("cannot check whether `{}` is open in another process, now and at its release: {}", hca->name,
@@ -328,8 +334,8 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   const auto use_of = [&](const PlannedHca& hca) {
     return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });
   };
-  // A device that is gone or was bound again has a new index. Its old contexts ended, and its old descriptors are
-  // useless, so it is skipped.
+  // If no device has the recorded index, the device is gone or its driver was bound again. The old contexts have then
+  // ended and the old descriptors are useless, so the HCA is skipped.
   std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
   const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
   for (const PlannedHca* hca : left) {

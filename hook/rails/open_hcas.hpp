@@ -1,5 +1,5 @@
 // Detects HCAs that are still open in a process when their exclusive grant is released. A container can pass its
-// descriptor of a uverbs node to another container, and its context then outlives the grant.
+// descriptor of a uverbs node to another container, and the context of the descriptor then outlives the grant.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,7 @@ struct OpenContext {
 // The contexts and descriptors of one HCA at one moment.
 struct OpenHca {
   std::vector<OpenContext> contexts;
-  std::vector<OpenProcess> descriptors;  // processes with a descriptor of its uverbs node
+  std::vector<OpenProcess> descriptors;  // processes with a descriptor of the HCA's uverbs node
 };
 
 // The processes that have opened an HCA since its grant.
@@ -43,24 +43,26 @@ struct LeftOpen {
   unsigned unknown = 0;              // number of contexts of which no process is known
   std::vector<OpenProcess> of_node;  // processes outside of containers; they do not delay the release
 };
-// Returns where the HCA was opened since `before`. Ignores the contexts in `before` and the descriptors of processes
-// that have such a context, because these are older than the grant. Pure.
+// Returns the processes and contexts that have opened the HCA since `before`. Ignores the contexts in `before` and the
+// descriptors of processes that have such a context, because these are older than the grant. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
 // Returns false if processes in this cgroup belong to the node: in the root cgroup, and in cgroups in which systemd
 // keeps services and sessions. Returns true for any other cgroup.
 // cgroup: a path of /proc/PID/cgroup.
 bool is_container_cgroup(std::string_view cgroup);
 
-// Records in the plan where its HCAs of mode exclusive are open, and adds a warning for each open HCA. Skips RDMA
-// devices that move, because a move ends all contexts. A failed query is a warning.
-// own: names of HCAs that the owner already has; their contexts are the owner's.
+// Records in the plan the contexts that are open on its HCAs of mode exclusive, and adds a warning for each open HCA.
+// Skips RDMA devices that move or are made again in the container, because both end all contexts. A failed query is a
+// warning.
+// own: names of HCAs that the owner already has; their contexts belong to the owner and are not recorded.
 // root: prefix of the node's /sys; the kernel is queried only if it is empty.
 void note_open(const fabric::Inventory& inventory, const std::vector<std::string>& own, const std::string& root,
                Plan& plan);
 
-// Returns an error if one of these HCAs was opened since its grant and is still open.
-// root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no such directory.
-// descriptors: also search /proc for descriptors without a context.
+// Returns an error if one of these HCAs was opened since its grant and is still open, except in processes of the node.
+// Skips HCAs for which note_open() recorded nothing.
+// root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no /proc. descriptors:
+// also search /proc for descriptors without a context.
 // warnings: gets a line for each HCA that is open in processes of the node.
 // Errors: EBUSY, an HCA is open, with processes and remedy; a query of the kernel fails.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,

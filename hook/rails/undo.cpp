@@ -53,7 +53,7 @@ bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
 }
 
 // Deletes all children of the grant with one message, because the kernel waits for an RCU grace period per message.
-// That wait is the main cost of deleting a netdev. This is done only if all rails leave, because the link group has the
+// That wait is the main cost of deleting a netdev. The group is deleted only if all rails leave, because it has the
 // children of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
@@ -74,14 +74,14 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
   return {};
 }
 
-// Restores as many rails as possible and returns the first error. Rules and children are removed first, before the
-// netdevs to which they refer.
+// Restores as many rails as possible and returns the first error. Rules and children are removed before the netdevs are
+// restored.
 Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                      std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
-  // Closing a mount of sysfs waits for an RCU grace period, so it is mounted only if a rail has an identity or a
-  // setting to restore.
+  // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary: in the container's
+  // namespace if a rail has an identity, and on the node also if a rail has settings to restore.
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
@@ -108,9 +108,9 @@ auto await(int wait_ms, Find find) -> decltype(find()) {
   }
 }
 
-// Returns the MAC address to set; nullopt if none has to be set. With IPoIB only the GUID can be set, and only on a
-// physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf); the kernel makes the other bytes. The MAC address of a
-// VF follows the VF's GUIDs.
+// Returns the MAC address to set; nullopt if none has to be set or can be set. With IPoIB only the GUID can be set, and
+// only on a physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf); the kernel makes the other bytes. The MAC
+// address of a VF follows the VF's GUIDs.
 std::optional<std::vector<std::uint8_t>> mac_to_restore(const Link& link, const HostNetdev& host) {
   if (host.mac.empty() || link.mac == host.mac) return std::nullopt;
   if (!is_ipoib(host)) return host.mac;
@@ -125,8 +125,8 @@ void append(std::vector<std::string>& to, std::vector<std::string> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-// Restores the attributes of the VFs of a physical function. A container that has the function can change them, and
-// another container may get such a VF next.
+// Restores the attributes of the VFs of a physical function. A container that had the physical function can have
+// changed them, and another container may get such a VF next.
 Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<VfAttributes>& before) {
   Result<void> first;
   for (const auto& [number, now] : TRY(read_vfs(node.route, pf_ifindex))) {
@@ -136,8 +136,8 @@ Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<Vf
   return first;
 }
 
-// Detaches the XDP programs of a container that BPF links attach. Returns the netdev as it is afterwards. The number of
-// reads and failures is limited, because the container can replace the program of a link between two reads
+// Detaches the XDP programs that a container attached by BPF links. Returns the netdev as it is afterwards. The number
+// of reads and failures is limited, because the container can replace the program of a link between two reads
 // (BPF_LINK_UPDATE).
 Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNetdev& host) {
   constexpr int kMostLooks = 64;
@@ -194,7 +194,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   change.mac = mac_to_restore(link, host);
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
   // Kernels before 6.2 rename a netdev only while it is down. Drivers without IFF_LIVE_ADDR_CHANGE also set a MAC
-  // address only then.
+  // address only while the netdev is down.
   if (change.name || change.mac) TRY_VOID(change_link(node.route, link.ifindex, {.up = false}));
   const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
@@ -214,7 +214,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   TRY_VOID(change_link(node.route, link.ifindex, {.up = host.up}));
   keep_first(first, restore_sysfs(node, link.ifindex, host, warnings));
-  // Routes are added last, because the kernel accepts routes only by a netdev that is up.
+  // Routes are added last, because the kernel accepts a route only if its netdev is up.
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
     records.push_back(for_netdev(record, link.ifindex, host.name));
@@ -227,8 +227,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
 Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   const auto link = TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
-  // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6), so added names are removed
-  // first. restore_on_node() repeats a removal that fails here.
+  // The kernel refuses the move if an alternative name is taken on the node (Linux 6.6), so alternative names that a
+  // container added are removed first. restore_on_node() repeats a removal that fails here.
   const auto whole = TRY(find_link(inside.route, link->ifindex));
   if (!whole) return {};
   const LinkSettings before = rail.host.settings.value_or(whole->settings);
@@ -237,8 +237,8 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
   // One of the names is taken on the node. The kernel moves a netdev before it renames it, so the netdev is usually on
-  // the node already, under its name in the container. If it is not, it moves without alternative names and under a
-  // unique name. restore_on_node() restores the names.
+  // the node already, under its name in the container. If it is still in the container, it is moved without alternative
+  // names and under a unique name. restore_on_node() restores the names.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);
@@ -278,7 +278,7 @@ Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& ra
 }
 
 // Moves the RDMA device to the node. With IPoIB the kernel then makes a new netdev, so the settings of the netdev have
-// to be restored after this.
+// to be restored after this move.
 Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                                 std::vector<std::string>& warnings) {
   const std::string& name = rail.rail.hca;
@@ -297,7 +297,7 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
                "run `rdma-hook recover` when its network namespace is gone"};
 }
 
-// Makes the software device again on its netdev. Only EEXIST of the kernel proves that the netdev has its device,
+// Makes the software device again on its netdev. Only the kernel's error EEXIST proves that the netdev has its device,
 // because a container can make another device with the same name and node GUID. ENFILE means that another device has
 // the name.
 Result<void> return_software_device(NodeSockets& node, const RailRecord& record, std::vector<std::string>& warnings) {
@@ -363,8 +363,9 @@ Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const Ra
   return done;
 }
 
-// Returns true if the netdev is an ipoib child of this rail on the node. Its name is the rail's; if that was taken, it
-// is made from its index (make_and_move(), and default_device_exit_net() of net/core/dev.c, Linux 6.12).
+// Returns true if the netdev is an ipoib child of this rail on the node. The child has the rail's name. If that name
+// was taken on the node, the child has a name that is made from its index (make_and_move(), and
+// default_device_exit_net() of net/core/dev.c, Linux 6.12).
 bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t group) {
   if (link.kind != "ipoib" || link.lower_ifindex != rail.host.ifindex) return false;
   if (group != 0 && link.group != group) return false;
@@ -436,9 +437,9 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
     (is_held(rail, held) ? staying : leaving).push_back(rail);
   if (leaving.empty() && !staying.empty()) return {};  // a record without any rails is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
-  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it. If
-  // a lease cannot be released, it stays in the record. An address of a range does not, because recover() and
-  // take_addresses() find its claim.
+  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
+  // After an error the rails with an unreleased lease stay in the record. Rails with only addresses of ranges do not
+  // stay, because recover() and take_addresses() find the claims of these addresses in the pool.
   const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
   if (!returned) {
     warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");

@@ -24,8 +24,9 @@ struct NodeSockets;
 // change of the GUID).
 // inside: nullptr if the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
 // later and under the name that they had in the container.
-// wait_ms: time to wait for these moves of the kernel.
-// warnings: gets a line for a software netdev, which ends with its namespace.
+// wait_ms: time in milliseconds to wait for these moves of the kernel.
+// warnings: gets a line for each setting that cannot be restored, and for a software netdev that ended with its
+// namespace.
 // group: link group of the container's children; 0: unknown. ipoib children of another group on the node stay.
 // Errors: EAGAIN, netdev or RDMA device did not return in time; the kernel refuses a change.
 Result<void> restore_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
@@ -38,12 +39,12 @@ class NodeRails : public GrantEffects {
   NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root = {});
 
   // Undoes the rails of HCAs that are not in `held`, as many as possible.
-  // Errors: a netdev is not on the node yet, or cannot be restored there; an HCA of mode exclusive that is not in
-  // `held` is still open (check_closed()).
+  // Errors: a netdev is not on the node yet, or cannot be restored there; the grant has an HCA of mode exclusive that
+  // is not in `held` and is still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
-  // Declares that a container start waits for undo_beyond(), which then searches descriptors of HCAs only after an
-  // earlier failure to release the grant.
+  // Declares that a container start waits for undo_beyond(). During a start, undo_beyond() searches descriptors of HCAs
+  // only after an earlier failure to release the grant.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
   // Releases the remaining rails, leases and addresses of stale grants. As Ledger::recover(), first tries everything
