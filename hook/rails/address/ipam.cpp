@@ -30,8 +30,8 @@ struct Prefixed {
   unsigned prefix = 0;  // in bits of the address's family
 };
 
-// Parses an address with its prefix, such as "10.1.0.2/24". parse_cidr() cannot be used, because it accepts an address
-// without prefix.
+// Parses an address with its prefix, such as "10.1.0.2/24". The '/' is checked here, because parse_cidr() also accepts
+// an address without prefix.
 std::optional<Prefixed> parse_prefixed(std::string_view text) {
   const auto cidr = fabric::parse_cidr(text);
   if (!cidr || text.find('/') == std::string_view::npos) return std::nullopt;

@@ -1,6 +1,6 @@
 // Calls CNI IPAM plugins for addresses (CNI specification 1.0.0; accepts results of 0.3.1 to 1.1.0). A helper process
-// executes them. It is forked before the hook restricts its system calls; afterwards the hook itself cannot execute
-// programs.
+// executes them. The helper is forked before the hook restricts its system calls, because the hook itself cannot
+// execute programs afterwards.
 #pragma once
 
 #include <sys/types.h>
@@ -67,16 +67,16 @@ struct IpamProgram {
 
 // Returns CNI_ARGS for a call of an IPAM plugin, with the pod's identity:
 // "IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_INFRA_CONTAINER_ID=c;K8S_POD_UID=d". Cluster-wide plugins
-// refuse calls without this identity. Leaves out a value that is unknown or has a character that Kubernetes does not
-// allow. Returns an empty text if no value remains. Pure.
+// refuse calls without this identity. Leaves out a value that is unknown or is no name in Kubernetes. Returns an empty
+// text if no value remains. Pure.
 // Source: containerd, toCNILabels() in its CRI plugin's sandbox_run.go; CRI-O, buildCNIRuntimeConf() of cri-o/ocicni.
 std::string cni_args(const PodIdentity& pod);
 // Returns true if the text is not empty and is a possible result of cni_args().
 bool is_cni_args(std::string_view text);
 
 // The helper process. start() forks it while the process has one thread and may call execve(2). The helper ends, with
-// its plugins, when this object is destroyed or its parent dies. The seccomp filter does not apply to the helper. Its
-// programs are therefore fixed when it is forked, and later requests of the parent cannot add one.
+// its plugins, when this object is destroyed or its parent dies. The hook's seccomp filter does not apply to the
+// helper. Its programs are therefore fixed when it is forked, and later requests of the parent cannot add one.
 class IpamHelper {
  public:
   // Starts the helper. Call it after isolate(), which would close the channel, and before restrict_process().
@@ -85,9 +85,9 @@ class IpamHelper {
   static Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
   // Executes all calls at once and returns their results in order; the result of kDel is empty.
   // timeout_ms: the limit for each plugin. Output is limited to 1 MiB. The environment has only CNI_* and PATH.
-  // Errors of a call name the plugin and its stderr. EPERM: it is not among the programs, or users other than root can
-  // change it. After a failed kAdd the caller cannot know whether the plugin allocated an address. The caller must then
-  // call kDel, which can be repeated.
+  // Errors of a call name the plugin and its stderr. EPERM: the plugin is not among the programs, or users other than
+  // root can change it. After a failed kAdd the caller cannot know whether the plugin allocated an address. The caller
+  // must then call kDel, which can be repeated.
   std::vector<Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
   IpamHelper(IpamHelper&& other) noexcept;

@@ -108,8 +108,8 @@ void each_member_of_end(End& end, Use use) {
   use("err", end.err);
 }
 
-// Closes all descriptors except the channel. An engine waits until no process has the hook's outputs open, so the
-// helper must close them.
+// Closes all descriptors except the channel, and opens /dev/null as stdin, stdout and stderr. An engine waits until no
+// process has the hook's outputs open, so the helper must close these outputs.
 bool close_all_but(int channel) {
   if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
   close_from(kChannel + 1);
@@ -179,7 +179,8 @@ Result<PluginEnd> receive_end(int channel, Deadline deadline) {
   }
 }
 
-// Returns the text of the plugin's error object. If its output is no such object, returns its exit status and output.
+// Returns the text of the plugin's error object. If the plugin's output is no such object, returns its exit status and
+// output.
 std::string cause_of(const PluginEnd& end) {
   if (auto said = cni_error_of(end.out)) return *std::move(said);
   const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))

@@ -175,7 +175,7 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
     if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
       ::fexecve(program.fd.get(), arguments, pointers.data());
   }
-  // A successful execve(2) closes this pipe (O_CLOEXEC), so the reader gets data only after a failure.
+  // A successful execve(2) closes the pipe `started` (O_CLOEXEC), so its reader gets data only after a failure.
   const int code = errno;
   (void)!::write(started, &code, sizeof code);
   ::_exit(127);
@@ -295,7 +295,7 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
   while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
-    const bool parent_is_gone = polled[0].revents != 0;  // data counts too: a parent that waits sends nothing
+    const bool parent_is_gone = polled[0].revents != 0;  // also if data arrives: a parent that waits sends none
     const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};

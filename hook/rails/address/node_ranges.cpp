@@ -52,11 +52,12 @@ Result<std::uint64_t> index_in_name() {
                          fabric::printable(name))
            : std::string("cannot read this node's index in NODE_NAME: the variable is not set"),
       EINVAL,
-      "set `node_index` to a number or a file, or the variable where the program is started (`env` of a hook's entry)"};
+      "set `node_index` in config.json to a number or a file; or set NODE_NAME, to a name that ends with a number, for "
+      "the program (for a hook: `env` of its entry)"};
 }
 
-// Returns the node's index by address: the slice that has the node's own address on the rail. All nodes can then have
-// the same configuration.
+// Returns the number of the slice that has one of the node's own addresses on the rail. All nodes can then have the
+// same configuration.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;

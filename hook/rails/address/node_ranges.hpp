@@ -14,10 +14,10 @@
 namespace hook {
 
 // Returns the ranges of a network for this rail. A range with `per_node` is cut to the node's slice.
-// own: reads the node's addresses on the rail's netdev. They are in the slice and are never allocated. It is called
-// only if a range has `per_node`.
-// Errors: the node's index is unknown, or the range has no slice with this index. Never returns the slice of another
-// node.
+// own: reads the node's addresses on the rail's netdev. These addresses are never allocated from a slice. `own` is
+// called only if a range for this rail has `per_node`.
+// Errors: the node's index is unknown; the range has no slice with this index; `own` fails. The function then returns
+// no range, because a guess could be the slice of another node.
 using ReadOwnAddresses = std::function<Result<std::vector<fabric::Address>>()>;
 Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
                                               const ReadOwnAddresses& own);
@@ -33,7 +33,8 @@ std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& net
 // like addresses (pool.hpp), in one set for all networks, the stock (kStockOfAll), so that no two functions of the node
 // have the same value. The stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID; no netdev gets such an address.
 
-// A function that allocates for a rail one value of the stock, as such an address, in each of these ranges.
+// A function that allocates one value from each of these ranges of the stock for a rail. It returns the values as such
+// addresses.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
 // Sets the MAC address and GUIDs of a moving rail that come from ranges and are not set yet. Never allocates a value

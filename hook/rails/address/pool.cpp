@@ -25,7 +25,7 @@ std::string to_text(const PoolClaim& claim) {
 }
 
 // Parses the text of a link. A malformed text becomes a claim of a key that no grant has, so that the address is never
-// allocated twice. It does less harm that it stays allocated forever.
+// allocated twice. An address that stays allocated forever does less harm.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
@@ -114,7 +114,7 @@ Result<void> check_key(std::string_view key) {
                     fabric::printable(key.substr(0, kLongestKey)), kLongestKey);
 }
 
-// Checks a range again. The checks of config.json find the same errors earlier and name the line.
+// Checks a range again, as a safeguard. The checks of config.json find the same errors earlier and name the line.
 Result<void> check_range(const AddressRange& range) {
   const bool ipv4 = range.subnet.is_ipv4();
   const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
@@ -127,8 +127,8 @@ Result<void> check_range(const AddressRange& range) {
                     fabric::to_string(range.subnet), range.prefix);
 }
 
-// Refuses a range of one rail that overlaps a range of every rail. They are booked in two directories, so an address of
-// both could be allocated twice.
+// Refuses a range for one rail that overlaps a range for all rails. The two ranges are booked in different directories,
+// so an address in both ranges could be allocated twice.
 Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
   return Error{
@@ -171,7 +171,7 @@ std::string place_of(const AddressRange& range) {
   return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
 }
 
-// Locked directories, sorted by name: the directory of a rail (digits) is locked before that of every rail. All calls
+// Locked directories, sorted by name: the directory of a rail (digits) is locked before the directory "all". All calls
 // have this order, which prevents a deadlock.
 using Places = std::map<std::string, RangeDirectory>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
@@ -215,7 +215,7 @@ Result<void> release_in(const LedgerDirectory& root, const std::string& name, co
   Result<void> first;
   for (const std::string& place : there) {
     const auto rail = fabric::parse_number<unsigned>(place);
-    // The directory of every rail can have addresses of any rail, so it is always searched.
+    // The directory "all" can have addresses of any rail, so it is always searched.
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     const auto remove = [&]() -> Result<void> {
       auto directory = TRY(open_place(*network, place, false));
@@ -286,8 +286,8 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// Returns the next free address after the last allocation. The number of steps depends on the number of addresses in
-// use or never allocated, not on the size of the range.
+// Returns the next free address after the last allocation; nullopt if no address is free. The number of steps depends
+// on the number of addresses in use or never allocated, not on the size of the range.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;

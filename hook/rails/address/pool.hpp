@@ -6,7 +6,7 @@
 //                                                         search begins after it, so that a released address is not
 //                                                         used again at once
 //
-// PLACE is the number of the rail, or "all" for ranges of every rail, which share their addresses. take() and
+// PLACE is the number of the rail, or "all" for ranges without a rail, from which all rails allocate. take() and
 // release_grant() lock DIR/addresses/NETWORK/PLACE with flock(2), so that reading and changing it is one step.
 #pragma once
 
@@ -48,8 +48,8 @@ class RangeDirectory {
   // Drops the claims of all keys for which holds() returns false. Call it only for an object of look().
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
-  // Allocates an address. If the key already has an address of the range that is not in `given`, returns this one;
-  // otherwise the next free one that is not in `never`.
+  // Allocates an address. If `claim` already has an address of the range that is not in `given`, returns this address.
+  // Otherwise books and returns the next free address that is not in `never`.
   // Errors: EADDRNOTAVAIL, all addresses are in use; with their number and the remedy.
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                const PoolClaim& claim, const std::set<fabric::Address>& given);
@@ -73,8 +73,8 @@ class RangeDirectory {
   std::vector<std::string> added_ = {};
 };
 
-// Stands in place of a network's name for the MACs and GUIDs of VFs: all networks take them from one set, so that no two
-// functions get the same value (take_vf_values()). No network can have this name.
+// Stands in place of a network's name for the MACs and GUIDs of VFs: all networks allocate them from one set, so that
+// no two functions get the same value (take_vf_values()). No network can have this name.
 inline constexpr const char* kStockOfAll = "@vf";
 
 class AddressPool {
@@ -85,11 +85,12 @@ class AddressPool {
   static Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
   // Allocates one address of each range that is for this rail, in the order of the ranges. If the key already has an
-  // address there, returns it again. Never allocates a range's gateway, the subnet's own address, or an IPv4 subnet's
-  // broadcast address.
+  // address in a range for this rail and child, returns that address again. Never allocates a range's gateway or the
+  // node's own addresses. In a subnet with more than two addresses, never allocates the first address or an IPv4
+  // subnet's broadcast address.
   // nth: number of the child of this rail in shared-multi, from 0.
-  // Errors: a range is used up, with figure and remedy; a malformed range; a range of one rail that overlaps a range of
-  // every rail. After an error the key has no more addresses than before. A process that is killed here leaves only
+  // Errors: a range is used up, with figure and remedy; a malformed range; a range for one rail that overlaps a range
+  // for all rails. After an error the key has no more addresses than before. A process that is killed here leaves only
   // claims of this key.
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key) const;
@@ -101,8 +102,8 @@ class AddressPool {
     unsigned rail = 0;
   };
   Result<void> release_grant(std::string_view key, const std::vector<NetworkRail>& where) const;
-  // Returns the key of each address in use. The index is "NETWORK/PLACE/ADDRESS", because two networks can have the
-  // same address.
+  // Returns the key of each address in use. The index of the map is "NETWORK/PLACE/ADDRESS", because two networks can
+  // have the same address.
   Result<std::map<std::string, std::string>> list() const;
 
  private:

@@ -60,7 +60,7 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
 }
 
 // Returns true if both tables have the same slots, as far as both were read. The link-local GIDs of a port make its
-// table unique.
+// table unique, so equal tables are the table of one port.
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
@@ -119,7 +119,8 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
   return found == table.slots.end() ? std::nullopt : std::optional(found->index);
 }
 
-// A v1 GID proves a port with both types, because the kernel makes the link-local GID in each type of the port.
+// A v1 GID proves a port with both types, because the kernel makes the link-local GID in each type of the port. A port
+// with both types therefore always has a v1 GID.
 unsigned gid_types(const GidTable& table) {
   return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }

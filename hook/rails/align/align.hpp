@@ -26,7 +26,7 @@ struct GidSlot {
   friend bool operator==(const GidSlot&, const GidSlot&) = default;
 };
 
-// A port's GID table. If a slot below `read` is not in the list, it is free.
+// A port's GID table. A slot below `read` that is not in the list counts as free.
 struct GidTable {
   unsigned length = 0;         // gid_tbl_len
   std::vector<GidSlot> slots;  // in use, ascending
@@ -44,7 +44,8 @@ struct AlignRail {
 
 // The steps for one rail: remove the address, add `fill` placeholders, remove the placeholders in `release` (numbered
 // from 0 in the order of adding), add the address, remove all placeholders. The last placeholder is in the target slot
-// until the address replaces it, so that no other container's GID gets this slot. It is the one in `release`.
+// until the address replaces it, so that no other container's GID gets this slot. It is the only placeholder in
+// `release`.
 struct AlignMove {
   std::size_t rail = 0;  // position in the list of rails
   unsigned from = 0;     // index of its v2 GID before the move
@@ -67,10 +68,11 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
 unsigned gid_types(const GidTable& table);
 
 // Plans moves to the lowest index that every rail can reach with at most max_placeholders placeholders (256 at most).
-// Plans no moves if the rails already agree. On a port with v1 and v2 an address needs two neighbouring free slots, so
-// it reaches only every second slot. The time is proportional to the slots that were read. Pure.
-// Errors: an address has no v2 GID, or more than one; two rails are on one port; there is no common index (full
-// tables), with figures.
+// Plans no moves if the rails already agree. On a port with v1 and v2 an address takes two free slots, the second one
+// for its v2 GID. The v2 GID can therefore reach only every second free slot. The time is proportional to the slots
+// that were read. Pure.
+// Errors: an address has no v2 GID, or more than one; two rails with different addresses are on one port; there is no
+// common index (full tables), with figures.
 Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
 
 // Returns "aligned rails at GID index 7: rail1 5->7, rail3 6->7"; an empty text without moves.
@@ -87,8 +89,8 @@ class AlignLink {
   using Clock = std::chrono::steady_clock;
 
   virtual ~AlignLink() = default;
-  // Remove the address of the rail, and add it again with the routes and rules that depend on it. With the address the
-  // kernel removes those routes. No error if that is already done.
+  // Remove the address of the rail, and add it again with the routes and rules that depend on it. Together with the
+  // address the kernel removes these routes. Both functions succeed if their change is already done.
   virtual Result<void> remove_address(std::size_t rail) = 0;
   virtual Result<void> add_address(std::size_t rail) = 0;
   // Adds the placeholders from..to - 1, in ascending order.
@@ -102,7 +104,8 @@ class AlignLink {
   virtual Clock::time_point now() { return Clock::now(); }
 };
 
-// An alignment on live rails. Meanwhile other containers of the node start and end and change the same tables.
+// Limits of an alignment on live rails. During the alignment other containers of the node start and end, and change the
+// same tables.
 //
 // The kernel changes GIDs later than the netlink call, but in order: one ordered work queue serves the whole node
 // (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls for all rails come first. Then the tables are read
@@ -112,7 +115,8 @@ class AlignLink {
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;
-  // Limit on waiting for the kernel in all rounds together. To restore the addresses may take half of it in addition.
+  // Limit on waiting for the kernel in all rounds together. Restoring the addresses may take half of this time in
+  // addition.
   std::chrono::milliseconds time{2000};
 };
 
@@ -125,7 +129,8 @@ struct AlignReport {
 };
 
 // Moves the GIDs of live rails to one index. Ignores the tables in `rails` and reads them by the link. Afterwards, even
-// after an error, no placeholder is left and every address has a GID, at its old index or at another one.
+// after an error, no placeholder is left and every address has a GID, at its old index or at another one. The exception
+// is an error that names addresses or placeholders that could not be restored or removed.
 // Errors: no common index, as plan_alignment(); any error of the link; the rails do not agree in time. The message has
 // the index of every rail, and the addresses that could not be restored.
 Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits = {});

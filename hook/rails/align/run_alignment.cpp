@@ -12,7 +12,7 @@ namespace {
 
 using fabric::Address;
 
-constexpr unsigned kNumbers = 256;  // of placeholders
+constexpr unsigned kNumbers = 256;  // numbers of placeholders: 0 to 255
 // Limit on repeated additions of placeholders, which are needed if slots below the target became free meanwhile.
 constexpr int kRefills = 4;
 constexpr int kRestoreTries = 3;
@@ -65,7 +65,8 @@ class RailMove {
       const auto table = TRY(settled_table(deadline));
       if (!table) return false;
       auto free = holes(*table);
-      // The last placeholders were enough for these slots, but the kernel put them elsewhere: the slots are in use.
+      // The placeholders of the last round were enough to fill these slots, but the kernel put them into other slots.
+      // These slots are therefore in use.
       for (const unsigned index : before)
         if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
       std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
@@ -88,7 +89,7 @@ class RailMove {
     return {};
   }
 
-  // Waits for the GID of the address. Returns false if it is in another slot, or not there in time.
+  // Waits for the GID of the address. Returns false if the GID is in another slot, or is not in the table in time.
   Result<bool> landed(Deadline deadline) {
     for (;;) {
       const auto index = v2_index(TRY(link_.read(position_, {rail_.address}, 0)), rail_.address);
@@ -100,7 +101,7 @@ class RailMove {
   // Removes all placeholders and adds the address, after any step of the move. Repeats calls that fail.
   Result<void> restore() {
     std::optional<Error> failed;
-    // Placeholders are removed first, because a full table has no slot for the address before.
+    // Placeholders are removed before the address is added, because a full table has no slot for it.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
       // The order is reversed, because the first placeholder has the lowest slot. The kernel works in order, so when
@@ -166,7 +167,8 @@ class RailMove {
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Returns the free slots below the target, which the address could get instead of the target.
+  // Returns the free slots up to the target, without the reserved ones. The address could get a free slot below the
+  // target instead. If the target itself is free, no placeholder is in it yet.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();

@@ -98,7 +98,7 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
 }
 
 // Returns an index that no netdev of this namespace has. The kernel counts indices from 1, so a large random index is
-// also free in the child's namespace.
+// almost certainly also free in the child's namespace.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -110,15 +110,16 @@ Result<int> free_ifindex(Netlink& route) {
   return Error{"cannot find a free interface index", EBUSY};
 }
 
-// Makes an ipoib child on the node and moves it. If its name is taken on the node, it has another name there.
+// Makes an ipoib child on the node and moves it. If the name of the child is taken on the node, the child has another
+// name until it moves.
 Result<void> make_and_move(Netlink& route, const NewChild& child) {
   NewChild here = child;
   here.netns = -1;
   const int ifindex = TRY(free_ifindex(route));
   if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
   TRY_VOID(make(route, here, ifindex));
-  // The MTU is set again: the kernel ignores the MTU of the first request, and ipoib_ndo_init() sets that of the link
-  // (Linux 6.12).
+  // The MTU is set again: the kernel ignores the MTU of the first request, and ipoib_ndo_init() sets the MTU of the
+  // link (Linux 6.12).
   auto moved = change_link(route, ifindex, {.name = child.name, .mtu = child.mtu, .netns = child.netns});
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
@@ -211,8 +212,8 @@ Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
   return sys_error(errno, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
-// Finds the netdev with this identity. Reads all netdevs again if one changed its name between the dump and sysfs,
-// because it can be the netdev that is searched.
+// Finds the netdev with this identity. Reads all netdevs again if one changed its name between the dump and the read of
+// sysfs, because the renamed netdev can be the one with the identity.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity) {
   constexpr int kTries = 10;
@@ -226,7 +227,9 @@ Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const st
     }
     if (is_steady) return std::optional<Link>();
   }
-  return Error{fmt::format("cannot find a netdev of kind `{}`: names change while they are read", kind), EAGAIN};
+  return Error{fmt::format("cannot find the recorded netdev (kind `{}`): netdevs were renamed during each of {} reads",
+                           kind, kTries),
+               EAGAIN};
 }
 
 NetlinkMessage child_request(const NewChild& child, int ifindex) {
@@ -261,7 +264,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
     header.ifi_flags = *change.up ? IFF_UP : 0;
   }
   RequestBuilder request(RTM_SETLINK, 0, header);
-  // One message has the namespace and the name, so that the netdev never appears there with its old name.
+  // One message has the namespace and the name, so that the netdev never appears in the namespace with its old name.
   if (change.netns) request.put(IFLA_NET_NS_FD, *change.netns);
   if (change.name) request.put(IFLA_IFNAME, std::string_view(*change.name));
   if (change.mtu) request.put(IFLA_MTU, std::uint32_t{*change.mtu});

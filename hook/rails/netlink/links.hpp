@@ -70,8 +70,8 @@ struct NewChild {
   std::uint32_t group = 0;
   int netns = -1;  // descriptor of the namespace in which the child appears; -1: the namespace of the socket
 };
-// Makes a child netdev. After an error nothing is left on the node. An ipoib child is made on the node and then moved,
-// because older kernels lose an ipoib child that is made in another namespace.
+// Makes a child netdev. After an error no child is left on the node, unless the error reports one. An ipoib child is
+// made on the node and then moved, because older kernels lose an ipoib child that is made in another namespace.
 // route: a socket of the node's namespace.
 // Errors: EEXIST (the namespace has a netdev of this name), EOPNOTSUPP (the kernel does not have this kind), EINVAL
 // (invalid name; a parent that cannot have such a child), EBUSY (the parent is in use by another kind).
@@ -113,15 +113,15 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change);
 
 // Functions that vf.cpp uses too.
 
-// Returns true if dev_valid_name() (net/core/dev.c) accepts the name and it has no '%', which the kernel would replace
-// by a number.
+// Returns true if dev_valid_name() (net/core/dev.c) accepts the name, and the name has no control character and no '%',
+// which the kernel would replace by a number.
 bool is_netdev_name(std::string_view name);
 // Fails with EINVAL for an invalid name.
 Result<void> check_name(const std::string& name);
 
 // Returns the name for messages, "`eth0`", or "netdev 7" if the netdev is gone.
 std::string shown_link(Netlink& route, int ifindex);
-// Sends a change. An error has the text "VERB `eth0`"; the name is read only then.
+// Sends a change. An error has the text "VERB `eth0`"; the name of the netdev is read only after an error.
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
 
 }  // namespace hook

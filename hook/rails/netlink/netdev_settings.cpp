@@ -76,8 +76,8 @@ NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
   return request.take();
 }
 
-// Returns the message type of ethtool netlink; 0 if the kernel does not have it. This is the only message of generic
-// netlink, so libnl-genl is not used.
+// Returns the message type of ethtool netlink; 0 if the kernel does not have it. This is the only request to the
+// controller of generic netlink, so libnl-genl is not used.
 Result<int> find_ethtool_family(Netlink& generic) {
   const genlmsghdr header{CTRL_CMD_GETFAMILY, 1, 0};
   RequestBuilder request(GENL_ID_CTRL, 0, header);
@@ -294,7 +294,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
     features.changeable = feature_bits(answer, ETHTOOL_A_FEATURES_HW, ETHTOOL_A_BITSET_VALUE);
     features.wanted = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_VALUE);
     features.active = feature_bits(answer, ETHTOOL_A_FEATURES_ACTIVE, ETHTOOL_A_BITSET_VALUE);
-    // The kernel refuses changes of these features, even if the driver reports them as changeable.
+    // The kernel refuses changes of the NOCHANGE features, even if the driver reports them as changeable.
     const auto fixed = feature_bits(answer, ETHTOOL_A_FEATURES_NOCHANGE, ETHTOOL_A_BITSET_VALUE);
     for (std::size_t i = 0; i < features.changeable.size(); ++i)
       features.changeable[i] &= ~word_of(fixed, i);

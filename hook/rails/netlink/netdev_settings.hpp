@@ -96,10 +96,11 @@ struct NetdevFeatures {
 // A client of ethtool netlink. It works in the network namespace of its first call, which opens the socket.
 class Ethtool {
  public:
-  // Reads the features of a netdev; nullopt if the kernel has no ethtool netlink.
+  // Reads the features of a netdev; nullopt if the kernel has no ethtool netlink or does not report features of this
+  // netdev.
   Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
-  // Restores each feature whose `wanted` bit differs, if it was and is changeable. Needs CAP_NET_ADMIN. Errors: the
-  // kernel's error; EIO, a feature that was active before does not become active.
+  // Restores each feature whose `wanted` bit differs, if the feature was changeable and still is. Needs CAP_NET_ADMIN.
+  // Errors: the kernel's error; EIO, the driver refuses to restore a feature.
   Result<void> restore(int ifindex, const std::string& name, const NetdevFeatures& before);
 
  private:
@@ -136,8 +137,9 @@ using SysfsSettings = std::array<std::vector<std::string>, kSysfsSettings.size()
 // warnings: gets a line for each setting that could not be read.
 SysfsSettings read_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                   std::vector<std::string>& warnings);
-// Writes the values of `before` that differ. A queue that is not in `before` gets the value 0. Returns one warning for
-// each setting that the kernel refused. It refuses `threaded` for most netdevs that are down.
+// Writes the values of `before` that differ, and always the values that NAPI instances can have (is_of_napis). Skips
+// settings for which `before` has no value. A queue that is not in `before` gets the value 0. Returns one warning for
+// each setting that the kernel refused. The kernel refuses `threaded` for most netdevs that are down.
 // netdev: its directory on a writable mount of sysfs.
 std::vector<std::string> restore_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                                 const SysfsSettings& before);
@@ -150,7 +152,7 @@ bool is_sysfs_value(std::string_view text);
 // the netdev's namespace. Reading needs CAP_NET_ADMIN; detaching also needs CAP_SYS_ADMIN.
 
 // Returns the IDs of all tcx programs in both directions; an ID is listed once for each attachment. Returns an empty
-// list if there is none or the kernel has no tcx.
+// list if there is none, the netdev is gone, or the kernel has no tcx.
 Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::string& name);
 // Detaches the tcx programs that are not in `before`. Returns a warning for each program that could not be detached,
 // and for each program of `before` that is not attached any more.
@@ -158,8 +160,8 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
 // Returns true if `now` has XDP programs that `before` does not have.
 bool has_new_xdp(const LinkSettings& before, const LinkSettings& now);
 // Detaches one new XDP program that a BPF link attaches, because rtnetlink refuses to detach it. Returns false if no
-// program was detached. A link in another namespace can have the same index and program, so a second call can be
-// necessary.
+// program was detached. A BPF link in another namespace can have the same ifindex and program and be found first, so a
+// second call can be necessary.
 bool detach_xdp_link(int ifindex, const LinkSettings& before, const LinkSettings& now);
 
 }  // namespace hook

@@ -124,8 +124,8 @@ static_assert(kPlaces <= kChildFiles);
 
 constexpr const char* kWhere = "the container's network namespace";
 
-// Returns an error if the descriptor is of no network namespace. The file system is checked first, because the number
-// of the ioctl can have any meaning for other files.
+// Returns an error if the descriptor is of no network namespace. The file system is checked first, because for other
+// kinds of files the number of the ioctl can have any meaning.
 Result<void> check_is_network_namespace(int fd) {
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
@@ -299,7 +299,8 @@ Result<UniqueFd> open_sysfs(SysfsAccess access) {
   UniqueFd sysfs;
   if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
     sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC, access == SysfsAccess::kRead ? kReadOnly : 0));
-  // The kernel does not support this mount (before Linux 5.2) or does not permit it. Callers continue without it.
+  // These errors mean that the kernel does not support this mount (before Linux 5.2) or does not permit it. Callers
+  // continue without the mount.
   if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
   return sys_error(errno, "cannot mount the sysfs of a network namespace");
 }

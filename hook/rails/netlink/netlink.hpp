@@ -41,7 +41,7 @@ class Netlink {
   // Sends a request or a dump and calls the handler for every message of the answer. The message is valid only during
   // that call. Errors: as change(); EINTR, the kernel marked the dump as interrupted.
   Result<void> read(NetlinkMessage message, std::string_view what, const Handler& handler);
-  // Reads a dump. Repeats an interrupted dump from its start, five times at most.
+  // Reads a dump. Repeats an interrupted dump from its start. Makes at most five attempts.
   // restart: discards the results of the handler; called before each attempt.
   Result<void> dump(const std::function<NetlinkMessage()>& request, std::string_view what,
                     const std::function<void()>& restart, const Handler& handler);

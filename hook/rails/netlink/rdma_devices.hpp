@@ -31,8 +31,9 @@ struct RdmaDevice {
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
 // Returns the device with this name; nullopt if there is none.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
-// Returns the device with this name, described for the next function; nullopt if there is none. node_guid is set only
-// if it identifies the device: no other device has it, and a container cannot make a software device with it.
+// Returns the device with this name, described for find_rdma_device(rdma, known); nullopt if there is none. node_guid
+// is set only if it identifies the device: no other device has it, and a container cannot make a software device with
+// it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
 // Returns the device that describe_rdma_device() described, under any name; nullopt if it is gone. Searches its index,
 // then its node GUID.
@@ -104,8 +105,8 @@ struct RdmaContext {
 };
 
 // Returns the contexts of one device with their processes: the process that opened the context, until it ends, and the
-// processes that made PDs, QPs and MRs in it. Before Linux 5.14 contexts cannot be listed. They are then numbered from
-// 0, and each gets all processes of the device.
+// processes that made PDs, QPs and MRs in the context. Before Linux 5.14 contexts cannot be listed. The contexts are
+// then numbered from 0, and each context gets all processes of the device.
 Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 
 // Collects the processes of contexts from the kernel's tables of objects. Pure.

@@ -32,7 +32,7 @@ void copy_attributes(Bytes attributes, Payload& into, const std::function<bool(u
 }
 
 // Returns an address label for a netdev with another name: "eth0:1" on "net1" becomes "net1:1". Returns nullopt if the
-// kernel uses the name anyway, or the label would be too long.
+// label has no ':', because the kernel then uses the netdev's name, or if the new label would be too long.
 std::optional<std::string> label_for(Bytes label, std::string_view name) {
   const std::string text(reinterpret_cast<const char*>(label.data()),
                          strnlen(reinterpret_cast<const char*>(label.data()), label.size()));

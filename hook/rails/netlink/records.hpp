@@ -108,7 +108,7 @@ std::string to_hex(const std::vector<std::uint8_t>& bytes);
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
 
 // The configuration of a netdev that can move to another namespace, for IPv4 and IPv6: permanent addresses except
-// link-local ones; routes of all tables that leave by the netdev; rules that name it or one of its addresses; permanent
+// link-local ones; routes by the netdev, in all tables; rules that name it or one of its addresses; permanent
 // neighbours. Routes are left out that the kernel makes itself (table local, proto kernel, cached) or learns from
 // routers (proto ra, redirect).
 struct NetdevRecords {
@@ -120,7 +120,7 @@ struct NetdevRecords {
   // use nexthop objects (RTA_NH_ID) or several nexthops; rules that also name another netdev.
   std::vector<std::string> skipped;
 };
-// Reads the configuration of a netdev. Reads it again if a table changes meanwhile. Errors: ENODEV, the netdev is gone;
+// Reads the configuration of a netdev. Reads a table again if it changes meanwhile. Errors: ENODEV, the netdev is gone;
 // EINTR, a table keeps changing.
 Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name);
 

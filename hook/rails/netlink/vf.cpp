@@ -142,8 +142,8 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   });
   std::string pf;
   fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
-    // In switchdev mode the function also has a representor, which is one netdev for each VF. The text of
-    // phys_port_name distinguishes them.
+    // In switchdev mode the physical function also has one representor for each VF, which is a netdev too. The text of
+    // phys_port_name distinguishes representors.
     const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());
     if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
     return pf.empty();
@@ -164,7 +164,7 @@ std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
        entry = nla_next(entry, &rest)) {
     const Attributes info(
         Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
-    // Has the number of the VF; the kernel reports it for every VF.
+    // IFLA_VF_MAC has the number of the VF, and the kernel reports this attribute for every VF.
     const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));
     if (mac) vfs[mac->vf] = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
   }

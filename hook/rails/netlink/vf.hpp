@@ -17,9 +17,9 @@ struct VfSlot {
   unsigned vf = 0;  // N of virtfnN, the link to the VF in sysfs
 };
 
-// Returns the netdev of the physical function and the number of a VF. Returns nullopt if the function has no such VF,
-// or has no netdev on the node.
-// sys: "/sys", or that of a file tree.
+// Returns the netdev of the physical function and the number of a VF. Returns nullopt if the physical function has no
+// such VF, or has no netdev on the node.
+// sys: "/sys", or the sys directory of a file tree.
 // vf_address, pf_address: PCI addresses such as "0000:1a:00.2".
 std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf_address,
                                    const std::string& pf_address);
@@ -30,8 +30,8 @@ Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
 // Reads the attributes of all VFs of this physical function, by number.
 Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
 // Changes attributes of a VF. Each attribute has its own message, so that an error names the attribute that the driver
-// refuses; earlier attributes stay changed. The kernel takes VLAN, QoS and protocol only together, and both rates.
-// Missing members of these groups keep their present value.
+// refuses; earlier attributes stay changed. The kernel takes VLAN, QoS and protocol only together, and the two rates
+// only together. Missing members of these groups keep their present value.
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Returns the attributes of the VFs in an RTM_NEWLINK message, by number. Pure.

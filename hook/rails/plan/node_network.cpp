@@ -20,8 +20,8 @@ namespace {
 
 namespace netlink = fabric::netlink;
 
-// Reads only the first 4 MiB of a table, which have some 28,000 sockets, because the kernel lists listening sockets
-// first. Returns an empty text if there is no such file: tcp6 is missing without IPv6.
+// Reads only the first 4 MiB of a table, which have some 28,000 sockets. Listening sockets are among them, because the
+// kernel lists these first. Returns an empty text if there is no such file: tcp6 is missing without IPv6.
 Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kLimit = std::size_t{4} << 20;
   constexpr std::size_t kStep = std::size_t{64} << 10;
@@ -54,8 +54,8 @@ std::vector<int> hops_of(netlink::Bytes bytes) {
 }
 
 // Adds the netdevs of a multipath default route in the main table. Returns false if the dump can stop. The kernel walks
-// an IPv4 table in the order of its keys, so no default route follows another destination (net/ipv4/fib_trie.c,
-// fib_table_dump(), Linux 6.12).
+// an IPv4 table in the order of its keys, so no default route follows a route to 1.0.0.0 or a higher address
+// (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
 bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
@@ -133,7 +133,7 @@ bool is_wildcard(const fabric::Address& address) {
   return address.is_zero() || address == kIpv4;
 }
 
-// Returns the service that has this socket; an empty text if it is no service by which the node is reached.
+// Returns the service that has this socket; an empty text if the socket is of another program.
 std::string_view service_of(const Endpoint& local, const Endpoint& remote, std::uint8_t state) {
   if (local.port == kSshPort) return "sshd";
   if (local.port == kKubeletPort) return "kubelet";
@@ -188,8 +188,8 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
-  // The sockets are read only if a netdev moves: no other rail can disconnect the node, and a busy node has long
-  // tables.
+  // Sockets and multipath routes are read only if a netdev moves: no other rail can disconnect the node, and a busy
+  // node has long tables.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
     return fabric::wrap(std::move(added).error(), "read the node's default routes");

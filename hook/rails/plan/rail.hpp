@@ -54,7 +54,7 @@ struct Rail {
   std::string name;  // name of the netdev in the container
   RailKind kind = RailKind::kMacvlan;
   bool macvlan_private = false;        // false: bridge mode, in which children of one parent reach each other
-  std::optional<std::uint16_t> pkey;   // kIpoib
+  std::optional<std::uint16_t> pkey;   // only of kind kIpoib
   std::optional<unsigned> mtu;         // bytes; nullopt: a child has its parent's, a moved netdev keeps its own
   std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its own addresses
   std::optional<unsigned> table;       // routing table of the rail; nullopt: no policy routing

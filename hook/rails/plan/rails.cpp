@@ -44,7 +44,7 @@ std::string share_hint(const Subject& subject) {
                      subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
 }
 
-// A snapshot can have only the name of the master, without its ifindex.
+// A snapshot can have only the name of the master, without its ifindex. Therefore the name is compared too.
 bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
   return netdev.kind == "bond" || std::ranges::any_of(node.netdevs, [&](const Netdev& other) {
            return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
@@ -160,8 +160,8 @@ Result<void> check_vf_attributes(const Subject& subject) {
 
 // Returns the type of a software RDMA device, which has to be made again in the container. rxe and siw cannot move,
 // because they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
-// ib_device_set_netns_put). If the netdev moves without its device, the device transfers no data. siw speaks iWARP; rxe
-// is a channel adapter.
+// ib_device_set_netns_put). If the netdev moves without its device, the device transfers no data. The node type
+// distinguishes the two: siw speaks iWARP (4), and rxe is a channel adapter.
 std::optional<std::string> software_type(const fabric::Hca& hca) {
   if (!hca.is_software()) return std::nullopt;
   if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";
@@ -250,7 +250,7 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
 // route by the gateway needs it. The rule is last, so that no packet uses an incomplete table.
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
-  RouteSpec route;  // is the connected route first
+  RouteSpec route;  // first the connected route, then the default route
   route.ifindex = ifindex;
   route.ipv6 = !address.address.is_ipv4();
   route.destination = fabric::masked(address.address, address.prefix);
@@ -306,7 +306,8 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     }
     if (!rail.table) return config;
     for (const NetRecord& record : config.addresses) {
-      // These addresses have no gateway. Routes beyond the subnet are among the routes that moved with the netdev.
+      // Addresses that moved with the netdev have no gateway. Routes beyond the subnet are among the routes that moved
+      // with the netdev.
       const auto address = address_of(record);
       const auto prefix = prefix_of(record);
       if (!address || !prefix) continue;

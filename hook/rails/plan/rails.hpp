@@ -21,11 +21,12 @@ namespace hook {
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // netdevs of the node's namespace with their addresses
   std::vector<fabric::Route> routes;                // default routes
-  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the address of the node that it uses
+  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the node's address that it uses
 };
 
 // Returns the local addresses on which sshd and kubelet listen or have connections. sshd has TCP port 22. kubelet has
-// port 10250, and its connection to port 6443 of the API server. Leaves out wildcards and loopback. Pure.
+// port 10250. A connection to port 6443, which the API server has, also counts as a connection of kubelet. Leaves out
+// wildcards and loopback. Pure.
 // tcp, tcp6: texts of /proc/net/tcp and tcp6.
 std::map<fabric::Address, std::string> service_addresses(std::string_view tcp, std::string_view tcp6);
 
@@ -38,39 +39,43 @@ struct RailConfig {
   std::vector<NetRecord> addresses;
   // Routes and rules, in the order in which the kernel accepts them. A rail with a table of its own and allocated
   // addresses has no routes in the main table. Its table has the connected route and the default route by the gateway,
-  // and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps its routes.
+  // and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps the netdev's
+  // routes.
   std::vector<NetRecord> routes;
 };
 
 // Computes the configuration of a rail. Pure.
 // ifindex: index of the netdev in the container.
-// carried: records of the netdev on the node. If the rail has no addresses, they move without change, and rules for the
-// rail's own table are added.
+// carried: records of the netdev on the node. A rail without allocated addresses gets these records. If it has a table
+// of its own, it also gets routes and rules for this table.
 RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority, const std::vector<NetRecord>& carried);
 
-// Returns the address whose GID NCCL uses: IPv4 before IPv6, never fe80::/10; nullopt if there is none.
+// Returns the address whose GID NCCL uses: IPv4 before IPv6, never a link-local or loopback address; nullopt if there
+// is none.
 std::optional<fabric::Address> gid_address(const RailConfig& config);
 
-// Returns the addresses in these records, without the link-local ones that the kernel makes for every netdev.
+// Returns the addresses in these records, without link-local addresses.
 std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records);
 
-// Adds one warning about the RoCE rails in `rails`, which have no address. InfiniBand rails need none.
+// Adds one warning that names the RoCE rails in `rails`. InfiniBand rails need no address.
+// rails: the rails that have no address.
 void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
                         std::vector<std::string>& warnings);
 
 // Plans one rail for each netdev of plan.netdevs, in their order. The rails have no addresses yet; take_addresses()
 // allocates them later. Pure.
-// first: number of rails that the grant already has. The n-th rail, counted from `first`, gets table first_table + n.
-// Errors are refusals with the remedy:
-// - a moving netdev that has the node's default route or an address of kubelet or sshd, or below a netdev that has one
-//   (unless take_node_netdevs); a moving bond or bridge; a netdev that would move twice;
+// first: number of rails that the grant already has. The new rails are counted on from `first`, and rail n gets table
+// first_table + n. Errors are refusals with the remedy:
+// - a moving netdev that has the node's default route or an address of kubelet or sshd, or that is below a netdev that
+//   has one of these (unless take_node_netdevs);
+// - a moving netdev that has enslaved other netdevs, such as a bond, or that two rails use;
 // - an enslaved netdev;
 // - a child while the RDMA subsystem is exclusive (the container would not see the HCA), macvlan or ipvlan over IPoIB,
-//   ipoib over Ethernet, an MTU above the parent's, a rail for which the network has no range;
+//   ipoib over Ethernet, an MTU above the parent's, a child of a rail for which the network has no range;
 // - VF attributes for a netdev that is no VF or does not move, VF attributes of the other link layer, or the same MAC
 //   address or GUID twice;
 // - a routing table that the kernel reserves, or the same one twice;
-// - an HCA or netdev that is gone.
+// - an HCA or netdev that is gone, or a network that is not in config.json.
 Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
                                      const NodeNetwork& node, std::size_t first = 0);
 

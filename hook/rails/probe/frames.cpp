@@ -46,7 +46,7 @@ bool is_multicast(const fabric::Address& address) {
   return address.bytes[0] == 0xff;
 }
 
-// Returns the ICMPv6 message of an IPv6 packet without extension headers; an empty text if there is none. RFC 4861, 7.1
+// Returns the ICMPv6 message of an IPv6 packet without extension headers; empty if there is none. RFC 4861, 7.1
 // requires hop limit 255, which proves that the packet is from this link.
 Bytes find_message(Bytes frame, Headers& headers) {
   if (frame.size() < kMessageOffset) return {};

@@ -124,8 +124,8 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   return probe_error(errno, "receive multicasts of", probe);
 }
 
-// Joins the multicast groups to which hosts answer. The kernel itself joins all-nodes only if IPv6 is on, and the
-// solicited-node group only when the address is added.
+// Joins the multicast groups to which hosts answer. The kernel itself joins the all-nodes group only if IPv6 is on, and
+// the solicited-node group only when the address is added.
 Result<void> hear_neighbours(int packet, const Probe& probe) {
   if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
   constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};

@@ -44,8 +44,9 @@ struct ProbeAnswer {
 // packet: AF_PACKET, SOCK_RAW, protocol 0, not bound. It is bound and filtered here and cannot be used for anything
 // else afterwards. Its close(2) waits for an RCU grace period.
 // Ignores frames with a VLAN tag, because they are from another network. Ignores frames of the probed netdevs, because
-// the rails of a container can answer for each other (arp_ignore 0). Children of one ipvlan parent share its MAC
-// address: the kernel refuses an address that another child has (EADDRINUSE).
+// the rails of a container can answer for each other (arp_ignore 0). This also ignores other children of an ipvlan
+// parent, which share the MAC address of the parent. No duplicate is missed: the kernel refuses an address that another
+// child has (EADDRINUSE).
 // Errors name the netdev: the socket fails; the netdev is gone, or is no Ethernet netdev (IPoIB has other frames). If a
 // netdev is down or its queue is full, the try counts as silent.
 // System calls: bind, getsockname, setsockopt, sendto, ppoll, recvfrom.
@@ -69,7 +70,7 @@ std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional
                                       const fabric::Address& target);
 
 // Parses an ARP frame. Returns nullopt if it is no ARP for IPv4 over Ethernet, too short, neither request nor reply,
-// tagged (another network), or without a sender.
+// tagged (another network), without a MAC address of the sender, or a reply without an address of the sender.
 // frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> frame);
 

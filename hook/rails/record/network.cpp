@@ -180,7 +180,8 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
       parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
   if (!document) return complete(document.error());
   auto record = from_record<NetworkRecord>(*document);
-  // A record that has another key than its file name would restore netdevs that another grant uses.
+  // A record that has another key than its file name is refused, because it would restore netdevs that another grant
+  // uses.
   if (record && !key.empty() && record->key != key)
     record = make_error("it is the record of the grant `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));

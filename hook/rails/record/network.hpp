@@ -27,7 +27,8 @@ struct HostNetdev {
   std::string bus_address;  // identifies the netdev after it returned under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
-  // netdev_identity() of a moving netdev without bus address, because a container could make an equal one; 0: unknown.
+  // netdev_identity() of a moving netdev without bus address, because a container could make a netdev that looks equal;
+  // 0: not recorded.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
@@ -35,7 +36,7 @@ struct HostNetdev {
   std::vector<NetRecord> records;          // addresses, routes and rules of a netdev that moves
   std::optional<LinkSettings> settings;    // nullopt: the netdev does not move
   std::optional<NetdevFeatures> features;  // nullopt: the netdev does not move, or the kernel does not report features
-  std::optional<SysfsSettings> sysfs;      // nullopt: it does not move, or sysfs does not show the netdev
+  std::optional<SysfsSettings> sysfs;      // nullopt: the netdev does not move, or is not in sysfs
   // IDs of the netdev's tcx programs; nullopt: unknown.
   std::optional<std::vector<std::uint32_t>> tcx;
   std::optional<RdmaDevice> rdma;  // the RDMA device that moves with the netdev; nullopt: none
@@ -47,7 +48,7 @@ struct HostNetdev {
   friend bool operator==(const HostNetdev&, const HostNetdev&) = default;
 };
 
-// A lease of a CNI plugin, with the addresses that the plugin allocated.
+// The arguments of the call that allocates addresses by a CNI plugin. A later call needs them to release the addresses.
 struct IpamLease {
   std::string plugin;  // file name of the plugin
   std::string network;
@@ -63,7 +64,7 @@ struct RailRecord {
   HostNetdev host;
   std::optional<IpamLease> lease;
   unsigned rule_priority = 0;         // priority of the rules for the rail's own table
-  std::optional<unsigned> gid_index;  // nullopt: unknown until add_rails() is done
+  std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() is not done
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 

@@ -23,7 +23,7 @@ class NetworkRecordStore {
   static Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Checks whether this key has a record, with one system call. Errors: the lookup fails.
   static Result<Presence> read_presence(const std::string& ledger_directory, const std::string& key);
-  // Returns false if no key has a record. Returns true if a key has one or the directory cannot be read.
+  // Returns false if the directory of the records is empty or missing. Returns true if it has a file or cannot be read.
   static bool has_any(const std::string& ledger_directory);
   // Reads the record of this key; nullopt if it has none. Errors: as parse_network_record().
   Result<std::optional<NetworkRecord>> read(const std::string& key) const;
