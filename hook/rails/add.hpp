@@ -32,7 +32,7 @@ struct RailsInput {
   const std::string& ledger_directory;
   std::string sys;  // "/sys", or the sys directory of a file tree
   const Owner& owner;
-  NetnsIdentity netns;  // the namespace that gets the rails; a later call opens it by this path
+  NetnsIdentity netns;  // the namespace that gets the rails; later calls open the namespace by its path
   fabric::UniqueFd netns_fd;
   IpamHelper* ipam = nullptr;  // executes IPAM plugins; nullptr: they cannot be executed
   PodIdentity pod = {};        // passed to IPAM plugins in CNI_ARGS
@@ -92,8 +92,9 @@ struct SettledGids {
 };
 
 // Waits for the GIDs of the rails. If the options and networks permit it, aligns the first rail of each HCA to one
-// index. Skips InfiniBand rails, because each has only one GID. Locks: takes the locks of the HCAs while it aligns,
-// because two processes that count the same free slots would disturb each other.
+// index. Skips InfiniBand rails, because each has only one GID.
+// Locks: takes the locks of the HCAs while it aligns, because two processes that count the same free slots would
+// disturb each other.
 // Errors: the locks of the HCAs cannot be taken. Rails that cannot be aligned, and addresses that could not be
 // restored, are only a warning.
 Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& rails,

@@ -112,7 +112,7 @@ Taken take_or_release(const std::function<Taken()>& take, const std::string& net
   auto taken = take();
   const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
   for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-    // The grant of `key` is skipped, because it is in use. If the release of another grant fails, that grant keeps its
+    // The grant of `key` is skipped, because it is in use. Another grant that is in use or cannot be released keeps its
     // addresses.
     const auto released =
         *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);

@@ -17,7 +17,9 @@ struct Inventory;
 namespace hook {
 
 struct ForeseenRail {
-  Rail rail;  // with the addresses that are known before allocation, which include addresses that move with the netdev
+  // A new rail has the addresses that would be allocated from ranges, or that move with the netdev. The addresses that
+  // a CNI plugin would allocate are not known.
+  Rail rail;
   std::string network;
   // The source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" if they
   // move with the netdev. Empty if the rail gets no address.

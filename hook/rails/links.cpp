@@ -83,8 +83,8 @@ Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int n
   const std::string& name = record.rail.hca;
   if (!node.rdma) return make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
-  // A software device that was made again in the container has another index, but the same node GUID. It is therefore
-  // searched by the GUID.
+  // A software device that was made again in the container has another index, but the same node GUID. The device is
+  // therefore searched by the GUID.
   const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
                           : known              ? find_rdma_device(*node.rdma, *known)
                                                : find_rdma_device(*node.rdma, name));
@@ -137,8 +137,8 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   return change_link(inside.route, there->ifindex, in);
 }
 
-// Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. It is not opened only for this, because
-// closing a mount waits for a grace period.
+// Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. node.sysfs is not opened only for this
+// purpose, because closing a mount waits for a grace period.
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -43,8 +43,9 @@ struct LeftOpen {
   unsigned unknown = 0;              // number of contexts of which no process is known
   std::vector<OpenProcess> of_node;  // processes outside of containers; they do not delay the release
 };
-// Returns the processes and contexts that have opened the HCA since `before`. Ignores the contexts in `before` and the
-// descriptors of processes that have such a context, because these are older than the grant. Pure.
+// Returns the processes that have opened the HCA since `before`, and the number of contexts without a known process.
+// Ignores the contexts in `before` and the descriptors of processes that have such a context, because these are older
+// than the grant. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
 // Returns false if processes in this cgroup belong to the node: in the root cgroup, and in cgroups in which systemd
 // keeps services and sessions. Returns true for any other cgroup.
@@ -61,8 +62,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
 
 // Returns an error if one of these HCAs was opened since its grant and is still open, except in processes of the node.
 // Skips HCAs for which note_open() recorded nothing.
-// root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no /proc. descriptors:
-// also search /proc for descriptors without a context.
+// root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no /proc.
+// descriptors: also search /proc for descriptors without a context.
 // warnings: gets a line for each HCA that is open in processes of the node.
 // Errors: EBUSY, an HCA is open, with processes and remedy; a query of the kernel fails.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,

@@ -92,7 +92,7 @@ struct LinkChange {
   std::optional<unsigned> tx_queue_length = {};
   std::optional<bool> up = {};
   std::optional<std::uint32_t> group = {};
-  std::optional<int> netns = {};        // descriptor of the namespace to move to, with `name` if that is set
+  std::optional<int> netns = {};        // descriptor of the target namespace of a move
   std::optional<ArpSettings> arp = {};  // IFLA_AF_SPEC, IFLA_INET_CONF: sets them without /proc/sys
 };
 // Changes a netdev. Kernels before 6.2 rename a netdev only while it is down, so the caller has to set it down.

@@ -118,7 +118,7 @@ Error libnl_failure(std::string_view what, int result, int code) {
   return Error{fmt::format("cannot {}: {}", what, nl_geterror(-result)), EIO};
 }
 
-// The descriptors that the child process opens, in this order.
+// Positions in ChildFiles of the descriptors that the child process opens.
 enum Place : std::size_t { kRoute, kRdma, kPacket, kSysfs, kPlaces };
 static_assert(kPlaces <= kChildFiles);
 

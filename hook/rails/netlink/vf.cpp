@@ -143,7 +143,7 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   std::string pf;
   fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
     // In switchdev mode the physical function also has one representor for each VF, which is a netdev too. The text of
-    // phys_port_name distinguishes representors.
+    // phys_port_name identifies representors.
     const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());
     if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
     return pf.empty();

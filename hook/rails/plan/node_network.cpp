@@ -133,7 +133,7 @@ bool is_wildcard(const fabric::Address& address) {
   return address.is_zero() || address == kIpv4;
 }
 
-// Returns the service that has this socket; an empty text if the socket is of another program.
+// Returns the service that has this socket; an empty text if its ports belong to no known service.
 std::string_view service_of(const Endpoint& local, const Endpoint& remote, std::uint8_t state) {
   if (local.port == kSshPort) return "sshd";
   if (local.port == kKubeletPort) return "kubelet";

@@ -161,7 +161,7 @@ Result<void> check_vf_attributes(const Subject& subject) {
 // Returns the type of a software RDMA device, which has to be made again in the container. rxe and siw cannot move,
 // because they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
 // ib_device_set_netns_put). If the netdev moves without its device, the device transfers no data. The node type
-// distinguishes the two: siw speaks iWARP (4), and rxe is a channel adapter.
+// distinguishes the two: siw speaks iWARP (node type 4), and rxe is a channel adapter.
 std::optional<std::string> software_type(const fabric::Hca& hca) {
   if (!hca.is_software()) return std::nullopt;
   if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";

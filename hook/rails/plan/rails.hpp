@@ -21,7 +21,7 @@ namespace hook {
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // netdevs of the node's namespace with their addresses
   std::vector<fabric::Route> routes;                // default routes
-  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the node's address that it uses
+  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by local address of the service
 };
 
 // Returns the local addresses on which sshd and kubelet listen or have connections. sshd has TCP port 22. kubelet has
@@ -65,7 +65,8 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
 // Plans one rail for each netdev of plan.netdevs, in their order. The rails have no addresses yet; take_addresses()
 // allocates them later. Pure.
 // first: number of rails that the grant already has. The new rails are counted on from `first`, and rail n gets table
-// first_table + n. Errors are refusals with the remedy:
+// first_table + n.
+// Errors are refusals with the remedy:
 // - a moving netdev that has the node's default route or an address of kubelet or sshd, or that is below a netdev that
 //   has one of these (unless take_node_netdevs);
 // - a moving netdev that has enslaved other netdevs, such as a bond, or that two rails use;

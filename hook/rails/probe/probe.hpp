@@ -21,9 +21,9 @@ namespace hook {
 struct Probe {
   enum class Kind { kGateway, kDuplicate };
   Kind kind = Kind::kGateway;
-  std::string netdev;      // its name in messages
+  std::string netdev;      // name of the netdev, for messages
   int ifindex = 0;         // index of an Ethernet netdev that is up
-  MacAddress mac{};        // its MAC address
+  MacAddress mac{};        // MAC address of the netdev
   fabric::Address source;  // kGateway: the address of the rail; kDuplicate: not used
   fabric::Address target;  // the gateway, or the address that should be free
 };
