@@ -222,8 +222,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   return first;
 }
 
-// Moves the netdev from a living namespace to the node. Does nothing if the netdev is not in the namespace: it never
-// entered, or an earlier call moved it.
+// Moves the netdev from a living namespace to the node. Does nothing if the netdev is not in the namespace: the netdev
+// never entered it, or an earlier call moved the netdev.
 Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
   const auto link = TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
@@ -374,7 +374,7 @@ bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t grou
 }
 
 // Removes an ipoib child that is on the node. A hook that is killed between making the child on the node and moving it
-// leaves the child there. The kernel also moves the child to the node when its namespace ends (netns_refund,
+// leaves the child there. The kernel also moves the child to the node when the child's namespace ends (netns_refund,
 // drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Children of other kinds end with their namespace.
 Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int wait_ms, std::uint32_t group) {
   const auto find = [&]() -> Result<MaybeLink> {

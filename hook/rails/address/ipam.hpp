@@ -102,7 +102,7 @@ class IpamHelper {
 
 // The end of one plugin. The declarations from here on are only for the helper process (ipam_plugins.cpp).
 struct PluginEnd {
-  std::string refusal;  // why it was not started or was killed; empty: it ended by itself
+  std::string refusal;  // why the plugin was not started or was killed; empty: it ended by itself
   std::string hint;
   int code = 0;    // errno of the refusal
   int status = 0;  // as wait(2) returns it

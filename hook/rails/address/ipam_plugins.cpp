@@ -112,7 +112,7 @@ struct Stream {
 
 struct PluginRun {
   enum Which : std::size_t { kStarted, kOut, kErr, kStreams };
-  pid_t pid = -1;  // -1: it does not run yet or has ended
+  pid_t pid = -1;  // -1: the plugin does not run yet or has ended
   std::array<Stream, kStreams> streams;
   PluginEnd end;
 };

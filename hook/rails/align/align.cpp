@@ -38,9 +38,9 @@ Result<unsigned> current_index(const AlignRail& rail) {
   return own->index;
 }
 
-// Computes for each index how many placeholders bring the address there, if it is removed and added again. The kernel
-// uses the first free slot. Each placeholder takes as many free slots as the port has GID types. The address replaces
-// the last placeholder, and its v2 GID gets the last of these slots.
+// Computes for each index how many placeholders bring the address to this index, if the address is removed and added
+// again. The kernel uses the first free slot. Each placeholder takes as many free slots as the port has GID types. The
+// address replaces the last placeholder, and its v2 GID gets the last of these slots.
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);
@@ -59,8 +59,8 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   return reach;
 }
 
-// Returns true if both tables have the same slots, as far as both were read. The link-local GIDs of a port make its
-// table unique, so equal tables are the table of one port.
+// Returns true if both tables have the same slots, and at least one, as far as both were read. The link-local GIDs of a
+// port make its table unique, so equal tables are the table of one port.
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
@@ -82,8 +82,8 @@ Result<void> check_ports(const std::vector<AlignRail>& rails) {
   return {};
 }
 
-// Returns the lowest index that all rails can reach. It counts the rails at each index, so that one pass over each
-// table is enough.
+// Returns the lowest index that all rails can reach. The function counts the rails at each index, so that one pass over
+// each table is enough.
 std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
   std::vector<std::size_t> rails_at;
   for (const Reach& reach : reaches) {
@@ -120,7 +120,7 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
 }
 
 // A v1 GID proves a port with both types, because the kernel makes the link-local GID in each type of the port. A port
-// with both types therefore always has a v1 GID.
+// with both types therefore has a v1 GID.
 unsigned gid_types(const GidTable& table) {
   return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }

@@ -13,7 +13,8 @@ namespace {
 using fabric::Address;
 
 constexpr unsigned kNumbers = 256;  // numbers of placeholders: 0 to 255
-// Limit on repeated additions of placeholders, which are needed if slots below the target became free meanwhile.
+// Limit on repeated additions of placeholders, which are needed if slots below the target became free while
+// placeholders were added.
 constexpr int kRefills = 4;
 constexpr int kRestoreTries = 3;
 

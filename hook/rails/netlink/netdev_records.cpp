@@ -255,7 +255,7 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
 
 Result<void> remove_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "remove"));
-  // For each kind of record the number of RTM_DEL... is that of RTM_NEW... plus 1.
+  // For each kind of record the number of RTM_DEL... is the number of RTM_NEW... plus 1.
   auto removed = route.change(RequestBuilder(record.type + 1, 0, Bytes(record.payload)).take(),
                               fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;

@@ -100,7 +100,7 @@ struct NetworkNamespace {
   std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has none
   fabric::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
   // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). It is empty if it was not
-  // requested or the kernel is older.
+  // requested or not permitted, or if the kernel is older.
   fabric::UniqueFd sysfs;
 };
 

@@ -234,7 +234,7 @@ Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
   auto removed = rdma.change(rdma_unlink_request(device.index),
                              fmt::format("remove RDMA device `{}`", fabric::printable(device.name)));
   if (removed || removed.error().code != EINVAL) return removed;
-  // The kernel also returns EINVAL if the index does not exist any more, which is no error.
+  // The kernel also returns EINVAL if no device has the index any more. A missing device is no error.
   const auto devices = TRY(rdma_devices(rdma));
   const auto is_it = [&](const RdmaDevice& other) { return other.index == device.index; };
   if (std::ranges::none_of(devices, is_it)) return {};

@@ -126,7 +126,7 @@ Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view
 
 // Adds the records in this order. A record that exists already is no error. The netdev must be up for routes
 // (ENETDOWN). Stops at the first error, which names the record as `ip` writes it.
-// Errors: EEXIST, another route has the same destination, metric and table; it is never replaced.
+// Errors: EEXIST, another route has the same destination, metric and table. The existing route is never replaced.
 Result<void> add_records(Netlink& route, const std::vector<NetRecord>& records);
 // Removes the records in reverse order. A missing record is no error. Continues after an error and returns the first
 // one.

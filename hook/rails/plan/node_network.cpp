@@ -78,7 +78,7 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
 }
 
 // Adds all netdevs of multipath default routes, because read_network() reports only the first netdev of such a route. A
-// node with two uplinks must keep both.
+// node with two uplinks must keep both uplinks.
 Result<void> add_multipath(NodeNetwork& node) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};

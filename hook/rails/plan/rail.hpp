@@ -60,7 +60,7 @@ struct Rail {
   std::optional<unsigned> table;       // routing table of the rail; nullopt: no policy routing
   VfAttributes vf;                     // attributes that are set if a VF moves
   bool move_rdma = false;              // whether the RDMA device moves too, because the RDMA subsystem is exclusive
-  // "rxe", "siw": type of a software device; it cannot move, so it is made again in the container.
+  // "rxe", "siw": type of a software device, which cannot move and is therefore made again in the container.
   std::optional<std::string> recreate;
   friend bool operator==(const Rail&, const Rail&) = default;
 };

@@ -38,9 +38,9 @@ Result<NodeNetwork> read_node_network(bool for_moves);
 struct RailConfig {
   std::vector<NetRecord> addresses;
   // Routes and rules, in the order in which the kernel accepts them. A rail with a table of its own and allocated
-  // addresses has no routes in the main table. Its table has the connected route and the default route by the gateway,
-  // and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps the netdev's
-  // routes.
+  // addresses has no routes in the main table. The rail's table has the connected route and the default route by the
+  // gateway, and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps the
+  // netdev's routes.
   std::vector<NetRecord> routes;
 };
 

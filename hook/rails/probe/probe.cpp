@@ -187,8 +187,8 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const Probe& probe = probes[i];
     if (answers[i].answered || probe.ifindex != ifindex || probe.target != claim->address) continue;
-    // A host that only tests the address is no gateway. For a duplicate test it counts, because two hosts that test an
-    // address at once must not both get it.
+    // A host that only tests the address is no gateway. For a duplicate test such a host counts, because two hosts that
+    // test an address at once must not both get the address.
     if (claim->tentative && probe.kind != Probe::Kind::kDuplicate) continue;
     answers[i].answered = true;
     answers[i].mac = claim->mac;

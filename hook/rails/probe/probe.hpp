@@ -41,8 +41,8 @@ struct ProbeAnswer {
 
 // Sends each probe until it has an answer or has used up its tries. Returns one answer for each probe, in their order.
 // Takes at most retries x interval in all.
-// packet: AF_PACKET, SOCK_RAW, protocol 0, not bound. It is bound and filtered here and cannot be used for anything
-// else afterwards. Its close(2) waits for an RCU grace period.
+// packet: AF_PACKET, SOCK_RAW, protocol 0, not bound. run_probes() binds the socket and attaches a filter, so the
+// socket cannot be used for anything else afterwards. Closing the socket waits for an RCU grace period.
 // Ignores frames with a VLAN tag, because they are from another network. Ignores frames of the probed netdevs, because
 // the rails of a container can answer for each other (arp_ignore 0). This also ignores other children of an ipvlan
 // parent, which share the MAC address of the parent. No duplicate is missed: the kernel refuses an address that another

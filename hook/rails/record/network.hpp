@@ -1,7 +1,7 @@
-// The record of a grant's rails: the state of the node's netdevs before the hook changed them. It is written before the
-// first change and removed after the last one is undone. It describes a state ("the netdev is on the node, under this
-// name") and not the steps that were done. A later call can therefore restore this state after any step of an earlier
-// call.
+// The record of a grant's rails: the state of the node's netdevs before the hook changed them. The record is written
+// before the first change and removed after the last change is undone. It describes a state ("the netdev is on the
+// node, under this name") and not the steps that were done. A later call can therefore restore this state after any
+// step of an earlier call.
 #pragma once
 
 #include <cstdint>
