@@ -25,7 +25,7 @@ struct Option {
 
 // An argument of the form "--name" or "--name=value", split at the first "=".
 struct Argument {
-  std::string_view name;  // without "--" and without the value, which may be a secret
+  std::string_view name;  // without "--"; messages quote only the name, because the value may be a secret
   std::optional<std::string_view> value;
 };
 Argument split_argument(std::string_view argument);

@@ -28,8 +28,8 @@ class GidSlots {
   Attr<Address> gid(unsigned index) const;
   // Returns the type of the GID, such as "RoCE v2".
   Attr<std::string> type(unsigned index) const;
-  // Returns the name of the netdev in the netdev's own network namespace. Returns nullopt if with_ndevs was false or
-  // the slot has no such file.
+  // Returns the name of the slot's netdev, as in the netdev's own network namespace. Returns nullopt if with_ndevs was
+  // false, `gid_attrs/ndevs` could not be opened, or the slot has no file there.
   std::optional<Attr<std::string>> ndev(unsigned index) const;
   // Returns the number of slots: one more than the highest number in the listing of `gids`.
   unsigned listed() const;

@@ -60,7 +60,7 @@ bool Hca::is_efa() const {
 }
 
 bool Hca::is_software() const {
-  // A device without a PCI function is software, even if the snapshot does not name its driver.
+  // If the snapshot does not name the driver, a device without a PCI function counts as software.
   return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci);
 }
 

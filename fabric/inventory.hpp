@@ -1,7 +1,7 @@
 // The RDMA hardware of a node, or the part of it that is visible in a container, as plain values. read_inventory(),
 // read_node() and read_snapshot() fill it; all later decisions use these values only and never read the machine.
 //
-// An optional member is optional in the snapshot format too. nullopt means "not known".
+// nullopt means "not known", unless the member's comment gives another meaning.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct GidEntry {
 
 // Why a port cannot be used.
 // kLinkLayer: the link layer is neither InfiniBand nor Ethernet (EFA, OPA, unknown). No NCCL_IB_* variable drives it.
-// kNoOwnGid: a RoCE port without a GID of this network namespace that has type RoCE v2 and an up netdev. OwnAddresses
-// (port_use.hpp) detects it.
+// kNoOwnGid: a RoCE port without a GID of type RoCE v2 that is the address of an up netdev in this network namespace.
+// OwnAddresses detects this obstacle, and obstacle_of_rail() predicts it (port_use.hpp).
 enum class PortObstacle : std::uint8_t { kNone, kNotActive, kLinkLayer, kNoOwnGid };
 
 struct Port {
@@ -81,20 +81,21 @@ struct Hca {
   std::optional<std::string> fw_ver;
   std::optional<std::string> parent;      // rxe only: its netdev, by the name in the netdev's netns
   std::optional<unsigned> uverbs;         // N of uverbsN
-  bool uverbs_unknown = false;            // the snapshot lacks the key: `accessible` decides
-  std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
-  std::optional<bool> accessible;         // /dev/infiniband/uverbsN opened
+  bool uverbs_unknown = false;            // the snapshot has no key `uverbs`: is_accessible() reads `accessible` only
+  std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: from uverbs32 on it is dynamic
+  std::optional<bool> accessible;         // whether open() of /dev/infiniband/uverbsN succeeded
   std::optional<int> access_error;        // errno of that open()
   std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
   std::vector<Port> ports;
 
-  // Only read_node() sets these members; snapshots lack them. A link is the target of the entry in the class directory.
+  // Only read_node() and read_hcas_elsewhere() set these members; snapshots lack them. A link is the target of the
+  // entry in the class directory.
   std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
   std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
   bool is_pf = false;                    // it can have VFs
   std::vector<std::string> vfs;          // names of the HCAs of its VFs
-  std::optional<std::string> unseen_vf;  // a VF that may be in use without a visible HCA, with the reason
+  std::optional<std::string> unseen_vf;  // a VF without a visible HCA that may be in use, and the reason
   std::vector<std::string> pfs;          // names of the HCAs of its PF
   bool is_pf_hidden = false;             // an HCA of its PF is in another network namespace
 
@@ -133,7 +134,7 @@ struct Netdev {
   std::optional<std::string> master;
   std::optional<std::vector<std::string>> slaves;
 
-  // Only netlink sets these members; snapshots lack them.
+  // Netlink sets these members. A file tree has only ifindex of them, and a snapshot has none.
   std::optional<std::string> kind;  // IFLA_INFO_KIND: macvlan, ipvlan, vlan, bond, veth, ...
   int ifindex = 0;
   int lower_ifindex = 0;              // IFLA_LINK; 0: none
@@ -142,7 +143,7 @@ struct Netdev {
 
   bool is_here() const { return in_this_netns.value_or(true); }
   // Returns true if the netdev is up and has carrier. An unreadable carrier counts as up, so that a failed read does
-  // not cost a rail.
+  // not cost a rail. The exception is EINVAL: it proves that the netdev is down.
   bool is_up() const;
   friend bool operator==(const Netdev&, const Netdev&) = default;
 };
@@ -152,7 +153,7 @@ struct Gpu {
   std::optional<int> numa_node;
   std::optional<std::vector<std::string>> pci_path;
   std::optional<std::string> uuid = {};  // form of gpu_uuid(); nullopt: not known
-  // Device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Live nodes only.
+  // Device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Snapshots lack them.
   std::vector<std::string> nodes = {};
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
@@ -184,13 +185,14 @@ struct Limits {
 // A class directory below /sys/class: infiniband, infiniband_verbs or infiniband_mad.
 struct ClassDirectory {
   std::string name;
-  // Only classes with device nodes have it. libibverbs finds no device if it is missing.
+  // Text of the file `abi_version`, which only classes with device nodes have. libibverbs finds no device without the
+  // file of infiniband_verbs.
   std::optional<std::string> abi_version = {};
   friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
 };
 
-// A failed read of a file that may exist, recorded by read_node(). Errors that prove that the file does not exist are
-// not recorded (note_unread()).
+// A failed read of a file that may exist, recorded by read_node() and read_hcas_elsewhere(). Errors that prove that the
+// file does not exist are not recorded (note_unread()).
 struct Unread {
   enum class Part : std::uint8_t {
     kHcas,    // the list of HCAs, and the uverbs node of each
@@ -198,12 +200,12 @@ struct Unread {
     kRdmaCm,  // existence and number of /dev/infiniband/rdma_cm
     kView,    // the contents of a sysfs view
     kPool,    // the properties that pools select by: ids, driver, link layer, netdevs
-    kDetail,  // information, and the order of allowed HCAs
+    kDetail,  // facts that change reports and the preference among allowed HCAs, but not the set of allowed HCAs
   };
   Part part = Part::kDetail;
   std::string path;
   int code = 0;          // errno
-  std::string hca = {};  // empty: the node
+  std::string hca = {};  // empty: the failure concerns all HCAs of the node
   friend bool operator==(const Unread&, const Unread&) = default;
 };
 
@@ -212,9 +214,9 @@ enum class NetnsMode { kShared, kExclusive };
 struct Inventory {
   std::optional<std::string> about;  // JSON text, copied without interpretation
   std::optional<bool> rdma_cm;
-  std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; live nodes only
-  std::vector<ClassDirectory> class_directories;  // live nodes only
-  std::vector<Unread> unread;                     // live nodes only
+  std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; only read_node() sets it
+  std::vector<ClassDirectory> class_directories;  // only read_node() sets it
+  std::vector<Unread> unread;                     // only read_node() and read_hcas_elsewhere() set it
   std::vector<Hca> hcas;
   std::vector<Netdev> netdevs;
   std::optional<std::vector<Gpu>> gpus;
@@ -224,8 +226,8 @@ struct Inventory {
   std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
   std::optional<std::map<std::string, std::string>> env;   // variables already set
 
-  // Set if hcas is empty because of a failed read: the errno of /sys/class/infiniband. ENOENT: no RDMA driver is
-  // loaded. ENODEV: no sysfs is mounted.
+  // Set if hcas is empty because /sys/class/infiniband cannot be opened: the errno of the failure. ENOENT: no RDMA
+  // driver is loaded. ENODEV: no sysfs is mounted.
   std::optional<int> rdma_error;
   // Set if netdevs and routes are empty because the netlink request failed.
   std::optional<std::string> net_error;
@@ -239,8 +241,8 @@ struct LinkLayers {
   bool mixed = false;
   double infiniband = 0;  // total in Gb/s
   double ethernet = 0;
-  // Returns true if the port has the link layer with the higher total rate, and for every port unless `mixed`.
-  // InfiniBand wins a tie.
+  // Returns true if the set is not `mixed`. Otherwise returns true if the port has the link layer with the higher total
+  // rate. InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
 // Sums the rates of the ports by link layer. ports: only ports without an obstacle.
@@ -262,8 +264,8 @@ const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
 // Returns the HCA with that verbs name, nullptr if there is none.
 const Hca* find_hca(const Inventory& inventory, std::string_view name);
 Hca* find_hca(Inventory& inventory, std::string_view name);
-// Returns the netdev of the first default route in the main table, IPv4 before IPv6. Returns nullptr if it is unknown
-// or there is no such route.
+// Returns the netdev of the first default route in the main table, IPv4 before IPv6. Returns nullptr if the inventory
+// has no such route or not its netdev.
 const Netdev* default_route_netdev(const Inventory& inventory);
 
 // Returns the device in the target of a class directory link: "0000:0c:00.0" for

@@ -43,7 +43,7 @@ std::optional<Netdev> parse_link(const Message& message) {
   if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
   if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
   netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
-  // Reading /sys/class/net/*/carrier also returns EINVAL while the netdev is administratively down.
+  // As sysfs: reading /sys/class/net/*/carrier returns EINVAL while the netdev is administratively down.
   if ((header->ifi_flags & IFF_UP) == 0) {
     netdev.carrier = Unreadable{EINVAL};
   } else {
@@ -61,7 +61,7 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto* header = message.header<ifaddrmsg>();
   if (!header || message.type != RTM_NEWADDR) return;
   const Attributes attributes = message.attributes(sizeof *header);
-  // On a point-to-point link, IFA_ADDRESS is the address of the peer.
+  // On a point-to-point link, IFA_ADDRESS is the address of the peer and IFA_LOCAL the address of the netdev.
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
@@ -83,8 +83,9 @@ int out_ifindex(const Attributes& attributes) {
   return hops.size() < sizeof(rtnexthop) ? 0 : reinterpret_cast<const rtnexthop*>(hops.data())->rtnh_ifindex;
 }
 
-// Appends the route of a message. Returns false if the dump may stop: the kernel walks a table in key order, so no
-// default route follows the first destination other than zero (net/ipv4/fib_trie.c, fib_table_dump()).
+// Appends the route of a message. Returns false if the dump may stop: kMaxRoutes are read, or, without `all`, no
+// default route can follow. The kernel walks an IPv4 table in key order, so none follows the first destination other
+// than zero (net/ipv4/fib_trie.c, fib_table_dump()).
 bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>& routes, const Message& message) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;

@@ -1,5 +1,6 @@
-// Reads netdevs, addresses and routes of this network namespace with rtnetlink. RDMA netlink adds two facts that no
-// other interface has: the netdev of each port if it is in this namespace, and the RDMA network namespace mode.
+// Reads netdevs, addresses and routes of this network namespace with rtnetlink. RDMA netlink adds facts that no other
+// interface has: the netdev of each port if it is in this namespace, the RDMA network namespace mode, and the
+// privileged-QKEY mode.
 // Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
 //
 // This file has its own small netlink client instead of libnl-3. Linked statically, libnl-3 brings getaddrinfo() and
@@ -38,7 +39,8 @@ std::optional<T> value_of(Bytes bytes) {
 }
 
 // Returns the errno of the code at the start of NLMSG_ERROR and NLMSG_DONE, 0 for success. The lowest code of the
-// kernel is -MAX_ERRNO (include/linux/err.h). A lower code is garbage and yields EPROTO; INT_MIN has no negation.
+// kernel is -MAX_ERRNO (include/linux/err.h). A lower code is garbage and yields EPROTO: INT_MIN, for one, cannot be
+// negated.
 constexpr int errno_of(int code) {
   constexpr int kMaxErrno = 4095;
   if (code >= 0) return 0;
@@ -88,8 +90,8 @@ class Socket {
 
   // Sends one request and passes each answer to the handler, until the answer or dump ends or the handler returns
   // false. A handler that returns false leaves messages unread: do not use the socket again. flags: NLM_F_DUMP or 0.
-  // Errors: the errno of the kernel. EINTR means that the table changed during the dump; the caller must repeat the
-  // dump.
+  // Errors: the errno of the kernel, or EAGAIN if no answer arrives within the receive timeout. EINTR means that the
+  // table changed during the dump; the caller must repeat the dump.
   Result<void> request(unsigned type, unsigned flags, Bytes payload,
                        const std::function<bool(const Message&)>& handler);
 
@@ -116,10 +118,11 @@ Bytes bytes_of(const T& value) {
 
 struct Network {
   std::vector<Netdev> netdevs;  // every netdev of this netns, ascending ifindex
-  std::vector<Route> routes;    // default routes of the main table; with all_routes, every route of every table
+  std::vector<Route> routes;    // unicast: default routes of the main table, with all_routes the routes of all tables
 };
 
-// Reads netdevs, addresses and routes. Errors: no netlink socket (seccomp, gVisor), or a failed dump.
+// Reads netdevs, addresses and routes. With all_routes, about 4,096 routes at most are read. Errors: no netlink socket
+// (seccomp, gVisor), or a failed dump.
 Result<Network> read_network(bool all_routes);
 // Reads netdevs and addresses without routes. Errors: as read_network().
 Result<std::vector<Netdev>> read_netdevs();
@@ -129,8 +132,8 @@ struct RdmaAnswer {
   std::optional<NetnsMode> netns_mode;
 };
 
-// Reads the HCAs and the netdevs of their ports from RDMA netlink. Returns nullopt if the kernel has no RDMA netlink or
-// refuses the socket; the caller then uses sysfs.
+// Reads the HCAs and the netdevs of their ports from RDMA netlink. Returns nullopt if the kernel has no RDMA netlink,
+// or if the socket or the list of HCAs fails; the caller then uses sysfs.
 std::optional<RdmaAnswer> read_rdma(bool with_netns_mode);
 
 // Reads the RDMA network namespace mode only. Returns nullopt without RDMA netlink, or before Linux 5.2.

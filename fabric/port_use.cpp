@@ -105,7 +105,7 @@ void GidSearch::found_v2(const Address& gid) {
   for (Candidate& candidate : candidates_) {
     if (candidate.address != gid) continue;
     candidate.found = true;
-    // The same address may be on netdevs over two ports; it then identifies neither.
+    // The same address may be on netdevs over two ports; it then identifies neither port.
     ambiguous |= group && *group != candidate.group;
     group = candidate.group;
   }
@@ -180,7 +180,7 @@ PortUse OwnAddresses::use_of(const Port& port) const {
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port) {
   if (const PortObstacle obstacle = port.obstacle(); obstacle != PortObstacle::kNone) return obstacle;
   if (!port.is_ethernet()) return PortObstacle::kNone;
-  // An HCA with v1 GIDs only creates v1 GIDs for new addresses, too.
+  // A port that has GIDs of v1 and none of v2 will have only GIDs of v1 for new addresses, too.
   const bool is_v1 =
       std::ranges::any_of(port.gids, &GidEntry::is_v1) && std::ranges::none_of(port.gids, &GidEntry::is_v2);
   return is_v1 || hca.is_iwarp() ? PortObstacle::kNoOwnGid : PortObstacle::kNone;

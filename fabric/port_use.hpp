@@ -13,20 +13,20 @@
 
 namespace fabric {
 
-// The next functions use the stacking of netdevs that netlink reports: which netdevs of this network namespace can own
-// GIDs on a port?
+// is_stacked_on(), leaves_netns() and carries() find out which netdevs of this network namespace can have GIDs on a
+// port. They use the stacking of netdevs that netlink reports.
 //
 // The kernel adds a GID to a port for every address of the port's netdev and of every netdev stacked on it: a VLAN, a
 // macvlan, an ipvlan, its bond or bridge, and the netdevs stacked on those.
 // Source: drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), Linux 6.12.
 
-// Returns true if traffic of `upper` leaves through `lower`: both are the same netdev, or `upper` is stacked on
-// `lower`, directly or through other netdevs or a bond.
+// Returns true if traffic of `upper` can leave through `lower`: both are the same netdev, or `upper` is stacked on
+// `lower`, directly or through other netdevs, such as a bond or bridge.
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
 
-// Returns true for a netdev with a lower device in another network namespace, such as a macvlan in a pod. The port of
-// such a netdev can be identified only by GIDs. Returns false for veth, bridges and tunnels: they have no lower
-// device in another network namespace.
+// Returns true if the lowest netdev of the stack is in another network namespace, as for a macvlan in a pod. Only GIDs
+// can identify the port of such a netdev. Returns false for veth, bridges and tunnels: they have no lower device, and
+// the peer of a veth does not count as one.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
 // Whether a port can have GIDs for the addresses of a netdev. kMaybe: the stacking is not known (a physical netdev, a
@@ -86,7 +86,7 @@ struct PortUse {
 // port is not used.
 class OwnAddresses {
  public:
-  // The inventory must outlive it and its answers.
+  // The inventory must outlive this object and the results of use_of().
   explicit OwnAddresses(const Inventory& inventory);
   // Returns how the port can be used.
   PortUse use_of(const Port& port) const;
@@ -100,8 +100,8 @@ class OwnAddresses {
 };
 
 // Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs of
-// that address do not exist yet. The prediction assumes the types of the GIDs that the table has now, in any network
-// namespace. An unknown type is no obstacle.
+// that address do not exist yet. The prediction assumes that they will have the types of the GIDs that the table has
+// now, in whatever network namespace. An unknown type is no obstacle.
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
 
 }  // namespace fabric

@@ -27,8 +27,8 @@ constexpr const char* kMadClass = "/class/infiniband_mad";
 // belong to mlx5_3.
 using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
-// The class entries of all HCAs, read in one pass if all HCAs are wanted. nullopt: the entries of each HCA are searched
-// separately.
+// The class entries of all HCAs, read in one pass if all HCAs are wanted. nullopt: entries_of() searches the entries of
+// each HCA separately, or the class is not needed.
 struct AllEntries {
   std::optional<ClassEntries> verbs;
   std::optional<ClassEntries> mad;
@@ -108,7 +108,7 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
                       part)[all.hca];
 }
 
-// Reads the uverbs, umad and issm nodes of an HCA that can be allocated.
+// Reads the uverbs node of an HCA for its allocation; with scan.mad_nodes, also its umad and issm nodes.
 void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
   if (scan.classes.verbs) {
     const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
@@ -173,7 +173,7 @@ std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned p
     const auto netdev = Directory::open(fmt::format("{}/class/net/{}", hca.scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
-    // A function whose only netdevs are representors still has its port. The first representor is the best guess.
+    // If the port has only representors, the first of them is the best guess of its netdev.
     if (!representor) representor = name;
   }
   return representor;
@@ -211,8 +211,8 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
 }
 
 // Returns true if an unreadable slot ends the table, and records the reason in the port. A real table has the slots 0
-// to n-1. A file tree or a prepared view may lack some, so a missing slot ends the table only if the listing has no
-// higher one.
+// to n-1. A file tree or a prepared view may lack some slots, so a missing slot ends the table only if the listing has
+// no higher one.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
   // Malformed text concerns one slot only, so the table continues.
   if (code == EBADMSG) return false;
@@ -228,8 +228,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of every GID. With
-// whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
+// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of each GID, too.
+// With whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
@@ -278,7 +278,7 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
              error_of(port.link_layer));
   }
   if (facts.rate) port.rate = reader.read("rate");
-  // phys_state only explains why a port is not active.
+  // phys_state only explains why a port is not active, so an active port does not need it.
   if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = reader.read("phys_state");
   if (scan.full) {
     port.lid = reader.text("lid");
@@ -288,7 +288,7 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
-  // An HCA that cannot be opened needs no GIDs, and an InfiniBand port only for complete tables.
+  // An HCA that cannot be opened needs no GIDs. An InfiniBand port needs them only for complete tables.
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -380,8 +380,8 @@ void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   dir.note(Part::kPool, "ports", error);
 }
 
-// Returns true if the HCA was renamed during the read. A container can rename HCAs in a shared RDMA subsystem, and
-// uverbs nodes are found by the name of their HCA.
+// Returns true if the HCA was renamed during the read. A container can rename HCAs in a shared RDMA subsystem. Uverbs
+// nodes are found by the name of their HCA, so after a rename the node may belong to another HCA.
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
   const std::string_view device = device_in_link(*hca.class_link);
   if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;

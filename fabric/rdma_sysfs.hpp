@@ -35,7 +35,7 @@ struct HcaFacts {
   // needs.
   bool use = false;
   // With `use`: the netdev of each ACTIVE RoCE port, and whether a GID has an address of this network namespace. If
-  // there is such a port, the inventory has all netdevs of this namespace with their addresses.
+  // there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
   bool own_gids = false;
   bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports up to the first RoCE v2
   bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
@@ -64,9 +64,9 @@ struct PortNetdevs {
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port; only netdevs of this netns
 };
 
-// Appends the entry, except if `unread` is nullptr, the code is 0, or the code proves that the file does not exist.
-// ENOENT, and ENODEV, which an attribute returns after its device was removed (kernfs; ibdev in uverbs_main.c, Linux
-// 6.12), are such codes. ENOTDIR is one too: the path runs below a plain file among the devices, such as
+// Appends `unreadable` to `unread`, except if `unread` is nullptr, the code is 0, or the code proves that the file does
+// not exist. Three codes prove this. ENOENT. ENODEV: an attribute returns it after its device was removed (kernfs;
+// ibdev in uverbs_main.c, Linux 6.12). ENOTDIR: the path runs below a plain file among the devices, such as
 // /sys/class/infiniband_verbs/abi_version.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 
@@ -94,12 +94,13 @@ struct Scan {
   const Classes& classes;
   std::string root;
   bool full = false;
-  bool whole_tables = false;  // complete GID tables; false: stop after the GIDs of this netns, with hand_out after one
-  bool first_v2 = false;      // stop after the first GID of type RoCE v2, in any netns
+  // Read complete GID tables. false: stop after the last GID that this netns can own, with hand_out after the first.
+  bool whole_tables = false;
+  bool first_v2 = false;  // stop after the first GID of type RoCE v2, in any netns
   const std::vector<Netdev>* netdevs = nullptr;
   // Facts of RDMA netlink. nullptr: netlink is not available, sysfs replaces it.
   const PortNetdevs* port_netdevs = nullptr;
-  HcaFacts facts = kUsualFacts;  // netdevs and gids apply only with hand_out
+  HcaFacts facts = kUsualFacts;  // members netdevs, gids, place and own_gids: only with hand_out
   // Reads for the allocation of HCAs (read_node()): device numbers and links, and the netdev of each port by its name
   // in sysfs. Opens no device node.
   bool hand_out = false;
@@ -111,7 +112,7 @@ struct Scan {
 };
 
 // Returns true if the netdev represents a VF or subfunction. In switchdev mode, phys_port_name is "pf0vf3" or "pf0sf88"
-// for a representor and "p0" for the function itself. In other modes it is unreadable, therefore "".
+// for a representor and "p0" for the function itself. In other modes it is unreadable, and the caller passes "".
 // Source: devlink, Linux 6.12.
 bool is_representor(std::string_view phys_port_name);
 

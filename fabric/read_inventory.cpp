@@ -190,8 +190,8 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// Reads the device nodes of a GPU: those of the NVIDIA driver, and DRM devices, which are directories below the PCI
-// function.
+// Reads the UUID and the device nodes of a GPU: the node of the NVIDIA driver, and the nodes of DRM devices, which are
+// directories below the PCI function.
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
   const std::string information = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
   rdma_sysfs::note_unread(&unread, {Part::kDetail, information, pci::read_driver_facts(root, gpu)});
@@ -201,7 +201,8 @@ void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unre
   }
 }
 
-// Returns the device number of rdma_cm, a misc device with a dynamic minor. A file tree may have only the node.
+// Returns the device number of rdma_cm, a misc device with a dynamic minor. The number comes from the device node if
+// sysfs lacks the attribute, as in a file tree.
 std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
   const auto unknown = [&](const std::string& path, int code) {
     rdma_sysfs::note_unread(&unread, {Part::kRdmaCm, path, code});
@@ -286,7 +287,7 @@ Inventory read_node(const NodeReadOptions& options) {
                               .other_facts = options.others.value_or(HcaFacts{}),
                               .mad_nodes = options.mad_nodes,
                               .unread = &unread};
-  // Without `others`, no directory listing is needed: the cost depends on the named HCAs only.
+  // With `hcas` and without `others`, no directory is listed: the cost depends on the named HCAs only.
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
   const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);

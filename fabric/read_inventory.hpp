@@ -24,9 +24,9 @@ struct ReadOptions {
   bool whole_tables = false;
 };
 
-// Reads the RDMA hardware that this process can use. Never fails: a failed read is a value in the inventory
-// (rdma_error, net_error, Attr, gids_error). Does not fork or start threads. Opens each uverbs node once with O_RDWR
-// and closes it; libibverbs will open it the same way.
+// Reads the RDMA hardware that is visible to this process. Never fails: a failed read is a value in the inventory
+// (rdma_error, net_error, Attr, gids_error). Does not fork or start threads. Opens each uverbs node once with O_RDWR,
+// as libibverbs will do, and closes it.
 Inventory read_inventory(const ReadOptions& options);
 
 // Reads the netdevs and addresses of a file tree: /sys/class/net below root (an empty list without it), and addrs.txt
@@ -59,8 +59,9 @@ Inventory read_node(const NodeReadOptions& options);
 // Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 
-// Returns N of the uverbsN node with a dynamic device number, nullopt if the number belongs to another device. Reads
-// one link if the major is dynamic, otherwise none. Errors: the link cannot be read.
+// Returns N of the uverbsN node with this dynamic device number. Returns nullopt if the number is not dynamic, or
+// belongs to another device or to none. Reads one link if the major is dynamic, otherwise none. Errors: the link cannot
+// be read.
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor);
 

@@ -36,7 +36,7 @@ class [[nodiscard]] Result {
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
-  // Result<bool> has no such conversion: it would be mistaken for the value.
+  // Result<bool> has no such conversion, because callers would mistake it for the value.
   explicit operator bool() const requires(!std::is_same_v<T, bool>) { return has_value(); }
 
   T& value() & { return std::get<0>(state_); }

@@ -33,7 +33,7 @@ std::optional<Result<Selector>> parse_node_selector(std::string_view entry, Sele
   }
   if (entry == "gpu") return Selector{Selector::Kind::kGpu, std::string(entry), std::nullopt, 0};
   const auto number = parse_number<unsigned>(entry.substr(entry.find(':') + 1));
-  if (!number) return make_error("`{}`: expected a number from 0", printable(entry));
+  if (!number) return make_error("`{}`: expected a number, 0 or more, after ':'", printable(entry));
   return Selector{index ? Selector::Kind::kIndex : Selector::Kind::kRail, std::string(entry), std::nullopt, *number};
 }
 
@@ -47,7 +47,7 @@ Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
   } else if (entry.starts_with("pci:")) {
     selector = {Selector::Kind::kPci, after("pci:"), std::nullopt, 0};
     std::ranges::transform(selector.pattern, selector.pattern.begin(), lower_hex);
-    // lspci omits the domain if there is only one.
+    // lspci omits the domain if there is only one. Users copy such addresses, therefore domain 0 is added.
     if (std::ranges::count(selector.pattern, ':') == 1) selector.pattern.insert(0, "0000:");
   } else if (entry.starts_with("guid:")) {
     selector = {Selector::Kind::kGuid, guid_digits(entry.substr(5)), std::nullopt, 0};

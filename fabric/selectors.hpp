@@ -37,12 +37,14 @@ struct SelectorList {
 // HCAs.
 enum class SelectorScope { kPorts, kNode };
 
-// Parses a list of selectors. Errors: an empty list or entry, an unknown prefix, a port that is not a number from 1.
+// Parses a list of selectors. Errors: an empty list or entry, a list that starts with `=`, a selector that the scope
+// refuses, `index:` or `rail:` without a number, a port that is not a number from 1. An unknown prefix counts as a
+// name.
 Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope = SelectorScope::kPorts);
 
 // Returns true if the list selects this port. kIndex, kRail and kGpu select no port here: only a caller with the node's
-// order of HCAs can resolve them. netdevs: every name that may denote the port's netdev: its own, its bond's, and that
-// of the netdev with its address.
+// order of HCAs can resolve them. netdevs: every name that may denote the port's netdev, such as its own name, the name
+// of its bond, and the name of the netdev with the port's address.
 bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs);
 
 }  // namespace fabric

@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
-// Limits above any real machine: the decision compares every GID with every address and every HCA with every netdev.
+// The decision compares every GID with every address and every HCA with every netdev. These limits bound its cost and
+// are above any real machine.
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
@@ -148,8 +149,8 @@ class Members {
     const Json* json = find(key);
     if (!json || (json->is_string() && json->get_ref<const std::string&>().empty())) settle(key, {expected});
   }
-  template <typename T>
   // Writes null if the member has no value.
+  template <typename T>
   void or_null(const char* key, std::optional<T>& member) {
     if (!source_) written[key] = nullptr;
     (*this)(key, member);

@@ -17,10 +17,10 @@
 
 namespace fabric::sysfs {
 
-// Calls use(name) for each entry except "." and "..", from the current position of the descriptor, until it returns
+// Calls use(name) for each entry except "." and "..", from the current position of the descriptor, until use() returns
 // false. Moves the position. Returns false and sets errno if the directory cannot be read.
-// It replaces readdir(3), which needs a separate open file and a stream. That costs five more system calls per
-// directory, and a start reads dozens of directories with one or two entries.
+// This function replaces readdir(3), which needs a separate open file and a stream: five more system calls per
+// directory. A start reads dozens of directories with one or two entries.
 template <typename Use>
 bool next_names(int directory, Use use) {
   alignas(dirent64) char buffer[8192];

@@ -296,7 +296,7 @@ TEST(Request, RefusesMalformedValues) {
          {"too many", Engine::kRunc, devices("1025"),
           "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
          {"selector", Engine::kPodman, devices("rail:x"),
-          "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
+          "annotation rdma-init.io/devices: `rail:x`: expected a number, 0 or more, after ':'"},
          {"long value", Engine::kPodman, devices(long_value),
           "annotation rdma-init.io/devices: 65537 bytes; the maximum is 65536"},
          {"long list", Engine::kPodman, devices(long_list),
