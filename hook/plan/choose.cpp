@@ -31,7 +31,7 @@ std::string doubt_of(const Holding& holding) {
 
 // Returns why other owners prevent the use of the HCA in this mode; "": they do not.
 std::string held_against(Mode mode, const Holding& holding) {
-  // An exclusive owner excludes all modes; exclusive is excluded by any owner.
+  // An exclusive owner excludes all modes, and any owner excludes mode exclusive.
   if (holding.exclusive_owner) return "is held by " + *holding.exclusive_owner;
   if (mode != Mode::kExclusive || holding.others == 0) return "";
   return fmt::format("is shared with {} other user{}{}", holding.others, holding.others == 1 ? "" : "s",
@@ -47,8 +47,8 @@ struct Offer {
 };
 using Offers = std::map<const NodeHca*, Offer>;
 
-// Returns the reasons of the HCAs without free units: "mlx5_0 is held by container web-1, mlx5_3 is shared with 2 other
-// users".
+// Returns why the units of HCAs are limited: "mlx5_0 is held by container web-1, mlx5_3 is shared with 2 other users".
+// HCAs without a limit are left out.
 std::string obstacles(const Hcas& hcas, const Offers& offers) {
   std::vector<std::string> parts;
   for (const NodeHca* node : hcas) {
@@ -62,8 +62,8 @@ constexpr const char* kWhoHolds =
     "run `rdma-hook devices` to list the owners and `rdma-hook recover` to release stale "
     "grants";
 
-// Returns the preference of an HCA, 0 is best: own grant, given device node, ACTIVE port, the rest. A container that
-// starts again keeps its HCAs.
+// Returns the preference of an HCA. 0, the best: the container has a grant of it, so that a container that starts again
+// keeps its HCAs. 1: linux.devices has its device node. 2: it has an ACTIVE port. 3: none of these.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;
@@ -136,7 +136,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
   for (const MatchedGroup& group : matched.groups) {
-    // The HCAs of this group are equally near to a GPU, so one with room is enough.
+    // With any_of_them, the HCAs of the group are equally near to a GPU, so one with room is enough.
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
     if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
@@ -153,7 +153,8 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   return taken;
 }
 
-// Computes the terms of each HCA. For a count, HCAs of a pool that does not allow the mode are skipped.
+// Computes terms and room of each HCA. Errors: terms_for() fails. For a count, HCAs for which it fails are removed from
+// `hcas`, unless it fails for all of them.
 Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
   Offers offers;
   std::optional<Error> refused;
@@ -230,7 +231,7 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
-  // If this owner has the HCA only booked and not granted (held_only), its units are 0. It counts as one.
+  // If the HCA is only booked for this owner and not granted (held_only), own_units is 0. It counts as one unit.
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);
@@ -286,7 +287,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
-    // A list is granted completely or not at all. If a count narrows it, the count picks from the list.
+    // A list, or `all`, is granted completely or not at all. If a count narrows it, the count picks from its HCAs.
     units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }

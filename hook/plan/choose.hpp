@@ -19,7 +19,7 @@ struct Terms {
 };
 
 // Returns the terms of an HCA. node.pool must not be null. Mode: the request's, else the network's, else the pool's
-// first. Errors: the pool does not allow the mode, or config.json has no such network.
+// first. Errors: the pool does not allow the mode, or the administrator's config.json does not have the network.
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
 
 // The GID table of a RoCE port, which limits child netdevs. A child needs two slots, for its link-local and its IPv4
@@ -35,11 +35,11 @@ struct GidSpace {
 // HCA has no RoCE port.
 std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 
-// The units that the container may have, including its present ones, and the reason of their limit.
+// The units of an HCA that the container may have, including its present ones, and the reason of their limit.
 struct Room {
   unsigned units = 0;
   std::string why;    // predicate of the HCA: "is held by container web-1"; empty: no limit
-  bool held = false;  // other owners limit them
+  bool held = false;  // other owners cause the limit
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
 
@@ -54,14 +54,14 @@ struct Chosen {
   std::vector<std::string> warnings;
 };
 
-// Returns why the owner of its physical function prevents the use of a VF: "is a VF of mlx5_0, which is held by
-// container web-1". Also if the physical function is in another network namespace and the requesting owner has no grant
-// of it. Returns "" if it is no VF or no owner prevents its use.
+// Returns why a VF cannot be used because of its physical function: "is a VF of mlx5_0, which is held by container
+// web-1". A VF cannot be used either if its physical function is in another network namespace and the requesting owner
+// has no grant of it. Returns "" if the HCA can be used or is no VF.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 
 // Chooses the HCAs of a request. A list keeps its order; "all" and a count use the order of rails. A count prefers HCAs
-// that the container or its pod already has, then HCAs of given device nodes, then ACTIVE ports, then HCAs near its
-// GPUs.
+// that the container or its pod already has, then HCAs with device nodes in linux.devices, then HCAs with ACTIVE ports.
+// Among equals it prefers HCAs near the container's GPUs.
 // Errors (refusals): errors of the candidates, a mode that the pool does not allow, HCAs without free units.
 Result<Chosen> choose(const PlanInput& input);
 

@@ -38,8 +38,8 @@ void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
 }
 
 std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
-  // Device numbers of nodes decide if the inventory has them; the number in the name is only a fallback for
-  // snapshots.
+  // The inventory of a live node has the names of the GPUs' nodes, which decide. In a snapshot without them, the number
+  // in the name is the fallback.
   const bool nodes_known = std::ranges::any_of(all, [](const Gpu* gpu) { return !gpu->nodes.empty(); });
   std::vector<const Gpu*> gpus;
   for (const std::string& path : paths) {
@@ -69,8 +69,8 @@ std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std:
   return left.empty() ? gpus : left;
 }
 
-// Returns the GPUs of a list of indices, counted by PCI address as nvidia-smi does. Other entries, such as UUIDs,
-// select none.
+// Returns the GPUs of a list of indices, counted by PCI address as nvidia-smi does. A list with another entry, such as
+// `all` or a UUID, selects none.
 std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::string_view hint) {
   std::vector<const Gpu*> gpus;
   for (const std::string_view entry : fabric::split(hint, ',')) {

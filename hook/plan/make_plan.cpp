@@ -41,7 +41,7 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
     // Other unread parts are errors where they are needed (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
-    // Ports of several HCAs can have one netdev, which is then read once for each port.
+    // Ports of several HCAs can have one netdev. It is then read once for each port and may fail each time.
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, plan.warnings);
   }
 }
@@ -56,7 +56,8 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back("mode shared-multi has no benefit for containers with GPUs; use mode shared");
 }
 
-// Warns about HCAs without a rail although a rail was requested: only the HCA's pool can name the network.
+// Warns about HCAs without a rail although the request has rails and names no network: the HCA's pool names none
+// either.
 void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const std::string& source = input.among.request.network_of_pool;
   if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
@@ -77,7 +78,7 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
 }
 
 // Books HCAs that the container can open without a grant, because linux.devices has their device nodes. Errors: another
-// owner has one exclusively.
+// owner has such an HCA, or its physical function, exclusively.
 Result<void> hold_granted(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
@@ -129,7 +130,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
   // These checks precede the return: a container without a grant can also have device nodes, from a device plugin or
-  // --device. They are checked and booked.
+  // --device. The HCAs of these nodes are checked and booked.
   TRY_VOID(hold_granted(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;

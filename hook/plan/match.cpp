@@ -32,8 +32,8 @@ bool has_glob(const Selector& selector) {
   return selector.pattern.find('*') != std::string::npos;
 }
 
-// Returns the HCAs that the selector matches; none for `gpu`. The list for fabric::selects() is made once, because an
-// image can have thousands of selectors.
+// Returns the HCAs that the selector matches; none for `gpu`. The list for fabric::selects() is made once per selector
+// and not per HCA, because an image can have thousands of selectors.
 Hcas taken_by(const Selector& selector, const Hcas& hcas) {
   const fabric::SelectorList one{false, {selector}, {}};
   const auto takes = [&](const NodeHca* node) {
@@ -66,7 +66,7 @@ Error no_such_hca(const Context& context, const Selector& selector, std::string_
       FailureReason::kNoHca};
 }
 
-// Returns the refusal of an HCA that exists but is not for this container.
+// Returns the refusal of an HCA that exists but is in no pool, in an unknown pool, or not in the network's pool.
 Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
   if (node.pool_unread)
     return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
@@ -82,8 +82,8 @@ Error no_node(const NodeHca& node, std::string_view source) {
                "run `modprobe ib_uverbs`"};
 }
 
-// Returns the HCAs that containers may use and can open. Adds a warning for an HCA without a device node or with an
-// unknown pool.
+// Returns the HCAs that this request may use and a container can open. Adds a warning for an HCA without a device node
+// or with an unknown pool.
 Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
   Hcas usable;
   for (const NodeHca* node : hcas) {
@@ -103,14 +103,13 @@ std::string dev_of(const SpecDevice& device) {
   return fmt::format("{}:{}", device.major, device.minor);
 }
 
-// Returns the device number of the uverbs node; nullopt: no node, or a snapshot does not have the number and it is
-// dynamic.
+// Returns the device number of the HCA's uverbs node; nullopt: no node, or a snapshot lacks its dynamic number.
 std::optional<std::string> dev_of(const fabric::Hca& hca) {
   if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
 }
 
-// Returns the HCA that has a device node of this name; nullptr: none.
+// Returns the HCA with the uverbs node that the path of `device` names; nullptr: none.
 const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   const auto named = fabric::uverbs_number(device.path);
   const auto found =
@@ -131,8 +130,8 @@ const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// Returns the HCA of a device node; nullptr: none. Errors: a uverbs node has the name of another HCA, by which programs
-// would find the wrong one.
+// Returns the HCA of a device node; nullptr: none. Errors: the path of `device` names the uverbs node of one HCA, but
+// its number belongs to another HCA or to none. Programs find the node by its name and would open the wrong device.
 Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   const NodeHca* opened = hca_opened_by(node, device);
   const NodeHca* named = hca_named(node, device);
@@ -166,7 +165,7 @@ Hcas in_order(const Hcas& found, const Request& request) {
 }
 
 // Returns the HCAs of the given device nodes. A node without an HCA is kept with a warning: another plugin can have
-// moved its HCA to a namespace where it cannot be read. Errors: hca_of().
+// moved its HCA to a namespace where it cannot be read. Errors: as hca_of().
 Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
@@ -194,8 +193,8 @@ Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_vie
   return all;
 }
 
-// Matches one selector of the request. A glob takes the usable HCAs that it finds; each HCA of another selector must be
-// usable.
+// Matches one selector of the request. A glob skips HCAs that are not usable, but at least one must be usable. If the
+// selector is no glob, each HCA that it matches must be usable.
 Result<void> match_selector(const Context& context, const Selector& selector, std::string_view source,
                             Matched& matched) {
   if (selector.kind == Selector::Kind::kGpu) {
@@ -222,7 +221,7 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   return {};
 }
 
-// Returns the HCAs of `hcas` that the list selects. Unknown names select none.
+// Returns the HCAs of `hcas` that the list selects. Unknown names match none.
 Result<Hcas> filter(const Context& context, const HcaSelection& selection, const Hcas& hcas) {
   std::vector<bool> hit(context.node.hcas().size(), false);
   for (const Selector& selector : selection.selectors.selectors) {

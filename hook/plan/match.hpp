@@ -1,4 +1,4 @@
-// Matches a request with the HCAs of the node, before their present grants count.
+// Matches a request with the HCAs of the node, whatever their present grants.
 #pragma once
 
 #include <optional>
@@ -16,25 +16,26 @@ namespace hook {
 // The HCAs of one part of the request.
 struct MatchedGroup {
   std::vector<const NodeHca*> hcas;
-  bool any_of_them = false;  // equally near to a GPU: any free ones, at least one
+  bool any_of_them =
+      false;  // the HCAs are equally near to a GPU: HCAs without free units are skipped, one must be free
 };
 
 struct Matched {
   std::vector<MatchedGroup> groups;  // in the order of the request; an HCA can be in several
   std::optional<unsigned> count;     // number of requested HCAs; nullopt: all
-  std::optional<unsigned> at_most;   // narrowed to this number
-  bool is_narrowed = false;          // a list removed some
+  std::optional<unsigned> at_most;   // the lowest count that narrows the request
+  bool is_narrowed = false;          // a list that narrows the request removed HCAs
   std::vector<std::string> warnings;
 
   std::vector<const NodeHca*> hcas() const;  // of all groups, without duplicates
 };
 
-// Returns whether the request can get an HCA in that mode: it is the mode of the request; without one, the default mode
-// of a network or pool.
+// Returns whether the request can get an HCA in that mode: the request names the mode; or it names none, and the mode
+// is the default of a network or pool.
 bool may_be(Mode mode, const Request& request, const Config& config);
-// Returns the names of the HCAs of its virtual functions. An exclusive owner of the physical function has these too.
+// Returns the HCAs of the node's VFs, by name. An exclusive owner of `node` has these too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
-// Returns the names of the HCAs of its physical function.
+// Returns the HCAs of the physical function of `node`, by name.
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
 // The candidates of a request. They are computed once, and a plan uses the same ones after the HCAs are locked. All
@@ -51,19 +52,20 @@ class Candidates {
   const Config& config;
   const NodeMap node;
   // The HCAs of the request; empty if it requests none. Errors (refusals): an HCA does not exist, is in no pool or
-  // not in the network's pool, or has no device node; a given node has the number of another HCA; `gpu` without a
-  // GPU; no HCA remains.
+  // not in the network's pool, or has no device node; a node in linux.devices has the name of one HCA and the number of
+  // another; `gpu` without a GPU; no HCA remains.
   const Result<Matched> matched;
-  // The HCAs of given device nodes, by device number.
+  // The HCAs of the device nodes in linux.devices, identified by device number.
   const std::vector<const NodeHca*> given;
 };
 
 // HCAs near a container's GPUs: by PCI path, then by NUMA node.
 
-// Returns the GPUs of a container. They are the device nodes in linux.devices, narrowed by the UUIDs of
-// NVIDIA_VISIBLE_DEVICES if these match any. Without device nodes the UUIDs, else the indices, of that variable count.
-// `all` does not count, because images have it. In an inventory without GPU nodes (a snapshot) nvidiaN and
-// renderD(128+N) are the N-th GPU by PCI address. Errors: the container has no GPU or none that the inventory knows.
+// Returns the GPUs of a container. If linux.devices has GPU nodes, these are the GPUs; UUIDs in NVIDIA_VISIBLE_DEVICES
+// narrow them if at least one matches. Without GPU nodes, the variable names the GPUs, by UUIDs or, if it has none, by
+// indices. `all` does not count, because images set it. If the inventory has no GPU nodes (a snapshot), nvidiaN and
+// renderD(128+N) stand for the N-th GPU by PCI address, from 0. Errors: the container has no GPU, or none that the
+// inventory knows.
 Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory, const Request& request);
 
 // Returns all HCAs that are as near to the GPU as the nearest, in the given order.

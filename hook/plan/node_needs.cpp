@@ -41,7 +41,8 @@ bool selects_by(const Request& request, Selector::Kind kind) {
   return names_so(request.selection) || std::ranges::any_of(request.narrowed_by, names_so);
 }
 
-// Returns whether the plan depends on GPUs: they are selected, or they order the choice of a count.
+// Returns whether the plan depends on the container's GPUs: the container may have some, and the request has the
+// selector `gpu` or a count.
 bool prefers_near_gpus(const Request& request) {
   if (request.gpu_nodes.empty() && request.gpu_uuids.empty() && !request.gpu_hint) return false;
   const auto counts = [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kCount; };

@@ -19,10 +19,10 @@ fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {
 struct ContainerNetwork {
   bool variables = false;               // variables can still be added, so usable ports must be counted
   bool in_nodes = false;                // the container is in the node's network namespace
-  const std::set<std::string>& brings;  // netdevs that the runtime moves into it
+  const std::set<std::string>& brings;  // netdevs that the runtime moves into the container's namespace
 };
 
-// Returns what to read of the node; the caller sets `root`. hcas: the requested HCAs; nullopt: all.
+// Returns the facts to read of the node; the caller sets `root`. hcas: the requested HCAs; nullopt: all.
 fabric::NodeReadOptions read_options(const Request& request, const Config& config,
                                      std::optional<std::vector<std::string>> hcas, const ContainerNetwork& container);
 

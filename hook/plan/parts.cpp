@@ -80,8 +80,8 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   return error;
 }
 
-// Refuses a rail with an uncertain number: HCAs of pools are numbered first, unless config.json lists them, so an HCA
-// of an unknown pool changes the count.
+// Refuses a rail with an uncertain number. Among the HCAs that "rails" of config.json does not list, HCAs in a pool are
+// numbered first. So an HCA of an unknown pool makes the numbers of HCAs that are not listed uncertain.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   const auto& listed = input.among.config.rails;
   if (std::ranges::find(listed, node.name()) != listed.end()) return {};
@@ -102,7 +102,8 @@ std::string numbered(std::string pattern, unsigned number) {
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
 
-// Returns whether the netdev already moved into the container or its pod and is no longer on the node.
+// Returns whether the container or its pod already has the HCA exclusively. Its netdev then moved and is not on the
+// node.
 bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   const auto holding = input.holdings.find(unit.node->name());
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
@@ -145,7 +146,8 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // If the request names HCAs, the inventory has only these and does not prove that they are all.
+  // If the request names HCAs or has nodes of a grant, the inventory may have only the HCAs of the request. It does not
+  // prove that the node has no other HCA.
   const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
@@ -226,7 +228,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;  // counts moved ones too, so that the other names stay the same
+    ++number;  // counts moved netdevs too, so that the names of the other netdevs stay the same
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {

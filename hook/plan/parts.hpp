@@ -25,33 +25,35 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
 // Returns the RDMA limits of held HCAs by their pools. Mode exclusive has none: no other container uses the HCA.
 std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
 
-// Returns one netdev per unit that has a network and a mode other than hca. Errors: an HCA without a known netdev, or
-// with a link layer that does not fit the child.
+// Returns one netdev per unit that has a network and a mode other than hca, except netdevs that moved already. Returns
+// none, with a warning, if the container is in the node's network namespace. Errors: an HCA without a netdev on the
+// node, a netdev that cannot move, a link layer that does not fit the child, a rail with an uncertain number.
 Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
                                                    std::vector<std::string>& warnings);
 
 // Returns whether the rail of a unit will have an address other than link-local: from the network or, in mode
-// exclusive, from the netdev. A snapshot without netdevs counts as having one.
+// exclusive, from the netdev. In a snapshot without netdevs, each netdev counts as having one.
 bool has_address(const PlanInput& input, const ChosenHca& unit);
-// Returns whether the HCA's netdev has an address other than link-local on the node, which moves with the netdev. A
-// snapshot without netdevs counts as having one.
+// Returns whether the HCA's netdev has an address other than link-local on the node. In mode exclusive, the address
+// moves with the netdev. In a snapshot without netdevs, each netdev counts as having one.
 bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node);
 
 // Sets RDMA_INIT_REQUIRE to the number of HCAs that the container can use: rdma-init waits for them and fails if fewer
-// become usable. If the number is 0 the variable is not set, and a warning has the reason. A value of the container
-// stays; a warning follows if rdma-init cannot parse it or will not find as many HCAs.
+// become usable. If the number is 0, the variable is not set, and a warning has the reason. If the container sets the
+// variable, its value stays, with a warning if rdma-init cannot parse it or will not find as many HCAs.
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
-// Sets RDMA_INIT_NODE_ADDRESSES of a container with its own network namespace and no rails: the addresses of the node's
-// netdevs of these HCAs. rdma-init may use their GIDs. Not set in an exclusive RDMA subsystem.
+// Sets RDMA_INIT_NODE_ADDRESSES for a container with its own network namespace and no rails. The value has the
+// addresses that the netdevs of these HCAs have on the node: rdma-init may use their GIDs. In an exclusive RDMA
+// subsystem, the variable is not set.
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, or
-// if the container gets all HCAs. With ViewMount::kLater, createRuntime makes it. Errors: an entry of the view could
-// not be read.
+// if the container gets all HCAs. With ViewMount::kLater, the createRuntime hook makes it. Errors: an entry of the view
+// could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Renumbers the plan's device nodes, all at once, because devices can swap numbers. The plan has no view then: RDMA
-// devices move only in an exclusive RDMA subsystem. inventory: the one of the plan.
+// devices move only in an exclusive RDMA subsystem. inventory: the inventory from which the plan was made.
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
 }  // namespace hook

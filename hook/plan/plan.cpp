@@ -22,7 +22,7 @@ Json node_json(const PlannedNode& node) {
                {"major", or_null(node.major)},
                {"minor", or_null(node.minor)},
                {"mode", octal(node.mode)}};
-  // The format's default owner is root.
+  // Without uid and gid, root owns the node, so only another owner is written.
   if (node.uid != 0) json["uid"] = node.uid;
   if (node.gid != 0) json["gid"] = node.gid;
   return json;

@@ -1,5 +1,5 @@
-// The plan: the HCAs of a container and the changes that follow. One plan serves edit_spec() (config.json),
-// live_steps() (a live container) and nri_adjustment() (NRI).
+// The plan: the HCAs of a container and the changes that follow. One plan serves edit_spec() (the container's
+// config.json), live_steps() (a live container) and nri_adjustment() (NRI).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct DeviceNumber {
 
 struct PlannedNode {
   std::string path;  // the same in the container and on the node
-  // nullopt: dynamic and missing in a snapshot. A live node always has it.
+  // Device number. nullopt: the number is dynamic and the snapshot lacks it. A live node always has it.
   std::optional<std::uint32_t> major;
   std::optional<std::uint32_t> minor;
   std::uint32_t mode = 0666;
@@ -40,12 +40,12 @@ struct PlannedNode {
 };
 
 struct PlannedNetdev {
-  std::string host;  // netdev on the node that moves or gets a child; empty: missing in a snapshot
+  std::string host;  // netdev on the node that moves or gets a child; empty: the snapshot has no netdevs
   std::string name;  // name in the container
   Mode mode = Mode::kShared;
   std::string hca;
   unsigned rail = 0;
-  std::string network = {};  // its name in config.json
+  std::string network = {};  // name of the network in the administrator's config.json
   friend bool operator==(const PlannedNetdev&, const PlannedNetdev&) = default;
 };
 
@@ -59,7 +59,7 @@ struct PlannedMount {
 
 // Limits of RDMA objects on an HCA that other containers can use too.
 struct PlannedRdmaLimit {
-  std::string hca;  // name of the RDMA device: the kernel's controller uses it in every namespace
+  std::string hca;  // name of the RDMA device, which the rdma cgroup controller uses in every namespace
   RdmaLimits limits;
   friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
@@ -73,8 +73,8 @@ struct ViewEntry {
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
-// The open contexts of an exclusive HCA that stays on the node, at the time of the grant. They distinguish contexts
-// that the owner left open from earlier ones.
+// The open contexts of an exclusive HCA that stays on the node, at the time of the grant. The release compares them
+// with the contexts that are open then: only contexts that are not in this record can be the owner's.
 struct OpenState {
   std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
   std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
@@ -105,9 +105,9 @@ std::string view_name(const std::vector<ViewEntry>& view);
 
 struct Plan {
   std::vector<PlannedHca> hcas;  // empty: no request, no change
-  // HCAs that are booked but not granted. The container can open them by nodes in linux.devices although its request
-  // is narrowed; they are booked so that no other container gets one exclusively. Also the virtual functions of
-  // exclusive HCAs, which no other container gets at all.
+  // HCAs that are booked but not granted. There are two kinds. The container can open HCAs of the first kind by nodes
+  // in linux.devices, although its request does not select them: no other container may get them exclusively. The
+  // second kind are the VFs of exclusive HCAs: no other container may get them at all.
   std::vector<PlannedHca> also_open;
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: unchanged
@@ -135,8 +135,8 @@ using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no gr
 // The mount of the sysfs view.
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
-  kOverlay,  // a read-only overlay of them, for a container that could remount a bind mount writable
-  kLater,    // later: the mount must be made in the node's user namespace
+  kOverlay,  // a read-only overlay of these directories, for a container that could remount a bind mount writable
+  kLater,    // none in the plan: the createRuntime hook makes the mount, in the node's user namespace
 };
 
 struct PlanInput {
@@ -164,9 +164,9 @@ std::string plan_text(const Plan& plan);
 // Returns a limit of locked memory: "unlimited" for UINT64_MAX, otherwise "N bytes".
 std::string memlock_text(std::uint64_t bytes);
 
-// Makes the plan. Pure. Errors are refusals with the remedy as hint: those of Candidates::matched, an HCA of another
-// owner, a mode that the pool does not allow, fewer HCAs than requested, a device number or an entry of the view that
-// was not read (Inventory::unread).
+// Makes the plan. Pure. Errors are refusals, most of them with the remedy as hint: the errors of choose() and
+// planned_netdevs(); a device node in linux.devices although another owner has its HCA exclusively; a device number or
+// an entry of the view that was not read (Inventory::unread).
 fabric::Result<Plan> make_plan(const PlanInput& input);
 
 }  // namespace hook

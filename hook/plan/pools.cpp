@@ -31,8 +31,8 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
   return std::nullopt;
 }
 
-// Returns the port's netdev from those on the HCA's PCI function. Representors and the netdev of the other port are
-// there too; dev_port, counted from 0, distinguishes ports (mlx4).
+// Returns the port's netdev among the netdevs on the HCA's PCI function. Representors and the netdev of another port
+// may be there too; dev_port, counted from 0, distinguishes ports (mlx4).
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
   for (const Netdev& netdev : inventory.netdevs) {
@@ -88,8 +88,8 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
 // The order of the values makes std::min the logical "and".
 enum class Takes { kNo, kUnknown, kYes };
 
-// Returns whether the list matches a value. An empty list matches all. A missing value matches no entry. An unreadable
-// value could match any (kUnknown).
+// Returns kYes if the list is empty or matches(entry) is true for an entry, otherwise `unless`. unless: kUnknown if the
+// value could not be read and could match any entry; otherwise kNo.
 template <typename Matches>
 Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
   if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;
@@ -134,8 +134,9 @@ std::size_t place_in(const std::vector<std::string>& rails, const std::string& n
   return static_cast<std::size_t>(std::ranges::find(rails, name) - rails.begin());
 }
 
-// Orders HCAs by rail. HCAs of pools come first, so that a front-end NIC without a pool does not shift the numbers of
-// rails.
+// Orders HCAs by `rails`. Of the HCAs that `rails` does not list, the HCAs in a pool come first, so that a front-end
+// NIC without a pool does not shift the numbers of rails. Then hardware precedes software devices; PCI address and name
+// follow.
 bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const NodeHca& right) {
   const auto key = [&](const NodeHca& node) {
     return std::tuple(place_in(rails, node.name()), node.pool == nullptr, !node.hca->pci);
@@ -145,7 +146,8 @@ bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const
   return fabric::natural_less(left.name(), right.name());
 }
 
-// Returns the pools of config.json, or one pool "all" of all HCAs and modes; its default mode has device nodes only.
+// Returns the pools of config.json; if it has none, one pool "all" of all HCAs. A pool without modes allows all modes,
+// and its default is mode hca.
 std::vector<Pool> effective_pools(const Config& config) {
   std::vector<Pool> pools = config.pools;
   if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});

@@ -19,7 +19,7 @@ struct NodeHca {
   // device node counts as its user.
   const fabric::Unread* pool_unread = nullptr;
   std::size_t index = 0;             // index in the inventory
-  unsigned rail = 0;                 // order: config.rails, HCAs of pools, PCI address, name
+  unsigned rail = 0;                 // place in the order: config.rails, HCAs in pools, PCI address, name
   std::vector<std::string> netdevs;  // names that "netdev:" matches: netdevs of its ports and their bonds
   // The netdev that moves or gets a child: of the first ACTIVE port, or its master (bond, bridge, netvsc), because an
   // enslaved netdev cannot have a macvlan. nullopt: unknown.
@@ -28,7 +28,7 @@ struct NodeHca {
 
   const std::string& name() const { return hca->name; }
   bool is_active() const;      // a port is ACTIVE
-  bool is_infiniband() const;  // link layer of the port of netdev
+  bool is_infiniband() const;  // link layer of the first ACTIVE port; without one, of the first port
 };
 
 // The HCAs of an inventory with their pools and rails. The inventory must outlive the map. Not copyable: the HCAs point
@@ -50,9 +50,9 @@ class NodeMap {
   std::vector<const NodeHca*> by_rail_;
 };
 
-// Returns the HCAs of another kind in pools that count one kind: another rate or link layer than the HCAs with the
-// largest sum of rates (on a tie InfiniBand). A trainer does not use both kinds together. An HCA without an ACTIVE port
-// of known rate can be of either kind and is not returned.
+// A kind of HCA is a rate and a link layer. A trainer does not use two kinds together, so some pools count only one
+// kind for their resource: the kind with the largest sum of rates, on a tie InfiniBand. Returns the HCAs of the other
+// kinds in these pools. An HCA without an ACTIVE port of known rate can be of any kind and is not returned.
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node);
 
 // Returns "its pool is unknown: cannot read `PATH`: ...". pool_unread must not be nullptr.

@@ -13,8 +13,8 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::PortObstacle;
 
-// The obstacle that makes a port unusable. The values ascend with the progress of the preparation, and the highest
-// value of all ports is reported.
+// The obstacle that makes a port unusable; kNothing: it is usable. A higher value is nearer to a usable port, and the
+// highest value of all ports is reported.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
@@ -22,10 +22,10 @@ constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
   Lack lack = Lack::kActivePort;  // of the unusable HCAs: the lack that needs the least work
-  // HCAs that rdma-init may find in addition, of all link layers: with netdevs of another network, or with link-local
-  // addresses, which the kernel adds to a rail.
+  // The most HCAs that rdma-init may find, of all link layers. These include HCAs that lack a rail, because another
+  // network may add a netdev, and rails without an address, because the kernel adds link-local addresses.
   std::size_t at_most = 0;
-  Lack hindrance = Lack::kActivePort;  // as lack, for HCAs outside at_most
+  Lack hindrance = Lack::kActivePort;  // as `lack`, only of HCAs that at_most does not count
 };
 
 class Use {
@@ -43,9 +43,9 @@ class Use {
     }
   }
 
-  // Returns the lack of the port in the container, which has its device node. In the node's network namespace it is
-  // the obstacle of every process there. In the container's own namespace the GIDs are those of a rail, and in an
-  // exclusive RDMA subsystem only a rail brings an RDMA device.
+  // Returns the lack of the port in the container, which has the HCA's device node. In the node's network namespace,
+  // the port has the same obstacle for every process. In the container's own namespace, a RoCE port has GIDs only from
+  // a rail, and in an exclusive RDMA subsystem only a rail brings an RDMA device.
   Lack lack_of(const fabric::Hca& hca, const Port& port) const {
     switch (input_.host_network ? on_node_.use_of(port).obstacle : obstacle_of_rail(hca, port)) {
       case PortObstacle::kNotActive:

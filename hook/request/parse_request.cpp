@@ -29,8 +29,8 @@ Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& conf
   return said;
 }
 
-// Returns the first vendor's annotations with a request. Their mode and network also apply to another vendor's
-// selection.
+// Returns the request in the annotations. The selection comes from the first vendor whose annotations have one, and so
+// does the network, separately. Only the own annotations have a mode.
 Result<RequestParts> first_request(const ContainerSpec& spec, const Config& config, const PodIdentity& pod,
                                    bool trusted) {
   RequestParts own;
@@ -40,8 +40,8 @@ Result<RequestParts> first_request(const ContainerSpec& spec, const Config& conf
   auto other = other_vendors(spec, config, pod);
   if (!other) {
     if (trusted && !own.selection) return other;
-    // Another controller may still use this annotation, so it must not stop a pod that has another request or may not
-    // request.
+    // Another controller may use the other vendor's annotation. So an invalid one must not stop a pod that has another
+    // request or may not request.
     own.warnings.push_back(fmt::format("{}; it is ignored", other.error().message));
     return own;
   }
@@ -133,8 +133,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   return {};
 }
 
-// Makes the note about a privileged container. If a device plugin added some of the nodes, the note is not only for
-// debugging: the ledger does not know the pod that Kubernetes reserved these HCAs for.
+// Makes the note about a privileged container. If a device plugin added some of the nodes, the log shows the note not
+// only for debugging: Kubernetes reserved these HCAs for the pod, and the ledger does not know this.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
@@ -175,9 +175,9 @@ Result<bool> settle_selection(const RequestParts& said, bool trusted, bool has_a
   return true;
 }
 
-// Reads NVIDIA_VISIBLE_DEVICES. An image can set it, so it must not choose HCAs unless variables may request, and must
-// not stop the container. Its UUIDs narrow the GPUs of device nodes, and the HCAs of a container that may request. A
-// container that requests nothing gets no HCA by them.
+// Reads NVIDIA_VISIBLE_DEVICES. An image can set it, so unless variables may request, it must neither request HCAs nor
+// stop the container. Its UUIDs only narrow the GPUs of device nodes, and the choice among HCAs that another source
+// requests.
 Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, Request& request,
                                std::vector<std::string>& warnings) {
   if (by == RequestedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
@@ -239,7 +239,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   }
   // A container that requests no HCA still has its given nodes, and no other container may get their HCAs exclusively.
   if (is_none(request.selection) && request.given.empty()) return asked;
-  // A source that selects all HCAs narrows nothing, and named_hcas() stays possible without it.
+  // A source that selects all HCAs narrows nothing. Without it, named_hcas() can still return names.
   std::erase_if(request.narrowed_by,
                 [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
 
@@ -251,7 +251,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
-  // A source that narrows by index needs the node's order, so the whole inventory.
+  // A source that narrows may select by index, which needs the order of all HCAs, so the inventory must have them all.
   return request.narrowed_by.empty() ? named_hcas(request.selection) : std::nullopt;
 }
 

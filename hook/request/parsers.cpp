@@ -148,8 +148,8 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
 namespace {
 
 // cni.spidernet.io/*-resource-inject: the common name of the webhook's network configurations, here a network of
-// config.json. The webhook excludes the namespaces of podResourceInject.namespacesExclude, and accepts only those of
-// namespacesInclude if that is set. This code does the same.
+// config.json. The webhook excludes the namespaces of podResourceInject.namespacesExclude. If namespacesInclude is set,
+// the webhook accepts only its namespaces. This code does the same.
 constexpr const char* kSpiderpoolKeys[] = {"cni.spidernet.io/rdma-resource-inject",
                                            "cni.spidernet.io/network-resource-inject"};
 

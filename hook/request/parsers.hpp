@@ -30,7 +30,7 @@ struct RequestParts {
   std::optional<SourcedText> network;
   std::string network_of_pool;  // as in Request
   // The number of NICs that the pod also requests from a device plugin, one for each entry (k8s.volcengine.com). If the
-  // plugin added uverbs nodes, these are the request, and their number must be this one.
+  // plugin added uverbs nodes, these are the request, and their number must equal `nics`.
   std::optional<unsigned> nics;
   std::vector<std::string> warnings;
 
@@ -45,14 +45,15 @@ std::string some_of(const std::vector<std::string>& names);
 // Reads rdma-init.io/devices[.CONTAINER], /mode, /network.
 Result<RequestParts> own_annotations(const ContainerSpec& spec, std::string_view container_name);
 // Reads k8s.volcengine.com/pod-networks: entries that name a network of config.json, or "rdma". If config.json has no
-// network "rdma", this means the network that another entry names, else the pools' networks, else the only network.
+// network "rdma", this entry means the network that another entry names. If no entry names one, it means the networks
+// of the pools or, if no pool has one and config.json has a single network, that network.
 Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Config& config);
 // Reads cni.spidernet.io/rdma-resource-inject, else /network-resource-inject: the name of a network.
 Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
                                             std::string_view pod_namespace);
 
-// Returns the uverbs nodes in linux.devices: nodes with such a path, and nodes with such a number under another path,
-// unless a node before has that number.
+// Returns the uverbs nodes in linux.devices: nodes with the path of a uverbs node, then nodes with the number of one
+// under another path, unless a returned node has the same number.
 std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec);
 // Returns the paths of the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec);

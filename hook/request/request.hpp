@@ -25,18 +25,18 @@
 namespace hook {
 
 struct Request {
-  // The requested HCAs; all of `given` if these are the request. kNone occurs only beside given nodes: no HCA is added,
-  // but the HCAs that the container can open count as held.
+  // The requested HCAs; kAll if the nodes in `given` are the request. kNone occurs only if `given` is not empty: no HCA
+  // is granted, but the HCAs that the container can open are booked.
   HcaSelection selection;
   // The uverbs nodes in linux.devices. Empty for a container that may use all devices: it has them because it is
   // privileged, not for RDMA.
   std::vector<SpecDevice> given;
-  bool has_nodes_of_grant = false;  // the HCAs of `given` limit the selection: they are the request, or it narrows them
+  bool has_nodes_of_grant = false;        // the nodes in `given` are the request; other sources can only narrow it
   std::vector<HcaSelection> narrowed_by;  // each removes the HCAs that it does not select
   std::vector<std::string> order;         // PCI addresses or netdev names of PCIDEVICE_*, which order the HCAs
   std::optional<Mode> mode;
   std::optional<std::string> network;
-  // The source that requests rails without a network, which the pools then choose; empty: none.
+  // The source that requests rails and names no network: the HCAs' pools choose the network. Empty: no such source.
   std::string network_of_pool;
   // Paths of the GPU nodes in linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
   std::vector<std::string> gpu_nodes;
