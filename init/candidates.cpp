@@ -53,7 +53,7 @@ NodeGids told_gids(const Port& port, const std::vector<fabric::Address>& address
   return node;
 }
 
-// Finds the GIDs of the node's netdev by its name, which other namespaces may use too.
+// Finds the GIDs of the node's netdev by its name. Netdevs in other network namespaces may have the same name.
 NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
   std::vector<const GidEntry*> ipv4;
   std::vector<const GidEntry*> ipv6;
@@ -256,7 +256,8 @@ void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   block(candidate, candidate.gids.empty() ? filtered(filter, *node.gids.back()) : Block{Obstacle::kNone, {}});
 }
 
-// Collects the names of the port's netdev. A snapshot does not name it, but HCA and netdev have the same PCI function.
+// Collects the names of the port's netdev. A snapshot does not name it. The netdev is then found by the PCI function,
+// which HCA and netdev have in common.
 void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
   std::vector<std::string>& names = candidate.netdevs;
   if (port.netdev) names.insert(names.begin(), *port.netdev);
@@ -305,7 +306,7 @@ NodeGids find_node_gids(const fabric::Hca& hca, const Port& port, const std::opt
     return own == addresses->end() ? NodeGids() : told_gids(port, own->second);
   }
   const bool is_read = std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.ndev.has_value(); });
-  // A table that was not read completely may hide a second netdev of the same name.
+  // A table that was not read completely may hide a second netdev of the same name, so the complete table is requested.
   if (!port.gids_complete || !is_read) return {{}, {}, !port.gids_error};
   const auto netdev = netdev_on_node(hca, port);
   return netdev ? gids_of_netdev(port, *netdev) : NodeGids();

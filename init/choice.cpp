@@ -132,7 +132,7 @@ class Chooser {
   }
 
   void set_management_aside() {
-    // A quad-port NIC without other HCAs is not a management function; avoid() keeps it.
+    // If all ports match, the slot has a quad-port NIC and the machine has no other HCA: avoid() keeps these ports.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
           "management function (four or more HCAs of one PCI slot); --hca selects it");

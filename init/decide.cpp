@@ -156,15 +156,15 @@ void filter_addresses(Deciding& d) {
   }
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
-  // If NCCL_IB_ADDR_FAMILY is not kept, the range is checked as if the family were that of the range: if IPv6 GIDs are
-  // chosen, AF_INET6 is exported.
+  // If NCCL_IB_ADDR_FAMILY is not kept, the range is checked with its own family, because AF_INET6 will be exported if
+  // IPv6 GIDs are chosen.
   const bool ipv6 = range->value.find(':') < range->value.find('/');
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
       d.candidates, [](const Candidate& c) { return c.port->is_ethernet() && c.port->is_active(); });
   d.kept.keep(kGidRuleNames[1], check_range(range->value, rules, roce));
   if (!rules.range || rules.range->base.family() != rules.family || !d.kept.in_effect(kGidRuleNames[1])) return;
-  // A range of all addresses of a family filters nothing, and NCCL ignores it for the other family.
+  // A range of all addresses of a family filters nothing, and NCCL ignores this range for the other family.
   if (rules.range->prefix == (rules.family == fabric::Family::kIpv4 ? kIpv4Bits : 0U)) return;
   filter.range = rules.range;
   narrow(d, kGidRuleNames[1], filter, true, &rules);

@@ -25,7 +25,7 @@ struct Deciding {
   const Policy& policy;
   Kept kept;
   std::vector<Candidate> candidates;
-  std::vector<Candidate> all = {};  // before kept values narrowed them; empty: not narrowed
+  std::vector<Candidate> all = {};  // the candidates before kept values narrowed them; empty: they were not narrowed
   Choice choice = {};
   IndexPlan plan = {};
   Decision decision = {};
@@ -56,7 +56,7 @@ struct Deciding {
   void refuse(std::string why, std::string remedy);
 };
 
-// Fills the decision: exports, reasons, warnings and status. exports: ports were chosen.
+// Fills the decision: exports, reasons, warnings and status. exports: true if ports were chosen.
 void report(Deciding& d, bool exports);
 
 }  // namespace init

@@ -84,7 +84,7 @@ bool reaches(const Netdev& netdev, const fabric::Address& address) {
   });
 }
 
-// Returns the netdev that NCCL chooses among the visible ones, in NCCL's order (src/misc/socket.cc, 2.30.7).
+// Returns the netdev that NCCL chooses among the netdevs in `seen`, in NCCL's order (src/misc/socket.cc, 2.30.7).
 const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Settings& settings) {
   const auto first = [&](std::string_view rule) -> const Netdev* {
     const auto list = nccl::parse_hca_list(rule);
@@ -99,7 +99,7 @@ const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Setti
     const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return reaches(*netdev, *root); });
     if (found != seen.end()) return *found;
   }
-  // NCCL's last resort are bridges and lo, which do not reach other nodes.
+  // NCCL tries bridges and lo last, because they do not reach other nodes.
   for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
     if (const Netdev* netdev = first(rule)) return netdev;
   }
@@ -151,8 +151,8 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
-// Returns true for a container with device nodes and no netdev: the HCA opens, but all its GIDs have addresses of
-// another network namespace.
+// Returns true if no port is used although an HCA opens and has an ACTIVE RoCE port with GIDs. This is a container that
+// has device nodes and no netdev: all GIDs have addresses of another network namespace.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   const auto is_roce = [](const fabric::Port& port) {
     return port.is_ethernet() && port.is_active() && !port.gids.empty();
@@ -163,7 +163,7 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   return !decision.uses([](const PortReport&) { return true; }) && std::ranges::any_of(inventory.hcas, opens);
 }
 
-// Checks RDMA_CM, which needs its device node, and an address of the HCA's netdev in this network namespace.
+// Checks RDMA_CM. It needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
   if (has_nodes_only(inventory, decision)) {
     return Check{"rdma_cm", Verdict::kNote,
@@ -187,14 +187,14 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
-  // mlx5_ib names the HCA of a LAG mlx5_bond_N.
+  // The HCA of a LAG is called mlx5_bond_N (by mlx5_ib).
   const bool lag = decision.uses([](const PortReport& port) { return port.device.find("bond") != std::string::npos; });
   if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
   return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
 }
 
-// Returns the table of ports. printable() may lengthen a name, so the width is that of the printed form.
+// Returns the table of ports. printable() may lengthen a name, so the column has the width of the printed names.
 std::string ports_text(const Decision& decision) {
   std::size_t width = 0;
   for (const PortReport& port : decision.ports) {

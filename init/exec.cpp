@@ -180,7 +180,7 @@ int report_not_in_path(std::string_view command, const char* path) {
   return 127;
 }
 
-// Calls use(path) with each file of this name in PATH, in order, until it returns false.
+// Calls use(path) with each file of this name in PATH, in order, until use() returns false.
 template <typename Use>
 void each_in_path(std::string_view command, const char* path, const Use& use) {
   std::string_view rest = path == nullptr ? kDefaultPath : std::string_view(path);

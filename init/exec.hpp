@@ -56,13 +56,14 @@ int exec_command(char* const argv[], char* const envp[]);
 // from another process. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern this process group only.
 //
 // Terminal: if this group is in the foreground of the controlling terminal, the child's group gets the foreground.
-// Ctrl-C and window sizes then reach the child once and directly. This group gets it again when the child ends. If the
+// Ctrl-C and window sizes then reach the child once and directly. When the child ends, this group gets the foreground
+// again. If the
 // child stops under an interactive shell, this group stops too, so that the shell gets its terminal; "fg" and "bg"
 // continue both. Without such a shell, as in a container, Ctrl-Z has no effect, as on a container's PID 1.
 //
-// Orphans: as PID 1, or as a child subreaper, this process reaps every descendant. When the child has ended, it does
-// not wait for the remaining ones. Under PID 1, the kernel kills them with the PID namespace. Otherwise the next
-// subreaper or init inherits them, as with any command that leaves background processes.
+// Orphans: as PID 1, or as a child subreaper, this process reaps every orphaned descendant. When the child has ended,
+// this process does not wait for the remaining descendants. If it is PID 1, the kernel kills them with the PID
+// namespace. Otherwise the next subreaper or init inherits them, as with any command that leaves background processes.
 //
 // No event after the start of the child, except SIGKILL, ends this process before the child. This process closes
 // inherited descriptors above stderr after the child has them, so that a pipe ends when the child closes it.

@@ -27,8 +27,8 @@ std::string device_list(const ExportInput& input) {
   return fabric::join(names, ",");
 }
 
-// Returns the ports and netdevs for UCX_NET_DEVICES. The variable also selects UCX's TCP devices, and over RoCE UCX
-// aborts without one ("UD endpoint unhandled timeout", 1.13 and 1.18).
+// Returns the ports and netdevs for UCX_NET_DEVICES. The variable also selects UCX's TCP devices. Over RoCE, UCX aborts
+// if it selects no TCP device ("UD endpoint unhandled timeout", 1.13 and 1.18).
 std::string ports_and_netdevs(const ExportInput& input) {
   std::vector<std::string> devices;
   for (const ChosenPort& port : input.ports)
@@ -99,7 +99,7 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
   if (known == kLibraries.end()) return variables;
   std::string value = known->value ? known->value(input) : "";
   if (!value.empty()) variables.emplace_back(known->list, std::move(value));
-  // The index is exported only if all ports agree, because each variable is one number for all ports.
+  // The index is exported only if all ports have the same, because each variable is one number for all ports.
   if (input.index && !known->index.empty()) variables.emplace_back(known->index, std::to_string(*input.index));
   if (input.ipv6 && !known->family.empty()) variables.emplace_back(known->family, "AF_INET6");
   return variables;

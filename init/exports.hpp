@@ -25,7 +25,7 @@ struct ChosenPort {
 
 struct ExportInput {
   std::vector<ChosenPort> ports;
-  std::optional<unsigned> index;  // set if all ports agree
+  std::optional<unsigned> index;  // GID index; nullopt: the ports differ in it or have no GID
   bool ipv6 = false;
   std::string default_netdev;  // netdev of the default route; empty: not known
 };

@@ -63,9 +63,9 @@ Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rul
 }
 
 // Adds ranges to try. The first is the narrowest range of all wanted addresses, which excludes the most foreign
-// addresses. Common prefixes of the ports' own addresses follow: of each pair of neighbours in their order, which
-// yields every possible prefix, and of each address alone. If a range has no address of a port, that port stays at
-// index 0.
+// addresses. Prefixes of the ports' own addresses follow. The common prefixes of each two neighbours in sorted order
+// are all common prefixes that any of the addresses can have. Then each address alone is a range. If a range has no
+// address of a port, NCCL stays at index 0 on that port.
 void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges) {
   std::vector<fabric::Address> all;
   std::set<fabric::Address> own;
@@ -146,7 +146,7 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   if (!shared.others.empty()) {
     plan = plan_nccl_choice(wanted, rules, may_set_range);
     // NCCL's own choice is wrong on some ports. An explicit index is right in every version of NCCL for the ports that
-    // share it. It is used if it serves at least as many ports.
+    // share it. The index is used if it serves at least as many ports as NCCL's own choice.
     if (plan.wrong.empty() || plan.wrong.size() < shared.others.size()) return plan;
   }
   plan.index = shared.index;

@@ -81,8 +81,8 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                        list.exclude ? "excludes" : "selects", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
-  // Such an entry matches no port of any machine. An entry that names no port of this machine may be right on another
-  // one: one list often serves a complete job.
+  // An entry with port 0 or with blanks matches no port of any machine. An entry that only names no port of this
+  // machine is no problem: one list often serves a complete job, and the entry may be right on another machine.
   const auto entry = std::ranges::find_if(
       list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
   if (entry != list.entries.end()) {

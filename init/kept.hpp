@@ -41,9 +41,10 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
 // apparent one. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for these.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// Returns a neutral value, which replaces a wrong one under --override if no better value is exported: the library's
-// default; for NCCL's family and range the value of the wanted family. The variable is not unset, because NCCL would
-// then read its configuration files. Returns an empty text for names without a neutral value. ipv6: the wanted family.
+// Returns a neutral value, which replaces a wrong value under --override if no better value is exported. It is the
+// library's default, except that NCCL's family and range get the value of the wanted family. The variable is not unset,
+// because NCCL would then read its configuration files. Returns an empty text for names without a neutral value.
+// ipv6: the wanted family is IPv6.
 std::string neutral_value(std::string_view name, bool ipv6);
 
 // The values found so far, and whether each one will be in effect.
@@ -67,7 +68,7 @@ class Kept {
   bool may_replace(std::string_view name) const;
   // Returns the value that stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns the name of a variable with a file line that ends with CR LF, "" if there is none.
+  // Returns the name of a variable that a line with the ending CR LF in a configuration file sets, "" if there is none.
   std::string find_cr() const;
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;

@@ -20,9 +20,9 @@ struct Version {
 };
 
 inline constexpr Version kNewest{2, 30, 7};
-inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index means index 0
-inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
-inline constexpr Version kEmptyPortIsAny{2, 30, 5};
+inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index means index 0
+inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
+inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
 inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, accept() queries the index on every port
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
@@ -66,7 +66,7 @@ int parse_index(std::string_view value);
 struct GidRules {
   fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
   std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, only of that family
-  bool nothing_in_range = false;                  // the prefix length is negative
+  bool nothing_in_range = false;                  // the prefix length is negative, so NCCL finds no GID in the range
   long roce_version = 2;                          // NCCL_IB_ROCE_VERSION_NUM
   Version version = kNewest;
 };

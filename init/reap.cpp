@@ -1,5 +1,5 @@
-// The parent blocks all signals from before the fork until its end, and one loop takes them from the queue. No signal
-// is lost between fork and loop, no handler runs, and no default action can end this process.
+// The parent blocks all signals before the fork and until it exits, and one loop takes them from the queue. So no
+// signal is lost between fork and loop, no handler runs, and no default action can end this process.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -77,7 +77,7 @@ class Terminal {
   bool has_in_foreground(pid_t group) const { return exists() && ::tcgetpgrp(fd()) == group; }
 
   // Passes the foreground from one group to another. Does nothing unless `from` has it, so a third group never loses
-  // it.
+  // the foreground.
   void pass(pid_t from, pid_t to) const {
     if (has_in_foreground(from)) ::tcsetpgrp(fd(), to);
   }
@@ -104,7 +104,7 @@ Inherited take_signals() {
   return inherited;
 }
 
-// Restores the inherited state in the child. After vfork(), it may only make system calls.
+// Restores the inherited state in the child. The child of vfork() runs this function, so it may only make system calls.
 void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());

@@ -321,7 +321,7 @@ void finish(Deciding& d) {
     d.decision.summary = std::move(cause.reason);
     d.decision.remedy = std::move(cause.remedy);
     d.decision.asides = std::exchange(d.decision.warnings, {});
-    d.decision.env.clear();  // removes exports from before the last port was dropped
+    d.decision.env.clear();  // removes exports that were made before the last port was dropped
     if (d.choice.efa && d.kept.writes_for("libfabric")) d.put("FI_PROVIDER", "efa", "the fabric of this machine");
   } else {
     d.decision.status = d.decision.warnings.empty() ? Status::kOk : Status::kOkWarn;

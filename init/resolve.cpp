@@ -42,7 +42,8 @@ bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev&
   return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
-// Returns an address that has no GID on this port yet. global_only: the port has a link-local GID already.
+// Returns an address of a netdev over this port for which no port has a GID yet. global_only: the port has a link-local
+// GID already, so only other addresses count.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
@@ -59,8 +60,8 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
   return nullptr;
 }
 
-// Describes the GID that an open RoCE port without a global GID of the wanted family still lacks. nullopt: the port has
-// one, or every address that can get a GID on it has one.
+// Describes the GID for which an open RoCE port must wait: it has no global GID of the wanted family, and an address
+// that can get a GID on it has none. nullopt: there is no such GID.
 std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate,
                                        const std::optional<fabric::Family>& family) {
   const bool has_global = (candidate.best(GidRank::kIpv4) && family != fabric::Family::kIpv6) ||
@@ -135,7 +136,7 @@ class StopSignals {
       if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&watched_, signal);
     }
     sigprocmask(SIG_BLOCK, &watched_, &former_);
-    // Signals that were blocked at start are left pending for the trainer.
+    // Signals that were blocked at start are not received here: they stay pending for the trainer.
     for (const int signal : {SIGTERM, SIGINT}) {
       if (sigismember(&former_, signal) == 1) sigdelset(&watched_, signal);
     }

@@ -54,7 +54,7 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
 // the end is removed. The variables apply if the environment has no value, before NCCL's configuration files, and are
 // checked as all kept values are.
 //
-// Such a file may hold secrets, so no problem quotes a line or a value of it.
+// Such a file may hold secrets, so the texts in `problems` quote no line and no value of it.
 struct SitePolicy {
   Settings settings;                  // the first file that sets a variable has precedence
   std::vector<std::string> problems;  // lines and files that were ignored, one line each

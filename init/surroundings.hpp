@@ -28,8 +28,8 @@ struct Surroundings {
   std::map<std::string, RdmaLimit> rdma_limits;
   std::vector<std::string> refused;  // system calls of libibverbs that seccomp refuses
   bool nvidia = false;               // NVIDIA's driver is loaded on the node
-  bool peer_memory = false;          // nvidia_peermem or its older names
-  bool open_module = false;          // NVIDIA's open kernel module
+  bool peer_memory = false;          // the module nvidia_peermem is loaded, or a module by one of its older names
+  bool open_module = false;          // NVIDIA's driver is its open kernel module
   std::string kernel;                // "6.1.0-18-amd64"
 };
 

@@ -96,7 +96,7 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
   }
   const bool known = left.numa_node >= 0 && right.numa_node >= 0;
   if (known && left.numa_node != right.numa_node) return Distance::kSys;
-  // The root ports differ but are on one root bus, such as "0000:16": the first seven characters are domain and bus.
+  // Root ports on one root bus have one host bridge. The first seven characters, such as "0000:16", are domain and bus.
   if (comparable && left.path->front().substr(0, 7) == right.path->front().substr(0, 7)) return Distance::kPhb;
   return known ? Distance::kNode : Distance::kUnknown;
 }

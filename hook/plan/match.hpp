@@ -33,9 +33,9 @@ struct Matched {
 // Returns whether the request can get an HCA in that mode: the request names the mode; or it names none, and the mode
 // is the default of a network or pool.
 bool may_be(Mode mode, const Request& request, const Config& config);
-// Returns the HCAs of the node's VFs, by name. An exclusive owner of `node` has these too.
+// Returns the names of the HCAs of the VFs of `node`. An exclusive owner of `node` has these HCAs too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
-// Returns the HCAs of the physical function of `node`, by name.
+// Returns the names of the HCAs of the physical function of `node`.
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
 // The candidates of a request. They are computed once, and a plan uses the same ones after the HCAs are locked. All
