@@ -39,9 +39,9 @@ class Chooser {
   // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier rules
   // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
   // counted before a list narrows the ports. They are set aside before link layers are compared, because they would add
-  // to a total rate. The default route only hints at a front-end NIC, and drops no port if all ports match. This rule
-  // precedes the count of address families; otherwise one front-end NIC with IPv4 would outweigh rails with link-local
-  // addresses.
+  // to a total rate. The default route only hints at a front-end NIC, so its rule drops no port if all ports match. The
+  // rule of the default route precedes the count of address families. Otherwise one front-end NIC with IPv4 would
+  // outweigh rails with link-local addresses.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
@@ -132,7 +132,7 @@ class Chooser {
   }
 
   void set_management_aside() {
-    // If all ports match, the slot has a quad-port NIC and the machine has no other HCA: avoid() keeps these ports.
+    // If all ports match, they belong to quad-port NICs, and the container has no other HCA: avoid() keeps these ports.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
           "management function (four or more HCAs of one PCI slot); --hca selects it");

@@ -57,9 +57,9 @@ int exec_command(char* const argv[], char* const envp[]);
 //
 // Terminal: if this group is in the foreground of the controlling terminal, the child's group gets the foreground.
 // Ctrl-C and window sizes then reach the child once and directly. When the child ends, this group gets the foreground
-// again. If the
-// child stops under an interactive shell, this group stops too, so that the shell gets its terminal; "fg" and "bg"
-// continue both. Without such a shell, as in a container, Ctrl-Z has no effect, as on a container's PID 1.
+// again. If the child stops under an interactive shell, this group stops too, so that the shell gets its terminal; "fg"
+// and "bg" continue both groups. Without such a shell, as in a container, Ctrl-Z has no effect, as on a container's
+// PID 1.
 //
 // Orphans: as PID 1, or as a child subreaper, this process reaps every orphaned descendant. When the child has ended,
 // this process does not wait for the remaining descendants. If it is PID 1, the kernel kills them with the PID

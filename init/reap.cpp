@@ -89,7 +89,7 @@ class Terminal {
 // State that the child must restore before its exec.
 struct Inherited {
   SignalSet mask = 0;
-  struct sigaction on_child {};  // the only disposition that is changed
+  struct sigaction on_child {};  // disposition of SIGCHLD, the only one that take_signals() changes
   int parent_death_signal = 0;
 };
 

@@ -62,8 +62,8 @@ constexpr const char* kWhoHolds =
     "run `rdma-hook devices` to list the owners and `rdma-hook recover` to release stale "
     "grants";
 
-// Returns the preference of an HCA. 0, the best: the container has a grant of it, so that a container that starts again
-// keeps its HCAs. 1: linux.devices has its device node. 2: it has an ACTIVE port. 3: none of these.
+// Returns the preference of an HCA. 0, the best: the container or its pod has a grant of it, so that a container that
+// starts again keeps its HCAs. 1: linux.devices has its device node. 2: it has an ACTIVE port. 3: none of these.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;

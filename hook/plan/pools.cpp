@@ -134,9 +134,9 @@ std::size_t place_in(const std::vector<std::string>& rails, const std::string& n
   return static_cast<std::size_t>(std::ranges::find(rails, name) - rails.begin());
 }
 
-// Orders HCAs by `rails`. Of the HCAs that `rails` does not list, the HCAs in a pool come first, so that a front-end
-// NIC without a pool does not shift the numbers of rails. Then hardware precedes software devices; PCI address and name
-// follow.
+// Orders HCAs by `rails`. HCAs that `rails` does not list follow: first the HCAs in a pool, so that a front-end NIC
+// without a pool does not shift the numbers of rails. Among equals, hardware precedes software devices, then PCI
+// address and name decide.
 bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const NodeHca& right) {
   const auto key = [&](const NodeHca& node) {
     return std::tuple(place_in(rails, node.name()), node.pool == nullptr, !node.hca->pci);
