@@ -83,9 +83,9 @@ int out_ifindex(const Attributes& attributes) {
   return hops.size() < sizeof(rtnexthop) ? 0 : reinterpret_cast<const rtnexthop*>(hops.data())->rtnh_ifindex;
 }
 
-// Appends the route of a message. Returns false if the dump may stop: kMaxRoutes are read, or, without `all`, no
-// default route can follow. The kernel walks an IPv4 table in key order, so none follows the first destination other
-// than zero (net/ipv4/fib_trie.c, fib_table_dump()).
+// Appends the route of a message. Returns false if the dump may stop: kMaxRoutes routes were read, or `all` is false
+// and no default route can follow. The kernel walks an IPv4 table in key order, so no default route follows the first
+// destination other than zero (net/ipv4/fib_trie.c, fib_table_dump()).
 bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>& routes, const Message& message) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;

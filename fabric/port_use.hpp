@@ -101,7 +101,7 @@ class OwnAddresses {
 
 // Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs of
 // that address do not exist yet. The prediction assumes that they will have the types of the GIDs that the table has
-// now, in whatever network namespace. An unknown type is no obstacle.
+// now, also of GIDs of other network namespaces. An unknown type is no obstacle.
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
 
 }  // namespace fabric

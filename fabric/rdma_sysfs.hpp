@@ -65,8 +65,8 @@ struct PortNetdevs {
 };
 
 // Appends `unreadable` to `unread`, except if `unread` is nullptr, the code is 0, or the code proves that the file does
-// not exist. Three codes prove this. ENOENT. ENODEV: an attribute returns it after its device was removed (kernfs;
-// ibdev in uverbs_main.c, Linux 6.12). ENOTDIR: the path runs below a plain file among the devices, such as
+// not exist. Three codes prove this: ENOENT; ENODEV, which an attribute returns after its device was removed (kernfs;
+// ibdev in uverbs_main.c, Linux 6.12); and ENOTDIR, for a path below a plain file among the devices, such as
 // /sys/class/infiniband_verbs/abi_version.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 

@@ -151,8 +151,8 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
-// Returns true if no port is used although an HCA opens and has an ACTIVE RoCE port with GIDs. This is a container that
-// has device nodes and no netdev: all GIDs have addresses of another network namespace.
+// Returns true if no port is used although an HCA opens and has an ACTIVE RoCE port with GIDs. This detects a container
+// that has device nodes and no netdev: all GIDs have addresses of another network namespace.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   const auto is_roce = [](const fabric::Port& port) {
     return port.is_ethernet() && port.is_active() && !port.gids.empty();

@@ -231,7 +231,8 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
-  // If the HCA is only booked for this owner and not granted (held_only), own_units is 0. It counts as one unit.
+  // If the HCA is only booked for this owner and not granted (held_only), own_units is 0. Such an HCA counts as one
+  // unit.
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);

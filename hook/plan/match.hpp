@@ -16,8 +16,8 @@ namespace hook {
 // The HCAs of one part of the request.
 struct MatchedGroup {
   std::vector<const NodeHca*> hcas;
-  bool any_of_them =
-      false;  // the HCAs are equally near to a GPU: HCAs without free units are skipped, one must be free
+  // The HCAs are equally near to a GPU: HCAs without free units are skipped, but at least one must have free units.
+  bool any_of_them = false;
 };
 
 struct Matched {

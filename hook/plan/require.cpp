@@ -23,7 +23,8 @@ struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
   Lack lack = Lack::kActivePort;  // of the unusable HCAs: the lack that needs the least work
   // The most HCAs that rdma-init may find, of all link layers. These include HCAs that lack a rail, because another
-  // network may add a netdev, and rails without an address, because the kernel adds link-local addresses.
+  // network may add a netdev. They also include HCAs with a rail without an address, because the kernel adds link-local
+  // addresses to it.
   std::size_t at_most = 0;
   Lack hindrance = Lack::kActivePort;  // as `lack`, only of HCAs that at_most does not count
 };

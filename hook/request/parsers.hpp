@@ -53,7 +53,7 @@ Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Con
                                             std::string_view pod_namespace);
 
 // Returns the uverbs nodes in linux.devices: nodes with the path of a uverbs node, then nodes with the number of one
-// under another path, unless a returned node has the same number.
+// under another path. A node of the second kind is left out if a node with the same number is returned already.
 std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec);
 // Returns the paths of the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec);
