@@ -36,7 +36,7 @@ struct NodeGids {
 // If the node reported none, the GIDs with the name of the port's own netdev are used. That name comes from the parent
 // (rxe), or from the default GID, a link-local GID that the kernel places first (drivers/infiniband/core/cache.c, Linux
 // 6.12). The result is empty if the name is ambiguous: two netdevs of that name in two network namespaces, or two IPv4
-// addresses. Two link-local GIDs prove two netdevs, because each netdev with IPv6 has exactly one.
+// addresses. Two link-local GIDs prove two netdevs, because each netdev with IPv6 has its own one.
 NodeGids find_node_gids(const fabric::Hca& hca, const fabric::Port& port,
                         const std::optional<NodeAddresses>& addresses);
 
