@@ -19,8 +19,9 @@ struct NetworkTarget {
   bool hurried = false;         // as in RailsInput
 };
 
-// Adds the rails. Call it after the booking: a failure rolls both back. Sets the numbers of the plan's device nodes to
-// those of the RDMA devices inside the namespace. Errors: as add_rails(), with the reason kNetwork.
+// Adds the rails. Call it after the booking: the roll-back of the booking also restores the rails. Sets the numbers of
+// the plan's device nodes to those of the RDMA devices inside the namespace. Errors, with the reason kNetwork: as
+// add_rails(); the namespace or the ledger cannot be read.
 fabric::Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
                                  const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
 

@@ -33,7 +33,7 @@ Booking::~Booking() {
 void Booking::undo() const {
   const auto undone = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
   if (undone) {
-    // The container may be running with the earlier grant, so the HCAs that this call added stay.
+    // A container that had a grant before this call may be running, so the HCAs that this call added stay.
     (void)ledger_.settle(who_.owner.key).has_value();
   } else {
     // Do not settle the booking: otherwise the grant would be valid although some of its rails are already restored to

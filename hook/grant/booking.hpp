@@ -10,16 +10,17 @@
 
 namespace hook {
 
-// Writes the HCAs of the plan into the ledger, pending until settle(). A plan without HCAs writes nothing. view: as in
-// GrantUser.
+// Writes the HCAs of the plan into the ledger, pending until settle(). For a plan without HCAs it writes nothing. view:
+// as in GrantUser.
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
-// Returns true if an earlier call granted HCAs to this container, which may be running. Errors: the ledger's.
+// Returns true if an earlier call granted HCAs to this container and no call is changing the grant. Such a container
+// may be running. Errors: the ledger's.
 Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 
-// Releases the new grant unless finish() is called. A container that had its grant before this call keeps it, because
-// it may be running. A grant that cannot be released stays pending, and the next call retries once this process has
-// ended. All arguments must outlive this object.
+// Rolls the new grant back when this object ends, unless finish() was called. A container that had its grant before
+// this call keeps it, because it may be running. A grant that cannot be released stays pending, and the next call
+// retries once this process has ended. All arguments must outlive this object.
 class Booking {
  public:
   Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)

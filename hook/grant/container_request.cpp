@@ -53,8 +53,9 @@ void look_up_userns(ContainerSpec& spec) {
     spec.maps_node_root = maps_root(*text);
 }
 
-// Returns true if the container requests HCAs under a configuration that allows all annotations. "default_devices" does
-// not count: the configuration that sets it could not be read.
+// Returns true if the container requests HCAs under a configuration that allows all annotations, or if its request is
+// an error under that configuration. "default_devices" does not count: the configuration that sets it could not be
+// read.
 bool may_request_again(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};

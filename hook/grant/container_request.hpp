@@ -42,8 +42,8 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
 // Returns true if the container may get netdevs. The answer does not depend on the HCAs that it will get, so any pool's
 // network counts. Pure.
 bool may_get_rails(const ContainerRequest& requesting);
-// Returns true if only createRuntime can mount the view of sysfs: the container may write to mounts and has a user
-// namespace. Pure.
+// Returns true if only createRuntime can mount the view of sysfs: the configuration enables the view, and the container
+// has a user namespace and may write to mounts. Pure.
 bool needs_own_view(const ContainerRequest& requesting);
 
 // The owner and the user of a new grant.
@@ -58,7 +58,7 @@ struct Grantee {
 // no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
-// Returns the pod as owner if the container joins its network namespace by path and that is not the node's own. Returns
+// Returns the pod as owner if the container joins a network namespace by path that is not the node's own. Returns
 // `otherwise` in any other case, also if the path does not exist. Errors: the path cannot be read.
 Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
 // Returns true if the container has no network namespace of its own, or joins the node's by path. Errors: as

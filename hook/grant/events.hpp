@@ -23,7 +23,8 @@ struct Granted {
   std::string_view source;                    // annotation, variable, device nodes or setting that requested the HCAs
   const std::optional<NetworkRecord>& rails;  // nullopt: none
   const std::vector<std::string>& no_rail;    // as in Plan
-  // A number, or the reason for none: "-:no-rail"; nullopt: the call sets no variables.
+  // The field `require`: RDMA_INIT_REQUIRE, or "-:" and the reason why it is not set ("-:no-rail"). nullopt: the call
+  // sets no variables.
   std::optional<std::string> require;
   const Timing& timing;
 };
@@ -37,7 +38,7 @@ enum class ReturnReason {
   kPoststop,       // its container's poststop
   kRecover,        // `rdma-hook recover` found no user left
   kNamespaceGone,  // another call found that its pod's network namespace is gone
-  kContainerGone,  // another call found that its container, or the process that requested it, is gone
+  kContainerGone,  // another call found that its container, or the process that requested the grant, is gone
   kInterrupted,    // a start was killed half-way, and no grant was counted
 };
 // Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
@@ -52,7 +53,7 @@ struct Outcome {
 
 struct Returned {
   Owner owner;
-  std::vector<std::string> containers;  // ids of its last users; none: all have left
+  std::vector<std::string> containers;  // ids of the users at the release; empty: all had left
   std::vector<PlannedHca> hcas;
   std::optional<NetworkRecord> rails;  // before their release
   std::uint64_t held = 0;              // seconds

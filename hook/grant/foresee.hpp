@@ -22,8 +22,8 @@ struct ForeseeInput {
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
 };
 
-// Reads the part of the node that the request needs, and the HCAs in the owner's network namespace. warnings: gets the
-// facts that stay unknown. Errors: as read_node_for(), add_own_hcas().
+// Reads the part of the node that the request needs, and the HCAs that moved into the owner's network namespace.
+// warnings: gets the facts that stay unknown. Errors: as read_node_for(), add_own_hcas().
 Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
 
 struct ForeseenPlan {
@@ -35,12 +35,12 @@ struct ForeseenPlan {
 };
 
 // Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
-// already has. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
-// rdma_controller().
+// already has. If the caller can still edit that config.json and it mounts nothing at /sys, the plan has no mounts.
+// Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
 // Decides the same for HCAs that are bound to the owner: reads no other grant, and takes no lock. nullopt: these HCAs
-// no longer suffice.
+// no longer suffice, or the plan has mounts, because a booking must record the view of these mounts.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

@@ -63,8 +63,8 @@ bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& me
   return !memlock || (spec.memlock && usable(*spec.memlock) >= *memlock);
 }
 
-// Returns true if the spec has the nodes with their numbers, and with them the device rules: the runtime has then made
-// both. A node that moved with a rail has another number.
+// Returns true if the spec has the limit and all nodes with their numbers: the runtime then makes the nodes and their
+// device rules. A node that moved with a rail has another number than in the spec.
 bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   const auto has_node = [&](const PlannedNode& node) {
     return node.major && node.minor &&
@@ -85,8 +85,8 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// Makes the sources of the mounts, both of the plan's and of those in the spec: recover() may have removed a view while
-// no user named it.
+// Makes the view that is the source of mounts in the plan or in the spec. A mount in the spec can lack its view:
+// recover() may have removed the view while no user named it.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
   if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
@@ -208,7 +208,8 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
 }
 
 // Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Two calls would
-// write one config.json, each with its own token. The runtime reports a bundle that cannot be opened.
+// write one config.json, each with its own token. A bundle that cannot be opened is no error here, because the runtime
+// reports it.
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
@@ -219,7 +220,7 @@ Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
 // Checks that no other container of this id and bundle lives. Errors (EBUSY): such a container, or the `create` that
 // booked for it, has not ended.
 Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
-  Ledger::Unread unread;  // recover() reports them
+  Ledger::Unread unread;  // ignored: recover() reports these errors
   for (const Grant& grant : TRY(ledger.find_by_id(user.id, &unread))) {
     for (const GrantUser& other : grant.users) {
       if (other.id != user.id || other.bundle.empty() || !other.process || other.process == user.process) continue;

@@ -1,5 +1,4 @@
-// Checks the HCA nodes in a container's config.json: each must belong to a granted HCA and have its type and number. A
-// missing node is no error. Another NRI plugin may have changed them after rdma-nri.
+// Checks the HCA nodes in a container's config.json, because another NRI plugin may have changed them after rdma-nri.
 #pragma once
 
 #include <vector>

@@ -42,8 +42,8 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   return {};
 }
 
-// An HCA that moved has the name that its netdev has inside. If only the netdev moved, the port of the HCA has no
-// netdev.
+// Sets the netdev of the rail's port to its name on the node. The port of an HCA that moved has the netdev's name
+// inside the namespace. If only the netdev moved, the port has no netdev.
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;

@@ -22,14 +22,15 @@ namespace hook {
 //
 // Adds the HCAs that moved with the owner's rails, read in its network namespace. (A kernel before 5.2 cannot read them
 // there: they stay unknown.) Sets the netdev names of their ports, and of ports from which only the netdev moved, to
-// the names on the node, because pools in config.json select by these. Adds the addresses that the netdevs brought
-// along. Costs one system call if there are no rails. Errors: the record cannot be read, or the namespace is gone.
+// the names on the node, because pools in the administrator's config.json select by these. Adds the addresses that the
+// netdevs brought along. Costs one system call if there are no rails. Errors: the record cannot be read, or the
+// namespace is gone.
 fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                                   fabric::Inventory& inventory);
 
 // Adds the HCAs of uverbs nodes that another component (dranet, rdma-cni) added to the container after it moved the
 // HCAs into the owner's network namespace. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still names them
-// (Linux 7.3, tested). Errors: the namespace cannot be read; those HCAs then stay unknown.
+// (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
 fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
                                       fabric::Inventory& inventory);
 
@@ -45,12 +46,12 @@ struct KnownDevices {
   std::map<std::string, std::string> unknown;  // HCA -> cause; any owner may hold it
 };
 
-// Returns the device of each HCA. Reads those that the inventory lacks, such as virtual functions of an HCA that was
+// Returns the device of each HCA. Reads the HCAs that the inventory lacks, such as virtual functions of an HCA that was
 // requested by name. root: prefix of the node's /sys.
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// Returns the booked HCAs among these names, by their current names.
+// Returns the booked HCAs that now have one of these names, each with its current name.
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root);
 

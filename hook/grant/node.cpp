@@ -15,7 +15,8 @@
 namespace hook {
 namespace {
 
-// Returns the HCAs of the container's uverbs nodes; nullopt: a node belongs to no HCA.
+// Returns the HCAs of the container's uverbs nodes; nullopt: a node belongs to no HCA, or its path and its number name
+// different HCAs.
 std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {

@@ -1,4 +1,4 @@
-// The node: where its files are, and which of them are read.
+// The location of the node's files, and functions that read its HCAs.
 #pragma once
 
 #include <optional>
@@ -29,12 +29,12 @@ struct NodeSettings {
 };
 
 // Reads the part of the node that the request needs. requesting: with a request. variables: the caller can still set
-// variables, so usable ports are counted. Errors: those of a snapshot; the list of HCAs cannot be read; as
+// variables, so usable ports are counted. Errors: the snapshot or the list of HCAs cannot be read; as
 // uses_host_network().
 fabric::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
                                                 bool variables);
 
-// Reads all HCAs: these facts, and the facts by which pools select.
+// Reads all HCAs, with `facts` and the facts by which pools select. Errors: the snapshot cannot be read.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
                                                   const fabric::HcaFacts& facts = {});
 

@@ -22,8 +22,9 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Returns the text that a refusal shows as owner if a grant cannot be checked. If its record cannot be read, the text
-// names that file for repair. Otherwise the release of the grant failed, and the text has that error.
+// Returns the text that a refusal shows as owner if a grant cannot be checked. If the record of the grant cannot be
+// read, the text names the file to repair. Otherwise the release of the grant failed, and the text has the error of the
+// release.
 std::string doubtful_owner(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
@@ -122,8 +123,8 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
   std::vector<PlannedHca> own;
   {
-    // refresh() comes first and releases a stale grant. The kernel reuses the inode number of a namespace at once, so
-    // the grant of this key may belong to a pod that is gone.
+    // refresh() releases a stale grant, so its HCAs do not count as own. The kernel reuses the inode number of a
+    // namespace at once: the grant of this key may belong to a pod that is gone.
     const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
     if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }

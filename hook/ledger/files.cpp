@@ -77,8 +77,8 @@ bool is_place(std::string_view text) {
   return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
 }
 
-// Returns the namespaces that the link DIR/place names; nullopt: there is no link. If it is damaged, the text is one
-// that is_place() refuses, such as "" for a regular file.
+// Returns the namespaces that the link DIR/place names; nullopt: there is no link. The text of a damaged link is one
+// that is_place() refuses. For a file that is no link, the text is empty.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   char buffer[256];
   const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
@@ -107,7 +107,7 @@ bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
 }
 
-// Returns the FNV-1a hash. Each step is a bijection of the hash, so two texts of one length that differ in one byte
+// Returns the FNV-1a hash. Each step is a bijection of the hash, so two texts of equal length that differ in one byte
 // never have the same checksum.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;

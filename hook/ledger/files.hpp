@@ -52,8 +52,8 @@ class LedgerFiles {
                                                          std::shared_ptr<const GrantEffects> effects = nullptr,
                                                          std::string container = {});
 
-  // Opens root, grants and pending only. Makes nothing and does not check DIR/place. Returns nullptr if there is no
-  // ledger.
+  // Opens root, grants and pending only. Makes nothing and does not check DIR/place. Returns nullptr if root or grants
+  // is missing. A missing pending is no error.
   static Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;
@@ -61,19 +61,19 @@ class LedgerFiles {
   LedgerDirectory grants;
   LedgerDirectory pending;
   LedgerDirectory views;
-  // This process. Its pid and start time are part of the names in pending/, so a child made by fork() opens its own
+  // This process. Its pid and start time are part of the names in pending/, so a child made by fork() must open its own
   // ledger.
   ProcessIdentity self;
-  // Id of the container for which the ledger is open; empty: none. The lock file names it to processes that wait for a
-  // lock.
+  // Id of the container for which the ledger is open; empty: none. The lock file of an HCA has this id, for messages of
+  // processes that wait for the lock.
   std::string container;
   // The names of the files in pending/ that mark unsettled steps of this ledger's calls, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;
 
-  // The grants that were released or left through this ledger.
+  // The grants that this ledger released, and the grants that a container left through it, until take_released().
   mutable std::vector<Released> released;
 
-  // Call the functions of GrantEffects, if the ledger has one.
+  // These two functions call those of GrantEffects, if the ledger was opened with effects.
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const {
     return effects_ ? effects_->undo_beyond(key, held, grant) : Result<void>();
@@ -82,7 +82,8 @@ class LedgerFiles {
     if (effects_) effects_->wait_until(deadline);
   }
 
-  // Open the directory of one HCA, named by booked_as(), and its subdirectory holders/.
+  // These two functions open the directory of one HCA and its subdirectory holders/. name: booked_as(). make: makes the
+  // directory if it is missing; holders/ is always made.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
 
@@ -96,12 +97,14 @@ class LedgerFiles {
 };
 
 // Checks that this process is in the PID and time namespace of the ledger's records (DIR/place). In other namespaces
-// the same pid and start time name another process or none. note: records this process's namespaces if the link is
-// missing or no record depends on it. Errors: EXDEV, other namespaces; EBADMSG, a damaged link.
+// the same pid and start time name another process or none. note: if the link is missing, or if it names other
+// namespaces and no record depends on it, the link is made for the namespaces of this process. Errors: EXDEV, a record
+// depends on the link and the link names other namespaces; EBADMSG, a record depends on the link and the link is
+// damaged; the link or a directory cannot be read or written.
 Result<void> check_place(const LedgerFiles& files, bool note);
 
-// Reads a file of the ledger; nullopt: there is none. Errors: a symlink, !is_ours(), writable by group or other users,
-// larger than kLargestLedgerFile.
+// Reads a file of the ledger; nullopt: there is none. Errors: it is not a regular file, not is_ours(), writable by
+// group or other users, or larger than kLargestLedgerFile; it cannot be read.
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name);
 // Makes an empty file. Succeeds if it exists.
 Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name);

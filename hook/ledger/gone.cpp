@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process is checked first: after its end, the runtime's state file is complete.
+// The process is checked first: while it runs, it may still make the runtime's state file.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
@@ -77,8 +77,8 @@ bool is_stale(const StoredGrant& grant, std::string_view binding, const Witness&
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
   // A pod's grant is stale if all its users are dead tokens: its namespace may outlive tokens that no container will
-  // bind. With any other user, or none, the grant stays as long as the namespace. Another user may have missed its
-  // poststop, and between two starts a pod has no container.
+  // bind. With any other user, or with none, the grant stays as long as the namespace: a container may have ended
+  // without a poststop, and between two starts a pod has no container.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
   if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
   if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;

@@ -39,36 +39,40 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness = node_witn
 // Returns true if the user's process is proven gone, and so is its container if the record names a runtime's state.
 // Returns false if no process is recorded.
 bool has_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Returns true if the user has ended, no living process works on its steps, and its cgroup is empty or gone.
+// Returns true if the user has ended, no process that may live works on its steps, and its recorded cgroup is proven
+// empty or gone.
 bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness());
-// Returns true if the path of the pod's network namespace is proven to lead elsewhere. The namespace may live on in
-// processes.
+// Returns true if the path of the pod's network namespace is proven to lead to another namespace or to none. The
+// namespace itself may live on in processes.
 bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
-// stale if is_namespace_gone() and no user with a recorded process remains, or if tokens are its only users and their
-// requesters are gone. binding: a token that counts as alive although its requester is gone.
+// stale if is_namespace_gone() and each user with a recorded process or worker is gone. It is also stale if it has
+// users, all are tokens, and all are gone. binding: a token that counts as alive although its requester is gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
 
 enum class Left { kAll, kSome, kNothing };
 // Drops the steps of dead workers, and a pod's tokens with dead requesters. The HCAs of such a token stay: after
-// settle, the record does not list HCAs by user. Returns kNothing if the grant is stale or nothing is left of it.
-// binding: a token that stays, because its container has started to bind it.
+// settle, the record does not list HCAs by user. Returns kAll if nothing was dropped, kSome if a part was, and kNothing
+// if the grant is stale or has neither user nor HCA left. binding: a token that stays, because its container has
+// started to bind it.
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
 // Returns true if a poststop with this user's id and bundle belongs to another container: an earlier one, or one below
 // another runtime root. A poststop names only id and bundle. A runtime that calls poststop in `run` or after a failed
-// `create` is an ancestor of the caller: then the poststop is the user's. self: the calling process.
+// `create` is an ancestor of the calling process: then the poststop is the user's. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
 // Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
 // it.
 Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Checks that the user's cgroup is not known to have a process. Errors (EBUSY): a process is in it; a failed lookup is
-// no error. A runtime that reports the end of a container need not have ended the other processes of the cgroup.
+// Checks that the user's cgroup is not known to have a process. Errors (EBUSY): a process is in the cgroup. A failed
+// lookup is no error. The check is needed because a runtime can report the end of a container while other processes of
+// the cgroup still run.
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
 // Checks that the user can be proven gone at all. Errors: its process is gone, but its container cannot be looked up.
-// That never changes if the runtime's root is not the recorded directory, for example because /run was emptied.
+// If the runtime's root is no longer the recorded directory, for example because /run was emptied, each later lookup
+// fails too.
 Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
 
 }  // namespace hook

@@ -77,7 +77,8 @@ std::string shown_key(const std::string& key) {
 
 Result<std::string> new_token() {
   std::array<std::uint8_t, 16> bytes{};
-  // getrandom(2) returns up to 256 bytes at once, after the kernel's generator is seeded.
+  // Once the kernel's generator is seeded, getrandom(2) returns up to 256 bytes whole. Until then it waits, and a
+  // signal may interrupt the wait.
   ssize_t count = 0;
   do {
     count = ::getrandom(bytes.data(), bytes.size(), 0);

@@ -1,4 +1,5 @@
-// A grant, its owner and its users. Keys are file names: short and of few characters, whatever the name of a container.
+// A grant, its owner and its users. Keys are file names of at most 128 characters, however long the name of a container
+// is.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace hook {
 
 inline constexpr std::size_t kLongestKey = 128;
 
-// The owner of a grant: the network namespace if the container joins one by path (a pod), else the container, or a
-// token before the container exists.
+// The owner of a grant: the network namespace that the container joins by path (a pod's), unless that is the node's
+// own. Otherwise the container, or a token before the container exists.
 struct Owner {
   enum class Kind { kNetns, kContainer, kToken };
   Kind kind = Kind::kContainer;
@@ -54,14 +55,14 @@ struct GrantUser {
   // process in the cgroup uses the grant too.
   std::optional<CgroupIdentity> cgroup = {};
   std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
-  // The runtime's state of the container, which proves its end after the end of `process`. Set if `process` became that
-  // runtime, because then no hook reports the container's init.
+  // The runtime's state of the container, which proves its end after the end of `process`. Set if `process` becomes
+  // that runtime by execve(2), because then no hook reports the container's init.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
   std::string name = {};  // the container's name in its pod; empty: not known
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
-// Returns true if the user is this container or belongs to this pod.
+// Returns true if the user is this container or belongs to this pod. id: of a container or of a pod's sandbox.
 bool has_id(const GrantUser& user, std::string_view id);
 
 // A grant as readers of the ledger get it.
@@ -106,20 +107,21 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Returns the same HCAs, with each entry of an HCA that occurs twice: each entry may have left an entry in the index.
+// Returns held_hcas(), then each entry of grant.hcas and of unfinished steps unmerged: each of them may have left an
+// entry in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 // Returns the HCA that is booked under this name; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
-// Adds `more` to `into`. An HCA that the owner holds twice is held once, with the stronger mode and the larger number.
+// Adds `more` to `into`. An HCA that is in both stays one entry, with the stronger mode and the larger number of units.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 // Marks the user's steps as done: their HCAs become the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
 // Returns the grant of the record only; `stale` is false.
 Grant recorded_grant(const StoredGrant& grant);
 
-// Effects of a grant beyond the ledger's own files. The ledger undoes them first when it releases a grant or drops the
-// steps of a dead process. Until they are undone, the grant is held, so that no other container gets an HCA with a
-// netdev that is still away.
+// Effects of a grant beyond the ledger's own files, such as netdevs in the container's network namespace. The ledger
+// undoes them first when it releases a grant or drops the steps of a dead process. Until they are undone, the grant is
+// held, so that no other container gets an HCA with a netdev that is still away.
 class GrantEffects {
  public:
   GrantEffects() = default;
@@ -127,8 +129,8 @@ class GrantEffects {
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
   // Undoes the effects of the grant with this key on all HCAs except `held`. If there are no effects, it succeeds and
-  // must cost nothing. grant: the grant before this change; nullptr: there is no grant of this key.
-  // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
+  // must be cheap. grant: the grant before this change; nullptr: there is no grant of this key. Locks: the caller holds
+  // the key's lock; this function must not take a lock of the ledger.
   virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const = 0;
   // Limits the time that later calls of undo_beyond() wait for hardware, locks and other programs.

@@ -80,8 +80,9 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
   return std::optional(true);
 }
 
-// Returns true if a thread is in the group or below it: in cgroup v1, each group lists only its own members. `tasks`
-// lists threads, because a process with a dead first thread still runs.
+// Returns true if a thread is in the group or in a group below it. In cgroup v1, a group lists only its own members, so
+// each group is read. `tasks` is read, because it lists threads: a process with a dead first thread still runs. left:
+// how many groups may still be read.
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
   if (left-- == 0) return cannot_read_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");

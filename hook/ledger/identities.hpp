@@ -13,7 +13,7 @@ namespace hook {
 struct NetnsIdentity {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; kPresent means: it leads to this namespace
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; kPresent: the path leads to this namespace
   // The directory of the path. In another directory a missing path proves nothing, for example in a mount namespace
   // without the node's /var/run/netns. 0: not recorded, as for a path in procfs.
   std::uint64_t directory_dev = 0;
@@ -53,8 +53,8 @@ struct CgroupIdentity {
 // Reads the identity of a cgroup. Errors: one of the two directories cannot be read.
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
 // Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if there is no such
-// process, or if the recorded root has no group of this name or another one. Errors: the root is not the recorded one,
-// or a file cannot be read.
+// process, if the recorded root has no group of this path, or if that group was made again. Errors: the root is not the
+// recorded one, or a file cannot be read.
 Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
 // Describes the members for records of grants (hook/base/json/record.hpp).

@@ -62,7 +62,7 @@ Result<void> remove_id(const LedgerFiles& files, const std::string& path, const 
   return ids_error(files, "remove", path);
 }
 
-// Returns no names if there is no such directory.
+// Returns the names that have the form of a key; none if there is no such directory.
 Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
   using Names = std::vector<std::string>;
   LedgerDirectory directory{

@@ -24,8 +24,8 @@
 //           steps would then count as done.
 //   settle  The marker is removed. Killed before: as for book. Killed after: the steps are done.
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
-//           entries to remove. Then the index, then that file. If the index were first, a process killed half-way would
-//           leave an owner with a grant of an HCA that the index shows as free.
+//           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
+//           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
 //   leave   Write the grant without the user, or release it as above. Both first undo the effects of the grant beyond
 //           the ledger (GrantEffects): until these are undone, the grant is held.
 //   bind    Marker of the new owner, release of the token's grant up to the rename, grant of the new owner with the
@@ -287,7 +287,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
 }
 
 Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const {
-  Unread unread;  // recover() reports them
+  Unread unread;  // ignored: recover() reports these errors
   for (const Grant& seen : TRY(find_by_id(id, &unread))) {
     const KeyLock lock = TRY(KeyLock::take(*files_, {seen.owner.key}));
     const auto before = TRY(read_grant(*files_, seen.owner.key));
@@ -335,8 +335,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     for (const PlannedHca& hca : held_hcas(*seen))
       names.push_back(booked_as(hca));
     const LockedHcas locked = TRY(lock(names));
-    // Between the release of the token's grant and the write of the new owner's, no record names the view. The lock of
-    // the view keeps recover() from removing it.
+    // Between the release of the token's grant and the write of the new owner's grant, no record names the view. The
+    // lock of the view keeps recover() from removing it.
     std::vector<std::string> together = {key, owner.key};
     for (const StoredUser& booked : seen->users)
       if (!booked.user.view.empty()) together.push_back(booked.user.view);

@@ -1,8 +1,8 @@
-// The record of grants: one directory of small files. So the next container costs the same on a node without containers
-// and on a node with a thousand. A crash leaves no half-written file, because each file is written under another name
-// and then renamed. The next call repairs the leftovers of a killed process.
+// The record of grants: one directory of small files, so that a start costs the same on a node without containers and
+// on a node with a thousand. A crash leaves no half-written file, because each file is written under another name and
+// then renamed. The next call repairs the leftovers of a killed process.
 //
-//   DIR/lock                          one byte for each key of a grant or name of a view, locked while that changes
+//   DIR/lock                          one byte for each key of a grant and name of a view; locked during a change
 //   DIR/place -> PLACE                the PID and time namespace of the processes in the records
 //   DIR/hca/DEVICE/lock               flock, held only while a call decides about that HCA
 //   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
@@ -41,9 +41,9 @@ inline constexpr int kHcaLockTimeoutMs = 10000;
 // Time that recover() waits for all stuck grants together.
 inline constexpr std::chrono::seconds kRecoverPatience{20};
 
-// Stale grants that recover() released.
+// The result of recover().
 struct Recovered {
-  std::vector<std::string> returned;  // labels of the grants
+  std::vector<std::string> returned;  // labels of the stale grants that were released
   std::vector<std::string> warnings;  // leftovers that hold nothing, and users that cannot be proven gone
 };
 
@@ -51,11 +51,10 @@ class LedgerFiles;
 
 class Ledger {
  public:
-  // Opens the ledger, and makes its directories if they are missing.
-  // effects: the effects of grants beyond the ledger; nullptr: none. container: the id to name to other processes that
-  // wait for a lock of this ledger.
-  // Errors: a directory belongs to another user, is open to other users, or is a symlink; the file system is read-only;
-  // this process is in other PID or time namespaces than the ledger's. Each names the path and the remedy.
+  // Opens the ledger, and makes its directories if they are missing. effects: the effects of grants beyond the ledger;
+  // nullptr: none. container: the id to name to other processes that wait for a lock of this ledger. Errors: a
+  // directory belongs to another user, is open to other users, or is a symlink; the file system is read-only; a record
+  // depends on other PID or time namespaces than those of this process (check_place()). The message names the path.
   static Result<Ledger> open(const std::string& path = kLedgerPath,
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
@@ -92,26 +91,22 @@ class Ledger {
   // Removes a user from a grant. The grant of a container or token is released with its user. A namespace's grant stays
   // until the namespace is gone, without the HCAs of the user's unsettled steps. If the last user that names a pod
   // leaves, the pod itself becomes a user of that grant, so that its id still leads there. Succeeds if there is no such
-  // grant or user.
-  // passed_over: set if the user stays. It stays while another process works on its start, or while its process or the
-  // state of its runtime is not proven gone, unless that process is this one or an ancestor. The reason: the poststop
-  // may belong to another container of the same id and bundle.
-  // Errors: EBUSY, the user's steps were settled and a process is still in its cgroup. If another step fails, the
-  // record notes that the user has ended. The grant is then held until the next call that needs it, or recover(), can
-  // release it.
+  // grant or user. passed_over: set if the user stays. It stays while another process works on its start. It also stays
+  // while its process, or its container in the runtime's state, is not proven gone, unless that process is this one or
+  // an ancestor. The reason: the poststop may belong to another container of the same id and bundle. Errors: EBUSY, the
+  // user's steps were settled and a process is still in its cgroup. If another step fails, the record notes that the
+  // user has ended. The grant is then held until the next call that needs it, or recover(), can release it.
   Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
-  // Records the pod of this container in each grant with a user of this id and without a pod. Succeeds if there is
-  // none.
+  // Records the pod of this container in each grant, for users of this id that have no pod yet. Succeeds if there is no
+  // such user.
   Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Releases the grant, even if containers use it. Succeeds if there is none.
   Result<void> release_grant(std::string_view key) const;
 
   // Moves the grant of a token to the container or its pod, pending until settle(). A token that is a user of the pod's
   // grant becomes that container. The token's view becomes the container's. Returns nullopt if there is no such token:
-  // already bound, released, or invented.
-  // Locks: takes those of the token's HCAs.
-  // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Nothing is
-  // bound then.
+  // already bound, released, or invented. Locks: takes the locks of the token's HCAs. Errors: the token was booked for
+  // a container of another id or, where both are known, of another bundle. Nothing is bound then.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
   // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. It runs
@@ -119,24 +114,24 @@ class Ledger {
   // locked or that it cannot repair. Errors: pending/ cannot be listed.
   Result<void> repair_pending() const;
   // Releases stale grants, removes index entries without a grant and views that no user names, and corrects the
-  // indexes. Reads each grant once, and locks it only if something does not agree. The first round does not wait; the
-  // second round retries the stuck grants until the deadline. A grant that is stuck or cannot be read does not stop the
-  // rest. Errors: one error that names all stuck grants and files.
+  // indexes. Reads each grant once in each round, and locks it only if it is stale or does not agree with the index.
+  // The first round does not wait. If a grant or file is stuck, a second round waits for it until the deadline. A grant
+  // that is stuck or cannot be read does not stop the rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
-  // Undoes effects beyond the ledger's files that carry a key without a grant. Does nothing and returns false if
-  // refresh() leaves a held grant of this key, or a living process works on one. Otherwise undoes its effects, calls
-  // rest() with the key's lock held, and returns true.
-  // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
-  // Errors: the lock is not free until the deadline; something cannot be read or undone.
+  // Undoes the effects (GrantEffects) that are recorded for a key without a grant. First releases a stale grant of this
+  // key. Returns false and undoes nothing if the key still has a grant, or if a process that may live works on steps of
+  // the key. Otherwise undoes the effects, calls rest() with the key's lock held, and returns true. Locks: rest() must
+  // not take a lock of the ledger, and the caller must not hold one. Errors: the lock is not free until the deadline;
+  // something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
   // Returns the grants that were released or left through this ledger since the last call, in this order.
   std::vector<Released> take_released() const;
 
-  // Makes the view of these entries, view_name() in view_directory(), and returns warnings. Keeps a view that is
-  // unchanged. Replaces any other one, with a warning; containers that have it mounted keep the old one. Call it after
-  // book() for a user that names the view, because recover() removes views that no user names.
-  // Locks: the caller holds none.
+  // Makes the view of these entries, at view_directory()/view_name(). Returns warnings. Keeps an existing view that is
+  // unchanged. Replaces a view that was changed, with a warning. Containers that have the changed view mounted keep it.
+  // Call it after book() for a user that names the view, because recover() removes views that no user names. Locks: the
+  // caller holds none.
   Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
 

@@ -79,9 +79,9 @@ std::string hca_lock_holder(int fd) {
   return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// Returns the same text for a lock on one byte (F_OFD_SETLK), with the age of the process. F_OFD_GETLK names no process
-// (fcntl(2)), so this searches fdinfo in procfs. The fdinfo of another user's process cannot be read without
-// CAP_SYS_PTRACE.
+// Returns a text as hca_lock_holder() for a lock on one byte (F_OFD_SETLK), but without container and with the age of
+// the process. F_OFD_GETLK names no process (fcntl(2)), so this function searches fdinfo in procfs. The fdinfo of
+// another user's process cannot be read without CAP_SYS_PTRACE.
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
@@ -122,7 +122,7 @@ std::string duration(int ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
 
-// Returns the key's checksum without two bits: as a file offset it must not be negative, and offset + 1 must not
+// Returns the key's checksum shifted right by two bits: a file offset must not be negative, and offset + 1 must not
 // overflow.
 off_t key_offset(std::string_view key) {
   return static_cast<off_t>(checksum(key) >> 2);

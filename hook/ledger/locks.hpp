@@ -13,9 +13,9 @@ namespace hook {
 
 inline constexpr int kKeyLockTimeoutMs = 10000;
 
-// Takes flock(2) on DIR/hca/DEVICE/lock. A child made by fork() shares it. Returns the descriptor that holds the lock.
-// Errors: as check_hca_name(), open_directory(); EAGAIN, not free within timeout_ms. Its message names the process that
-// holds the lock, for people only: that may be outdated.
+// Takes flock(2) on DIR/hca/DEVICE/lock. Returns the descriptor that holds the lock. A child made by fork() shares the
+// lock. Errors: as check_hca_name(), open_directory(); EAGAIN, the lock is not free within timeout_ms. The message of
+// EAGAIN names the process that holds the lock. This name is for people only, because it may be outdated.
 Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
 // Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file

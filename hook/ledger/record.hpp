@@ -9,7 +9,8 @@
 // Optional: "netns", and "directory" in it; "limit", "held_only", "device" and "open", and "index" and "node" in
 // "open"; all members of a user but "key", "id" and "settled".
 //
-// A record of another format is an error: /run is empty after a boot, and an upgrade or downgrade begins with a drain.
+// A record of another format is an error. No conversion is needed: /run is empty after a boot, and an upgrade or
+// downgrade begins with a drain.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Repairs the leftovers of killed processes (repair_pending) and releases stale grants (recover). Both take the lock of
-// one grant at a time, so that hooks continue meanwhile, and read the grant again under it. A leftover is harmless (see
-// the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
+// one grant at a time, so that hooks continue meanwhile, and read the grant again under its lock. A leftover is
+// harmless (see the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -54,8 +54,8 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// Releases or corrects a stale grant, and sets `grant` to the result. Most grants have nothing stale: they are not
-// locked.
+// Releases the grant if it is stale, or drops its dead steps and tokens. Sets `grant` to the result. Most grants need
+// no change: they are not locked.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
                            std::optional<StoredGrant>& grant) {
   auto seen = *grant;
@@ -79,7 +79,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
   }
 }
 
-// The HCA as each grant holds it, by the grant's key.
+// One HCA as each grant holds it, by the grant's key.
 using Claims = std::map<std::string, PlannedHca>;
 
 // Restores an index entry or an exclusive link that a grant lacks.
@@ -112,8 +112,8 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
   return holder.empty() ? std::nullopt : std::optional(std::move(holder));
 }
 
-// Corrects the index of one HCA. Takes locks only where it does not agree with the claims. Keeps the entries of
-// `unread` grants.
+// Corrects the index of one HCA. Takes locks only where the index does not agree with the claims. unread: keys of
+// grants that could not be read; their entries stay.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
                          const std::set<std::string>& unread, Deadline deadline, Unreleased& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
@@ -142,9 +142,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   return {};
 }
 
-// Runs one round over all files. Grants come before the index, because their entries are removed with them: an entry
-// that is still stale afterwards belongs to no grant. A stuck grant is tried once. views: receives the views that users
-// name.
+// Runs one round over all files. Grants come before the index. The release of a grant removes its entries, so an entry
+// that is still stale afterwards belongs to no grant. A grant that gets stuck in the repair of pending/ is not tried
+// again in this round. views: receives the views that users name.
 Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                                  std::set<std::string>& views) {
   Unreleased stuck;
@@ -188,7 +188,7 @@ Result<void> to_result(const Unreleased& stuck) {
   return all;
 }
 
-// Limits the waits of GrantEffects to the deadline as long as this object lives.
+// Limits the waits of GrantEffects to the deadline, as long as this object lives.
 class Patience {
  public:
   Patience(const LedgerFiles& files, Deadline deadline) : files_(files) { files_.wait_until(deadline); }

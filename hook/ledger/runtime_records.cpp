@@ -48,8 +48,8 @@ Error damaged(const std::string& path) {
   return Error{fmt::format("cannot read `{}`: it is damaged", path), EINVAL, "remove it"};
 }
 
-// Takes the lock of processes that remove or replace a record, so that no new record takes the place of the one that
-// was checked.
+// Takes the lock under which records are removed and replaced. Without it, the record that is removed could be a newer
+// one than the record that was checked.
 UniqueFd lock_records(const std::string& ledger, int how) {
   UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();

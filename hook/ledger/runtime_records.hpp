@@ -1,8 +1,8 @@
-// Records which runtime made each container, because the configuration may name another one when the container is
+// Records which runtime made each container, because the configuration may name another runtime when the container is
 // killed. Each record is the target of a symbolic link, so that a read is one system call.
 //
-//   DIR/runtime/settings -> ENGINE RUNTIME                    the last configuration that could be read
-//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the creator and the runtime of this container
+//   DIR/runtime/settings -> ENGINE RUNTIME                    of the last configuration that could be read
+//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the RuntimeRecord of this container
 //   DIR/runtime/ending/KEY                                    a hard link: this container may be gone soon
 //
 // KEY is that of container_owner() with the runtime's root in place of the bundle. The files are below the ledger but
@@ -24,7 +24,7 @@ struct RuntimeRecord {
   std::string witness;      // absolute path that exists as long as the container does; empty: not known
 };
 // Records the runtime of a container. Errors: EEXIST, another runtime has a container of this key that is not proven
-// gone; the ledger's.
+// gone; a directory or record cannot be read or written.
 Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record);
 // Returns the record of a container; nullopt: there is none, or the ledger is closed to this user.
 Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key);
@@ -44,7 +44,7 @@ struct RuntimeChoice {
   std::string runtime;  // absolute path
   friend bool operator==(const RuntimeChoice&, const RuntimeChoice&) = default;
 };
-// Records the last choice, if it differs from the record.
+// Records the choice of the current configuration, if it differs from the recorded one.
 Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice);
 // Returns the recorded choice; nullopt: there is none.
 Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger);

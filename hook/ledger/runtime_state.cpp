@@ -48,7 +48,7 @@ std::optional<std::string> bundle_of_document(Kind kind, const Json& document) {
   return kind == Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
 }
 
-// crun writes a start time of 0 when it could not read it, which identifies no process.
+// Errors: also a start time of 0, which identifies no process. crun writes 0 if it could not read the time.
 Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
   const bool is_runc = kind == Kind::kRunc;
   const char* const start = is_runc ? "init_process_start" : "process-start-time";

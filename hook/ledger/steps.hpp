@@ -13,9 +13,10 @@
 
 namespace hook {
 
-// Adds a user with these HCAs and unfinished steps of `worker`. If the user exists, it also gets these HCAs, in the
-// change that its process has begun. Returns the worker of the steps; nullopt: the user has all of it already. Errors
-// (EBUSY): the grant has a user of this key with another process that is not proven gone (check_ended()).
+// Adds a user with these HCAs and unfinished steps of `worker`. If the user exists, these HCAs are added to its steps.
+// If the process of `worker` has already begun steps of this user, their worker stays. Returns the worker of the steps;
+// nullopt: the user is unchanged and has these HCAs already. Errors (EBUSY): the grant has a user of this key with
+// another process that is not proven gone (check_ended()).
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker);
 
@@ -27,14 +28,15 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
 // Ends the grant: from here on its HCAs are free. Returns the name of the file in pending/ that lists the index entries
 // to remove.
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// Removes these index entries and the file, also on behalf of a process that was killed before it did.
+// Removes these index entries and the file. Also finishes the release of a process that was killed after
+// begin_return().
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
 // files.released.
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Writes the grant without a user that leaves, after it has undone the effects on HCAs that the grant then lacks. Calls
-// return_grant() if neither a user nor an HCA of a pod is left. before: the grant with the user. Adds it to
-// files.released.
+// Writes the grant without the user that left. First undoes the effects on HCAs that the grant no longer holds. Instead
+// calls return_grant() if no user is left, unless the owner is a pod and an HCA is left. before: the grant with the
+// user; it is added to files.released.
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant);
 
 // Checks an index entry. Returns false and removes the entry if no living grant holds the HCA. Corrects an entry with
@@ -43,8 +45,8 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
 // functions.
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                          int timeout_ms = kKeyLockTimeoutMs);
-// Returns the grant of this key if it holds the HCA exclusively. Otherwise removes a link to this key and returns
-// nullopt.
+// Returns the grant of this key if it holds the HCA exclusively. Otherwise removes the exclusive link if it names this
+// key, and returns nullopt.
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
                                                    const std::string& key, int timeout_ms = kKeyLockTimeoutMs);
 // Adds the index entries of this HCA for this grant, if the grant holds it. Locks: the caller holds the HCA's lock too.

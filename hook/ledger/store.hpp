@@ -14,8 +14,8 @@
 namespace hook {
 
 // A name in pending/:
-//   @PID.START.N         a file that this process is writing
-//   KEY@PID.START.N      empty: that process works on the steps of this grant that it began with change N
+//   @PID.START.N         a file that process PID is writing
+//   KEY@PID.START.N      empty: process PID works on the steps of this grant that it began with change N
 //   KEY@PID.START@N      a grant that was released, until its index entries are removed
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };
@@ -44,7 +44,7 @@ Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const s
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 // Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the marker of `worker`, unless the grant still has its steps.
+// Removes the marker of `worker`, unless the grant still lists steps of `worker`.
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant);
 

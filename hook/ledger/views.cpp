@@ -25,7 +25,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;
-// Any user of a container may read a view. DIR above it is closed to the node's own users.
+// Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
 constexpr mode_t kViewMode = 0555;
 constexpr mode_t kViewFileMode = 0444;
 

@@ -3,13 +3,13 @@
 //
 //   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
 //   DIR/views/none/                                 the lower half of overlays
-//   DIR/views/set-DIGEST@PID.START.N                a view that was changed, and was replaced
-//   DIR/views/@PID.START.N                          a view that this process is making
+//   DIR/views/set-DIGEST@PID.START.N                a changed view that process PID has replaced
+//   DIR/views/@PID.START.N                          a view that process PID is making
 //
-// A user of a grant names its view from its booking on. A view is made and removed under the lock of its name. The
-// maker holds no other lock, and bind() takes this one with those of its keys. So a new view already has a user, and is
-// not removed. Only recover() removes views, because it needs to read every grant to find their users. A view holds no
-// HCA.
+// The record of a user names its view from the booking on. A view is made and removed under the lock of its name. The
+// maker holds no other lock, and bind() takes the lock of the view together with those of the keys. So a new view
+// already has a user, and is not removed. Only recover() removes views, because it needs to read every grant to find
+// their users. A view holds no HCA.
 #pragma once
 
 #include <set>
