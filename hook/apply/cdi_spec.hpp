@@ -23,15 +23,15 @@ inline constexpr const char* kCdiKind = "rdma-init.io/hca";
 struct CdiOptions {
   std::string kind = kCdiKind;        // "VENDOR/CLASS"
   std::string hook;                   // absolute path of rdma-hook on the node
-  std::optional<Engine> engine = {};  // nullopt: the hook detects it by the bundle
+  std::optional<Engine> engine = {};  // nullopt: the hook detects the engine (hook/oci/caller.hpp)
 };
 
 // Returns a specification with one device per HCA that is in a pool and has a device node, by the HCA's name, and
-// "all". A device has its uverbs node, and umad and issm if config.json enables them. Each device adds rdma_cm and the
-// hooks createRuntime and poststop. The hook books the HCAs of the container's device nodes, and refuses HCAs that
-// another container has exclusively. The engine reads device numbers at injection: those of rdma_cm change with every
-// boot.
-// warnings: HCAs that are skipped. Errors: a kind that CDI does not allow; no HCA. Pure.
+// "all". A device has its uverbs node, and umad and issm if config.json enables them. Any of these devices also brings
+// rdma_cm, if enabled, and the hooks createRuntime and poststop. The hook books the HCAs of the container's device
+// nodes, and refuses HCAs that another container has exclusively. The specification has no device numbers, because the
+// number of rdma_cm can change at each boot. The engine reads the numbers when it adds the nodes. warnings: HCAs that
+// are skipped. Errors: a kind that CDI does not allow; no device; the inventory lacks the HCAs. Pure.
 fabric::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
                               std::vector<std::string>& warnings);
 

@@ -18,7 +18,8 @@ constexpr const char* kHcaObjects = "hcaObjects";
 
 // An ordered object is a vector: adding a member moves the other members, so no reference into the object may be kept.
 
-// Returns the member; adds an empty value of `type` if it is missing or null. Errors: another type.
+// Returns the member; adds an empty value of `type` if it is missing or null. The pointer is valid until a member is
+// added to `parent`. Errors: another type.
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);
@@ -29,7 +30,8 @@ Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::st
   return &value;
 }
 
-// Returns a member, or `fallback` if it is missing or has another type: foreign members are the runtime's to check.
+// Returns a member, or `fallback` if it is missing or has another type: the runtime checks members that rdma-hook only
+// reads.
 std::int64_t number_or(const Json& object, const char* name, std::int64_t fallback) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
@@ -158,7 +160,7 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      // The JSON parser stores a number as unsigned, a program as signed unless it needs 64 bits.
+      // The JSON parser stores a non-negative number as unsigned. Code that sets a number may store it as signed.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
       const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;

@@ -1,4 +1,5 @@
-// RLIMIT_MEMLOCK of a container: it is raised, never lowered. Also the messages if it or CAP_IPC_LOCK cannot be set.
+// RLIMIT_MEMLOCK of a container: it is raised, never lowered. Also the messages if the limit or CAP_IPC_LOCK cannot be
+// set.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,11 @@ inline std::uint64_t usable(const Rlimit& limit) {
 }
 
 // Returns why createRuntime cannot raise the limit: runc sets the limits of config.json after the hooks. listed: the
-// limit in config.json, below `wanted`.
+// limit in the container's config.json, below `wanted`.
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
-// Sets plan.memlock to the limit of config.json, if it lists one, which the container has by every way. Adds a warning
-// about the ways that raise it.
+// If the plan sets a limit and the container's config.json lists one, sets plan.memlock to the listed limit: the
+// container has at least that by every way. If the listed limit is lower than the plan's, adds a warning that names the
+// ways that raise it.
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 
 // Returns the limit of a process, which its children inherit; nullopt: it cannot be read. pid: 0: this process.

@@ -38,7 +38,7 @@ RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
 // Returns the limits of a device in a text of rdma.max; no limits if the device is missing. The kernel writes "max" for
 // no limit.
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
-// Returns the line that sets the limit.
+// Returns the line for rdma.max that sets the limit.
 std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
 // Removes the limits from a plan, with a warning, if the node's kernel cannot set them.
@@ -46,15 +46,16 @@ Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
 // Limits of a container's HCAs, written to rdma.max of its cgroup.
 
-// Returns the line that lowers the limits in rdma.max; nullopt: they are low enough. Pure.
+// Returns the line for rdma.max that lowers the limits of a device to `limit`; nullopt: they are low enough. rdma_max:
+// the present text of that file. Pure.
 std::optional<std::string> lowering_line(std::string_view rdma_max, const PlannedRdmaLimit& limit);
 
 // Lowers the limits of one cgroup; lower ones stay. Returns warnings: the cgroup has no rdma.max, or the caller may not
-// write it. Errors: the device is gone; other failures of the file.
+// write it. Errors: the device is gone; another failure to open, read or write the file.
 Result<std::vector<std::string>> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRdmaLimit>& limits);
 
 // Lowers the limits in the cgroup of a container's first process. A container that shares the caller's cgroup gets a
-// warning and no limit: it would limit the engine and its other containers.
+// warning and no limit: the limit would also apply to the engine and its other containers.
 Result<std::vector<std::string>> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits);
 
 }  // namespace hook

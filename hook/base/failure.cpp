@@ -15,13 +15,14 @@ std::string_view to_string(FailureReason reason) {
 FailureReason failure_reason(const Error& error) {
   const FailureReason reason = error.reason;
   if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
-  // With these reasons and kNetwork, EAGAIN is that of a lock, which means a timeout; for rails it is rarely that of
-  // fork(2). With kDevices it is that of fork(2): no process can be made.
+  // With these reasons, EAGAIN means that a lock was not free in time. With kNetwork it means the same, rarely that
+  // fork(2) failed. With kDevices it means only that fork(2) failed, which is no timeout.
   const bool locks = reason == FailureReason::kRefused || reason == FailureReason::kBusy ||
                      reason == FailureReason::kNoHca || reason == FailureReason::kLedger;
   if (error.code == EAGAIN && (locks || reason == FailureReason::kNetwork)) return FailureReason::kTimeout;
   if (error.code == EHOSTUNREACH && reason == FailureReason::kNetwork) return FailureReason::kUnreachable;
-  // A refusal has no errno. Otherwise a system call on the ledger's files failed; EBUSY counts as busy.
+  // A refusal has no errno. So with one of these reasons an errno means that a system call on the ledger's files
+  // failed, except EBUSY: it means that an HCA or a container is busy.
   if (error.code == EBUSY && locks) return FailureReason::kBusy;
   if (error.code != 0 && locks) return FailureReason::kLedger;
   return reason == FailureReason::kUnspecified ? FailureReason::kState : reason;

@@ -12,7 +12,7 @@ enum class fabric::Reason : std::uint8_t {
   kConfig,   // the administrator's configuration
   kRefused,  // the request is wrong, or not allowed
   kNoHca,    // an HCA that does not exist, or a node without any
-  kBusy,     // another container holds it, or its limit is reached
+  kBusy,     // another container holds the HCA, or the limit of the HCA is reached
   kLedger,
   kNetwork,      // rails, and their addresses, routes and RDMA devices
   kUnreachable,  // a gateway that does not answer, or an address that another host has
@@ -36,8 +36,8 @@ Result<T> about(FailureReason reason, Result<T> result) {
   return result;
 }
 
-// Returns the reason by which an error is counted: its own reason, made more precise by its errno; kState if it has
-// none.
+// Returns the reason by which an error is counted: its own reason, made more precise by its errno; kState if the error
+// has no reason.
 FailureReason failure_reason(const Error& error);
 
 }  // namespace hook

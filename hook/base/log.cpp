@@ -57,8 +57,8 @@ void write_at_once(int fd, std::string_view line) {
 constexpr std::size_t kLongestValue = 128;
 constexpr std::size_t kLongestList = 512;
 
-// Returns false for a character that ends a value or begins one, and for one that a reader could take for an escape or
-// a shell could obey.
+// Returns false for a character that needs quotes: a blank, `=`, `\`, a character that is not printable ASCII, or one
+// that a shell could obey.
 bool is_plain(char c) {
   return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !fabric::is_obeyed_by_shell(c);
 }

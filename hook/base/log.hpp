@@ -13,10 +13,10 @@
 
 namespace hook {
 
-// A message that is no error. It explains why a container got no HCA. An empty text is not logged.
+// A message that explains why a container got no HCA. It is neither error nor warning. An empty text is not logged.
 struct Note {
   std::string text = {};
-  bool for_all = false;  // false: to syslog only, as debug
+  bool for_all = false;  // true: as info; false: to syslog only, as debug
 };
 
 class Log {
@@ -26,7 +26,8 @@ class Log {
   // Opens the log of a hook stage: syslog's socket /dev/log, if there is one, and stderr if that is a pipe, a socket or
   // a terminal. A stderr that crun opened, as root, at the path that an image names in `run.oci.hooks.stderr` is not
   // used. No line waits for room. Call it after isolate(), which closes descriptors, and before the sandbox, which
-  // forbids new sockets. Both this log and to_syslog() write a warning only once: they serve one container.
+  // forbids new sockets. This log and that of to_syslog() write the same warning only once, because each serves one
+  // container.
   static Log of_stage();
   // Opens syslog only, under this name: for a program with the container's stderr.
   static Log to_syslog(std::string_view program);

@@ -33,7 +33,7 @@ class Timing {
     add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
     last_ = now;
   }
-  // Adds `part_us` of that time to the step `part`, and the rest to this step.
+  // Adds `part_us` of the time since the last call to the step `part`, and the rest to this step.
   void step(std::string_view name, std::string_view part, std::uint64_t part_us) {
     const std::chrono::microseconds of_part(part_us);
     last_ += of_part;

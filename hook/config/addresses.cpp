@@ -84,7 +84,8 @@ class RangeReader {
  public:
   RangeReader(ConfigReader& reader, ConfigValue value) : reader_(&reader), value_(std::move(value)) {}
 
-  // Reads one element. Returns nullopt if problems were noted.
+  // Reads one element. Returns nullopt if its values make no valid range; the problems are then noted. An unknown key
+  // is only noted.
   std::optional<AddressRange> read() {
     const auto into = [&](std::optional<Named>& target) {
       return [&](const ConfigValue& v) { read_address(v, target); };
@@ -141,8 +142,8 @@ class RangeReader {
     if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
     }
-    // Samples have such a range where an administrator must write a subnet. rdma-hook itself uses 192.0.2.0/24 for the
-    // placeholders of GID slots.
+    // Ranges for documentation are refused: samples have one where an administrator must write a subnet. rdma-hook
+    // itself uses 192.0.2.0/24 for the placeholders of GID slots.
     if (const char* rfc = documented_by(*subnet)) {
       return refuse(value, fmt::format("`{}` is in a range for documentation ({})", shown(*text), rfc), kRemedy);
     }

@@ -25,7 +25,7 @@ std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text)
   return bytes;
 }
 
-// Returns the big-endian number.
+// Returns the number that the bytes form in big-endian order.
 template <std::size_t size>
 std::uint64_t number_of(const std::array<std::uint8_t, size>& bytes) {
   std::uint64_t number = 0;

@@ -23,7 +23,8 @@ namespace hook {
 inline constexpr const char* kOwnAnnotations = "rdma-init.io";
 inline constexpr const char* kVolcengineAnnotations = "k8s.volcengine.com";
 inline constexpr const char* kSpiderpoolAnnotations = "cni.spidernet.io";
-// The token of a grant that is made before the container. createRuntime finds the grant by it.
+// The annotation with the token of a grant that is made before the container. createRuntime finds the grant by the
+// token.
 inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
 
 inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
@@ -173,7 +174,7 @@ struct Network {
   std::optional<unsigned> first_table = 100;
   unsigned rule_priority = 32000;
   RailTest gateway_test = RailTest::kWarn;
-  RailTest duplicate_test = RailTest::kOff;  // no reply means success, so it always takes its whole time
+  RailTest duplicate_test = RailTest::kOff;  // no reply means success, so a passed test takes its whole time
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;
@@ -259,11 +260,11 @@ struct Config {
 
 // Returns the mode of a container that requests none. network: its network; nullptr: none. The pool must have modes.
 Mode default_mode(const Pool& pool, const Network* network);
-// Returns whether a pool has RDMA limits.
+// Returns whether any pool has RDMA limits.
 bool limits_rdma(const Config& config);
 // Returns whether several containers can use an HCA of the pool at the same time. The pool must have modes.
 bool is_shared(const Pool& pool);
-// Returns whether a network uses a CNI IPAM plugin.
+// Returns whether any network uses a CNI IPAM plugin.
 bool runs_ipam_plugins(const Config& config);
 
 // An error or warning about a configuration.
@@ -291,7 +292,7 @@ struct ConfigPaths {
   bool file_must_exist = false;           // set by --config; the cluster's file is then not read
   std::string cluster = kClusterConfigPath;
 };
-// Returns the paths below a root.
+// Returns the default paths below a root.
 ConfigPaths config_paths_below(const std::string& root);
 
 }  // namespace hook

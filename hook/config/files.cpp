@@ -48,8 +48,8 @@ std::string remedy_for(const std::string& path, const struct stat& status) {
   return fmt::format("run `chown root:root {0} && chmod {1} {0}`", path, S_ISDIR(status.st_mode) ? "755" : "644");
 }
 
-// Checks that only root can change a file or directory. sticky_is_fine: accept a sticky directory such as /tmp, where
-// other users cannot replace root's entries.
+// Checks that only root, or the user of this process, can change a file or directory. sticky_is_fine: accept a sticky
+// directory such as /tmp, where other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
@@ -63,11 +63,11 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   return {};
 }
 
-// Checks each directory above the file, by its real path: a link is as safe as the directories that it leads through.
+// Checks each directory above the file, by the real path of the file's directory.
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  // realpath(3) resolves links, so each real directory is checked.
+  // A link in the path is accepted: realpath(3) resolves it, and the directories at its target are checked.
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
   if (!real) return sys_error(errno, "open `{}`", printable(parent));
   std::string directory = real.get();

@@ -96,9 +96,9 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
   if (!modes.empty()) target = modes;
 }
 
-// Reads a pool. Without "modes" all are allowed, and the default changes no netdev. A wrong name becomes "?", so that
-// it is not reported as missing too. Limits are read last, because they depend on the modes, whatever their order in
-// the file.
+// Reads a pool. Without "modes" all modes are allowed, and the default is hca, which changes no netdev. A wrong name
+// becomes "?", so that no second problem reports the name as missing. Limits are read last, because they depend on
+// "modes", which may come later in the file.
 Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
   Pool pool;
   pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};

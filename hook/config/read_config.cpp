@@ -49,7 +49,7 @@ bool makes_children(const Pool& pool, const Network& network) {
   return shares(Mode::kShared) || shares(Mode::kSharedMulti);
 }
 
-// Returns the reason and the remedy if no container could use this pool with this network; nullopt: it could.
+// Returns the reason and the remedy if no container could use this pool with this network; nullopt: a container could.
 std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
   // The pool names a network that accepts HCAs only from another pool.
   if (network.pool && *network.pool != pool.name) {

@@ -11,7 +11,7 @@ namespace hook {
 
 struct ParsedConfig {
   Config config;
-  std::vector<ConfigProblem> problems;  // of all files, in the order of files
+  std::vector<ConfigProblem> problems;  // of each file in order, then of references between values
   bool ok() const;                      // returns whether no problem is an error
 };
 
@@ -23,9 +23,10 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts);
 // Returns a summary of the configuration in one line. Pure.
 std::string config_summary(const std::vector<ConfigText>& texts, const Config& config);
 
-// Returns the texts in order, the cluster's file first. A missing default file is no error.
-// Errors (EPERM): a file or a directory above it does not belong to root or can be written by group or other users; the
-// file is a symbolic link or has more than 1 MiB. A file of --config may be in a sticky directory of root such as /tmp.
+// Returns the texts in order, the cluster's file first. A missing default file is no error. Errors (all with code
+// EPERM): a file or a directory above it belongs neither to root nor to the user of this process, or can be written by
+// group or other users; the file is a symbolic link, has more than 1 MiB, or cannot be read. A file of --config may be
+// in a sticky directory of root such as /tmp.
 Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
 // Checks the directories of the cluster's file, which may not exist yet. Errors as above.
 Result<void> check_config_directories(const ConfigPaths& paths);

@@ -32,7 +32,8 @@ std::size_t distance(std::string_view left, std::string_view right) {
   return row.back();
 }
 
-// Returns a remedy with the nearest word, if at most a third of its letters differ; otherwise all words.
+// Returns a remedy with the nearest word if at most one letter or a third of the letters of that word differ; otherwise
+// one with all words.
 std::string remedy_for(std::string_view text, const std::vector<std::string>& words) {
   constexpr std::size_t kLongestWord = 64;
   const std::string* nearest = nullptr;

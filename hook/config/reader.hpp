@@ -53,8 +53,8 @@ class ConfigReader {
   bool parse_document();
   ConfigValue root() const { return {&json_, ""}; }
 
-  // Calls the reader of each member. An unknown member is an error that names the nearest known one. Skips "$schema"
-  // and "$comment".
+  // Calls the reader of each member. An unknown member is an error. Its remedy names the nearest known member, or all
+  // of them. Skips "$schema" and "$comment".
   void members(const ConfigValue& object, const Readers& known);
   std::vector<ConfigValue> elements(const ConfigValue& list);
   // Returns name and value of each member of an object with free names.
@@ -62,11 +62,12 @@ class ConfigReader {
   // Returns the member; nullopt: missing.
   static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);
 
-  // Return the value. Return nullopt and note a problem for another type, an empty text or a number out of range.
+  // These three functions return the value. For another type, an empty text or a number out of range they note a
+  // problem and return nullopt.
   std::optional<std::string> text(const ConfigValue& value);
   std::optional<std::uint64_t> number(const ConfigValue& value, std::uint64_t lowest, std::uint64_t highest);
   std::optional<bool> boolean(const ConfigValue& value);
-  // Returns one of `words`. A problem names the nearest word.
+  // Returns one of `words`. For any other text, notes a problem whose remedy names the nearest word, or all words.
   std::optional<std::string> word(const ConfigValue& value, const std::vector<std::string>& words);
   template <typename Value, std::size_t size>
   std::optional<Value> word(const ConfigValue& value, const Word<Value> (&words)[size]) {
@@ -76,7 +77,7 @@ class ConfigReader {
     const auto chosen = word(value, texts);
     return chosen ? from_word(words, *chosen) : std::nullopt;
   }
-  // Returns parse(text). If that is nullopt, notes the problem "`TEXT` WRONG".
+  // Returns parse(text). If this is nullopt, notes the problem "`TEXT` WRONG", with `wrong` for WRONG.
   template <typename Parse>
   auto parsed(const ConfigValue& value, Parse parse, std::string_view wrong, const char* remedy) {
     const auto written = text(value);
@@ -145,7 +146,7 @@ class ConfigReader {
 // Reads a text into config, over its present content: lists are replaced; networks, and members of "nodes", "runtime",
 // "nri" and "device_plugin", are replaced one by one. Problems are noted in the reader.
 void read_config_members(ConfigReader& reader, Config& config);
-// Readers of members, one source file each. `ranges` belong to one network.
+// Each of these functions reads one member of the configuration. `ranges` belong to one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
 // Reads "vf" of a network.
@@ -154,8 +155,8 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 
 // Notes an error for each key that only a node's own files may have. Returns whether there is one.
 //
-// An editor of the ConfigMap decides which containers get which HCAs. The editor must not become root on the nodes by
-// it and must not disconnect them. These keys of config.json name programs that root executes, directories and files
+// A user that may edit the cluster's ConfigMap decides which containers get which HCAs. This right must not suffice to
+// become root on the nodes or to disconnect them. These keys name programs that root executes, directories and files
 // that root trusts or writes, or can take the node off the network:
 //
 //   runtime                   runtimes and a hook; the engine, and so the trust in annotations; seccomp

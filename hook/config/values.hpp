@@ -17,7 +17,7 @@ namespace hook {
 bool is_config_name(std::string_view text);
 // Returns whether the text is a name of a netdev or a glob: 1 to 63 printable characters without "/", ":" and blanks.
 bool is_netdev_glob(std::string_view text);
-// Returns whether the text is a Kubernetes namespace (RFC 1123 label) or a glob.
+// Returns whether the text has 1 to 63 of the characters of a Kubernetes namespace (a-z 0-9 -) and of the wildcard *.
 bool is_namespace_glob(std::string_view text);
 // Returns whether the text is an extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253
 // characters outside of kubernetes.io and without the prefix "requests.", and a name of at most 63
@@ -56,7 +56,7 @@ struct HcaSelection {
 // Parses "all", "none", "void", "4" or "mlx5_0,rail:3". Errors name the source. A count is 1 to kMaxCount.
 Result<HcaSelection> parse_selection(std::string_view text, std::string source);
 
-// Errors: the value has more than kMaxValueBytes.
+// Checks the size of a value. Errors: it has more than kMaxValueBytes.
 Result<void> check_size(std::string_view value, std::string_view source);
 
 }  // namespace hook

@@ -26,7 +26,7 @@ struct ContainerRequest {
   Note note = {};                          // as ParsedRequest::note
 };
 
-// Reads the bundle's config.json, at most 16 MiB and 262,144 values. Errors name the file.
+// Reads the bundle's config.json, at most 16 MiB. Errors name the file.
 Result<std::string> read_bundle_config(const std::string& bundle);
 
 // Reads the request of a container.

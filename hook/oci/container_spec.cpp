@@ -125,7 +125,7 @@ Result<void> read_process(const Json& config, ContainerSpec& spec) {
   }
   if (const Json* user = TRY(find_object(*process, "user", "process.user"))) {
     const std::uint64_t uid = TRY(unsigned_number(*user, "uid", "process.user"));
-    if (uid > UINT32_MAX) return make_error("`process.user.uid`: {} is no user id", uid);
+    if (uid > UINT32_MAX) return make_error("`process.user.uid`: {} is larger than 4294967295", uid);
     spec.uid = static_cast<std::uint32_t>(uid);
   }
   TRY_VOID(read_capabilities(*process, spec));
@@ -290,8 +290,9 @@ std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
 }  // namespace
 
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
-  // Both engines write these annotations after they have copied the pod's (containerd 2.0 container_create, CRI-O 1.30
-  // SpecAddAnnotations: the kubelet's labels come last), so a pod's author cannot choose a namespace.
+  // Both engines write these annotations after they have copied the annotations of the pod (containerd 2.0
+  // container_create, CRI-O 1.30 SpecAddAnnotations: the kubelet's labels come last), so a pod's author cannot choose a
+  // namespace.
   switch (engine) {
     case Engine::kContainerd:
       return {annotation_or_empty(spec, "io.kubernetes.cri.sandbox-namespace"),

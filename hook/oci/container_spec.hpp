@@ -70,8 +70,8 @@ struct ContainerSpec {
   bool may_remount = false;
 };
 
-// Returns true if a rule of the device cgroup covers every device for reading and writing. The last such rule decides
-// may_use_all_devices. A rule that denies one of the two counts as well.
+// Returns true if a rule of linux.resources.devices allows every device for reading and writing, or denies reading,
+// writing or both for every device. The last such rule decides may_use_all_devices.
 bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, std::string_view access, bool allow);
 
 // Reads config.json. Optional members of the specification may be missing. Errors name the member
@@ -79,7 +79,7 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 Result<ContainerSpec> read_container_spec(const Json& config);
 
 // Whether the container may write to a directory that the node's uid 0 owns and that is mounted read-only into it. For
-// this it remounts the directory, and has the uid or the capabilities of that owner.
+// this the container must be able to remount the directory, and must have the uid or the capabilities of that owner.
 enum class MayWrite { kNo, kYes, kUnknown };
 MayWrite may_write_to_mounts(const ContainerSpec& spec);
 
@@ -100,8 +100,8 @@ struct PodIdentity {
   std::string sandbox_id = {};
 };
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine);
-// Checks that the pod's namespace is that of the sandbox's metadata, which NRI passes. Errors: a label of the container
-// names another namespace.
+// Checks for CRI-O that the sandbox's name and the label io.kubernetes.pod.namespace have the same namespace, if both
+// are present. Other engines pass. Errors: the namespaces differ.
 Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine);
 
 }  // namespace hook

@@ -1,5 +1,6 @@
-// The engine that runs the hook. It decides whether a container's annotations may request HCAs. Therefore it is never
-// taken from annotations, but from the hook's arguments and from paths that the engine chooses (caller.hpp).
+// The engine that runs the hook. Whether a container's annotations may request HCAs depends on the engine. Therefore
+// the engine is never taken from annotations, but from the hook's arguments and from paths that the engine chooses
+// (caller.hpp).
 #pragma once
 
 #include <optional>
@@ -24,8 +25,8 @@ inline std::string_view to_string(Engine engine) {
   return to_word(kEngineWords, engine);
 }
 
-// Returns true if only the operator that starts a container with this engine writes its annotations. Podman adds those
-// of the image's manifest (tested with 4.3.1), and in Kubernetes the pod's author writes them.
+// Returns true if only the operator that starts a container with this engine writes its annotations. Podman adds the
+// annotations of the image's manifest (tested with 4.3.1), and in Kubernetes the pod's author writes them.
 inline bool annotations_are_the_operators(Engine engine) {
   return engine == Engine::kRunc || engine == Engine::kDocker;
 }

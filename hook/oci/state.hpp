@@ -19,8 +19,9 @@ struct OciState {
   bool from_crun = false;  // has `root`: crun sets rlimits before the hooks run, runc after
 };
 
-// Parses a state. Errors: no JSON; over 1 MiB; a missing or invalid id (valid: 1 to 1,024 printable bytes, no space, no
-// '/'); pid 1 or one that no process can have; a bundle that is relative or has "..".
+// Parses a state. Errors: no JSON object; over 1 MiB; a member of another type; a missing or invalid id (valid: 1 to
+// 1,024 printable bytes, no space, no '/'); pid 1 or one that no process can have; a bundle that is relative or too
+// long, or has ".." or a NUL byte.
 Result<OciState> parse_oci_state(std::string_view text);
 
 // Reads stdin to its end, because crun up to 1.16 fails the container if a hook ends before crun has written

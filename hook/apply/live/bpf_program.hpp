@@ -35,11 +35,12 @@ enum class Verdict { kAllow, kDeny, kUnknown };
 
 // Returns the verdict of a program. The interpreter supports loads from the context, arithmetic, forward jumps and
 // exit: all instructions that runc 1.1 to 1.5, crun 1.8 to 1.29 and systemd 232 to 257 emit. kUnknown: another
-// instruction, such as a call or a map access.
+// instruction, such as a call or a map access, or a result that depends on an unknown value.
 Verdict evaluate(std::span<const bpf_insn> program, const DeviceAccess& access);
 
-// Returns the program behind a prologue that allows reading and writing of these character devices, not mknod. The
-// program decides every other access. An existing prologue is replaced by one for the devices of both.
+// Returns a program that begins with a prologue and continues with `program`. The prologue allows reading and writing
+// of these character devices, not mknod. `program` decides each other access. If `program` already begins with a
+// prologue, its devices are added to the new one.
 BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const DeviceNumber> devices);
 
 // The prologue of with_allowed(), recognized by its instructions.

@@ -116,8 +116,8 @@ class ActAs {
   uid_t uid_;
 };
 
-// Returns whether a mount of config.json exists below root: its mount id, or its device before Linux 5.8, differs from
-// the root's.
+// Returns whether a mount of the container's config.json exists below root: its mount id, or its device before Linux
+// 5.8, differs from the root's.
 bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
   const auto own = mounted(root);
   return own && std::ranges::any_of(mounts, [&](const SpecMount& mount) {
@@ -228,8 +228,9 @@ bool is_same_mount(const Mounted& left, const Mounted& right) {
 }
 
 // Returns where device nodes may be made: the container's root file system if nothing is mounted at /dev, otherwise the
-// tmpfs that the runtime mounted there. A link of the image could lead to a volume, which can be a tmpfs too. But a
-// volume is mounted on the runtime's tmpfs or below it, never directly on the root.
+// tmpfs that the runtime mounted there. A volume can cover this tmpfs if a link in the image leads the destination of
+// the volume to /dev. The volume can be a tmpfs too, but it is mounted on the runtime's tmpfs. Therefore only a tmpfs
+// that is mounted directly on the root's mount counts.
 Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() const {
   if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);

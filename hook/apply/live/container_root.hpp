@@ -20,7 +20,7 @@
 
 namespace hook {
 
-// The mounts of a container: from config.json, from the mountinfo of its process (proc(5), Linux 2.6.26), and from
+// The mounts of a container: from its config.json, from the mountinfo of its process (proc(5), Linux 2.6.26), and from
 // descriptors (statx(2), Linux 5.8).
 
 struct ContainerMounts {
@@ -41,20 +41,21 @@ std::optional<Mounted> mounted(int fd);
 bool is_shared(std::string_view mountinfo, std::uint64_t id);
 // Returns whether the mount `id` is mounted on the mount `below`; false if it is not listed.
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below);
-// Returns whether config.json mounts a new file system at /dev.
+// Returns whether the container's config.json mounts a new file system at /dev.
 bool has_own_dev(const std::vector<SpecMount>& mounts);
-// Returns whether the path is on a bind mount of config.json. The mount with the longest destination at or above the
-// path counts, on a tie the last. Destinations are taken literally, below "/".
+// Returns whether the path is on a bind mount of the container's config.json. The mount with the longest destination at
+// or above the path counts, on a tie the last. Destinations are taken literally, below "/".
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
-// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: it would.
+// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: it would; the
+// mount of fd cannot be read.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
 // Makes a detached mount private, so that mounts on its source do not propagate to it, and sets MOUNT_ATTR_*
 // attributes. Returns false with errno: ENOSYS before Linux 5.12.
 bool seal_tree(int tree, std::uint64_t attributes);
 
-// Paths below the root of a container. No symlink is followed, because the image controls them.
+// Device and inode of a file, which identify it for all paths.
 
 struct FileId {
   std::uint64_t dev = 0;
@@ -86,9 +87,9 @@ struct MappedRoot {
 class ContainerRoot {
  public:
   // Opens the root, in a process that has joined the container's mount namespace. path: the root file system as the
-  // engine names it. rootfs: its identity on the node. Before the runtime has pivoted, the root is at that path,
-  // afterwards at "/". Errors: the path is another directory; none of the mounts of config.json is a mount point, so
-  // the runtime has not done its mounts or the process is not a container.
+  // engine names it. rootfs: the identity of that directory on the node. Before the runtime has pivoted, the root is at
+  // `path`, afterwards at "/". Errors: rootfs is the node's root; `path` is another directory; none of the mounts of
+  // the container's config.json exists, so the runtime has not made them or the process is not in the container.
   static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                     ContainerMounts mounts);
   // root: an open directory that is the container's "/".
@@ -96,7 +97,8 @@ class ContainerRoot {
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
   // Makes a device node. A node with the right number stays, whatever its mode; any other file is an error. Missing
-  // directories are made with mode 0755. Errors: EPERM, mknod(2) is forbidden in this user namespace.
+  // directories are made with mode 0755. Errors: EPERM, mknod(2) is forbidden in this user namespace; EROFS, the
+  // directory is mounted from the node.
   Result<void> make_node(const MakeNode& node) const;
   // Mounts the node's device node at the path. tree: detached mount of the node's own device node, from open_tree(2).
   // The file below the mount belongs to the mapped root. Errors of this and the next function: the mount would

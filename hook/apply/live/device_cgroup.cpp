@@ -53,7 +53,8 @@ Result<void> read_info(int program, bpf_prog_info& info) {
   return {};
 }
 
-// Attaches a program. flags: BPF_F_ALLOW_MULTI and BPF_F_REPLACE; old_program: the one to replace.
+// Attaches a program. flags: BPF_F_... of BPF_PROG_ATTACH. old_program: the program to replace, used only with
+// BPF_F_REPLACE.
 Result<void> attach(int cgroup, int program, std::uint32_t flags, int old_program) {
   bpf_attr attr = zeroed();
   attr.target_fd = static_cast<std::uint32_t>(cgroup);

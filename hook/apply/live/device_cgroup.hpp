@@ -1,6 +1,6 @@
 // Allows devices in cgroups. v1: a whitelist (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF programs on the
-// container's cgroup and its ancestors, which must all allow. One more program cannot allow more, so a program that
-// denies is replaced by one that also allows the devices.
+// container's cgroup and its ancestors. An access needs the consent of each program, so a further program cannot allow
+// more. Therefore a program that denies is replaced by one that also allows the devices.
 #pragma once
 
 #include <linux/bpf.h>
@@ -37,14 +37,16 @@ struct DeviceChange {
 // cgroup does not allow the device.
 Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// Replaces denying programs (replace_device_program()) in the container's own cgroup, and in its scope if the scope was
-// made for it. A program that allows the devices stays; a cgroup without one needs none. Errors: a parent cgroup (a
-// slice) denies; the kernel hides a program; EPERM, the caller may not query programs.
+// Replaces denying programs (replace_device_program()) in the container's own cgroup, and in the scope above it if
+// systemd made the scope for this container. A program that allows the devices stays; a cgroup without a program needs
+// no change. Errors: a parent cgroup (a slice) denies; the kernel hides a program; EPERM, the caller may not query
+// programs.
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
 // The commands of bpf(2) for device programs of a cgroup; libbpf would be larger.
 //
-// Every call passes a full, zeroed union bpf_attr: Linux 6.17 to 7.1 write query.revision behind a shorter one.
+// Each call passes a full, zeroed union bpf_attr: Linux 6.17 to 7.1 write query.revision even behind the end of a
+// shorter one.
 
 struct AttachedPrograms {
   std::vector<std::uint32_t> ids;  // in the order of execution

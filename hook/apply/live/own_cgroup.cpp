@@ -41,7 +41,7 @@ Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_
   // The kernel kills all processes of a PID namespace together with its init.
   if (spec.has_own_pidns) return std::optional<CgroupIdentity>();
   const auto ours = TRY(device_cgroups(::getpid()));
-  // The first hierarchy with a group of its own is enough.
+  // The first hierarchy in which the container has its own group is enough.
   for (const Cgroup& group : TRY(device_cgroups(init))) {
     const bool shared = std::ranges::any_of(ours, [&](const Cgroup& other) { return is_around(group, other); });
     if (shared && !is_named_by(spec.cgroups_path, group.path)) continue;

@@ -12,14 +12,15 @@
 
 namespace hook {
 
-// Returns whether a cgroup of this path is the one of linux.cgroupsPath: the path itself, below any directory of the
-// runtime, or "SLICE:PREFIX:NAME", a systemd unit or a cgroup in it.
+// Returns whether linux.cgroupsPath names the cgroup `path`. A plain cgroupsPath names each path that ends with it,
+// because the runtime may put it below any directory. "SLICE:PREFIX:NAME" names the systemd unit PREFIX-NAME.scope
+// (NAME if it ends with .slice) and the cgroups in it.
 bool is_named_by(std::string_view cgroups_path, std::string_view path);
 
-// Returns the container's own cgroup: one that its config.json names, otherwise one that is neither the cgroup of this
-// process, which the engine started, nor an ancestor of it. Returns nullopt if the container's init is the first
-// process of its own PID namespace, because the kernel ends all other processes with it (pid_namespaces(7)); or if the
-// cgroup is shared with the engine or a pod. Errors: as device_cgroups().
+// Returns the container's own cgroup: the first cgroup of its init that its config.json names, or that is neither the
+// cgroup of this process, which the engine started, nor an ancestor of that. Returns nullopt if no cgroup of the init
+// is its own. Also returns nullopt if the container has its own PID namespace, because the kernel then ends all its
+// processes with its init (pid_namespaces(7)). Errors: as device_cgroups().
 Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init);
 
 }  // namespace hook

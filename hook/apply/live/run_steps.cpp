@@ -243,8 +243,8 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
   if (prepared.empty()) return {};
   auto done = run_file_steps(container, prepared);
   if (done || done.error().code != EPERM) return done;
-  // The hook itself can run in a user namespace, as with rootless Podman, where mknod(2) is forbidden. Bind mounts of
-  // the node's device nodes replace it.
+  // The hook itself can run in a user namespace, as with rootless Podman, where mknod(2) is forbidden. The node's
+  // device nodes are then bind-mounted instead.
   Warnings more;
   // If bind mounts fail too, the first error is reported: it names the cause.
   auto bound = prepare(steps, true, more);

@@ -36,8 +36,9 @@ struct LiveContainer {
   std::optional<MappedRoot> owner;  // with a user namespace: the container's root on the node
 };
 
-// Checks that the state's pid is the init of a container of this bundle: it lives, is not in the node's mount
-// namespace, and the root file system exists. /proc must be a proc file system. Errors name the pid.
+// Checks the container of a runtime's state and pins its process. Errors: the process has ended; it is in the node's
+// mount namespace; the bundle's root file system does not exist; /proc is not a proc file system; with a user
+// namespace, uid 0 or gid 0 is not mapped. run_steps() checks that the process belongs to the bundle.
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec);
 
 // Checks that the pinned process still runs. Errors: ESRCH, the process has ended; other codes: the lookup failed.
@@ -47,21 +48,21 @@ Result<void> check_alive(const LiveContainer& container);
 // (user_namespaces(7)); nullopt: uid 0 or gid 0 is not mapped.
 std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::string_view gid_map);
 
-// Runs the steps in order, but all file steps together at the first of them: success proves that the process belongs to
-// this bundle. Each step is idempotent. The first error ends the call; the caller then fails the start, and the runtime
-// and the kernel discard the container's mounts, cgroup and process.
-// Returns warnings: changes that were not possible and do not fail the container.
+// Runs the steps in order, but all file steps together at the first of them. A file step succeeds only if the process
+// belongs to this bundle (ContainerRoot::open()). Each step is idempotent. The first error ends the call; the caller
+// then fails the start, and the runtime and the kernel discard the container's mounts, cgroup and process. Returns
+// warnings: changes that were not possible and do not fail the container.
 Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                            Engine engine);
 
 // Runs live_steps() and run_steps() of a plan; does nothing for an empty plan. root: prefix of the node's /dev. Returns
-// warnings. Errors: as both.
+// warnings. Errors: as these two functions.
 Result<std::vector<std::string>> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& container,
                                             Engine engine, const std::string& root);
 
 // Raises RLIMIT_MEMLOCK of a running process, the first one of a container, before it executes the workload. Raises
 // soft and hard limit to `bytes` (UINT64_MAX: unlimited) and never lowers them. Without CAP_SYS_RESOURCE only the soft
-// limit is raised, to the hard one, and the returned warning has the result. Errors: no such process.
+// limit is raised, to the hard one, and the returned warning has the result. Errors: as prlimit(2), except EPERM.
 Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine);
 
 // Runs a function in a child (run_in_child()) that has joined another mount namespace. setns(2) changes the root and

@@ -60,7 +60,9 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
-// Without CAP_IPC_LOCK only RLIMIT_MEMLOCK allows ibv_reg_mr(). Warns unless that is unlimited.
+// Adds a warning if the plan has CAP_IPC_LOCK and createRuntime cannot add it, or if it has no effect: RLIMIT_MEMLOCK
+// then limits ibv_reg_mr(). In a user namespace, an unlimited RLIMIT_MEMLOCK needs no warning if the container has the
+// capability.
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
   const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();

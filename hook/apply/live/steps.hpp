@@ -53,7 +53,7 @@ struct LimitRdma {
 
 struct SetMemlock {
   std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
-  std::string note = {};    // a warning that applies after the limit is set
+  std::string note = {};    // a warning that is true only after the limit was set
   friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
 };
 

@@ -1,5 +1,5 @@
 // Parses JSON that other programs or people wrote: within bounds, without duplicate keys, and with the line of each
-// value, so that a message about a configuration can name it.
+// value, so that a message about a configuration can name the line.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 namespace hook {
 
 // Parses a text. what: the text's name in messages ("config.json of the bundle"). Errors: too long, too deep, too many
-// values, a duplicate key, no JSON; each with the line. Never throws.
+// values, a duplicate key, no JSON; all but the first name the line. Never throws.
 Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
 
 // The fault of a text, for a caller that composes the message itself.
@@ -45,8 +45,8 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
 // Reads a file of at most limits.bytes. Errors name the path.
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
 
-// The next functions read members of a document that this program wrote itself: a member that is missing or has another
-// type means damage.
+// The next functions read members of a document that a program wrote, not a person: a member that is missing or has
+// another type means damage.
 //
 // Returns a member; nullptr: no object, or no such member.
 const Json* member(const Json& object, const char* name);

@@ -1,6 +1,6 @@
-// Finds the control groups that decide about the devices of a process: the `devices` controller of v1, the BPF programs
-// of v2, or both on hybrid systems, because the kernel checks both. Also finds the group that limits its RDMA objects:
-// the `rdma` controller is in one hierarchy only.
+// Finds the control groups that decide about the devices of a process: the group with the `devices` controller of v1,
+// or the group with the BPF programs of v2. On hybrid systems the kernel checks both. Also finds the group that limits
+// its RDMA objects: the `rdma` controller is in one hierarchy only.
 //
 // Sources: /proc/PID/cgroup (cgroups(7)), with paths relative to the root of the reader's cgroup namespace, and
 // /proc/self/mountinfo (proc(5)).
@@ -32,7 +32,8 @@ inline bool is_on(int fd, long magic) {
 
 enum class CgroupKind { kV1Devices, kV1Rdma, kV2 };
 
-// The paths of a process in the hierarchies that matter here: "/docker/ID"; nullopt: it is in none of that kind.
+// The paths of a process in the hierarchies that matter here: "/docker/ID"; nullopt: the process is in no such
+// hierarchy.
 struct CgroupPaths {
   std::optional<std::string> v1_devices;
   std::optional<std::string> v2;
@@ -72,7 +73,7 @@ std::vector<Cgroup> with_ancestors(const Cgroup& cgroup);
 bool is_systemds(const Cgroup& cgroup);
 // Returns true if the group itself is a scope or a service.
 bool is_unit(const Cgroup& cgroup);
-// Returns true if its parent is a scope of systemd, which is made for this container only.
+// Returns true if the parent of the group is a scope of systemd: such a scope is made for one container only.
 bool is_inside_scope(const Cgroup& cgroup);
 
 // Returns the groups that decide about the devices of a live process, v1 first; empty: none is mounted here. Tries the
@@ -81,8 +82,8 @@ bool is_inside_scope(const Cgroup& cgroup);
 // but does not show the process's group.
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
-// Returns the group with the rdma.max that limits the process; nullopt: none is mounted here. Its directory need not
-// have that file. Errors: as device_cgroups().
+// Returns the group with the rdma.max that limits the process; nullopt: none is mounted here. The directory of the
+// group need not have that file. Errors: as device_cgroups().
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Opens the directory of a group for reading. Errors: it cannot be opened, or is not on a cgroup file system.

@@ -32,7 +32,7 @@ struct Stat {
 };
 
 std::optional<Stat> parse_stat(std::string_view text) {
-  // The process chooses its name, even ") Z 1": only the last parenthesis ends it.
+  // The process chooses its name, even ") Z 1", so the last parenthesis of the text ends the name.
   const std::size_t end = text.rfind(')');
   if (end == std::string_view::npos) return std::nullopt;
   const auto fields = fabric::split(fabric::trim(text.substr(end + 1)), ' ');

@@ -22,8 +22,8 @@ Result<ProcessIdentity> identify(pid_t pid);
 // Returns true for this process and its ancestors. Returns false if a lookup fails.
 bool is_above_me(const ProcessIdentity& process);
 // Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
-// ended: its other threads keep its devices open, and it could otherwise feign its end. Errors: as identify(), except
-// ESRCH.
+// ended: the other threads keep the devices open, and a process could otherwise feign its end. Errors: as identify(),
+// except ESRCH.
 Result<Presence> read_presence(const ProcessIdentity& process);
 
 }  // namespace hook

@@ -15,9 +15,9 @@ namespace hook {
 inline constexpr std::size_t kChildFiles = 4;
 using ChildFiles = std::array<fabric::UniqueFd, kChildFiles>;
 
-// Returns the descriptors of the function. Its error has the same message, code and hint, each text cut to 1,999 bytes.
-// The child is killed if its parent dies. where: "the container's mount namespace", for the error of a child that ended
-// without a report.
+// Returns the descriptors that the function has set. Errors: the function's, with the same message, code and hint, each
+// text cut to 1,999 bytes; the child cannot be made or ends without a report. The child is killed if its parent dies.
+// where: "the container's mount namespace", for the error of a child that ended without a report.
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function);
 
 }  // namespace hook

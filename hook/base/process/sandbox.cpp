@@ -81,7 +81,7 @@ std::uint32_t kept_in(int word, std::span<const int> kept) {
 }
 
 // Keeps only these capabilities. Leaves the bounding set as it is: the filter forbids execve(2). glibc has no functions
-// for these two calls.
+// for capget(2) and capset(2).
 Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};

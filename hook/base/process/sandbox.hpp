@@ -9,17 +9,19 @@ namespace hook {
 // The only environment variable that a stage keeps: the administrator sets the node's name in the hook's entry.
 inline constexpr const char* kNodeName = "NODE_NAME";
 
-// Removes inherited state; the first call of a stage. Afterwards: no other environment, "/" as working directory, umask
-// 077, no descriptors but 0 to 2 (closed ones become /dev/null), no core dump, no tracing (PR_SET_DUMPABLE), no new
-// privileges. Descriptors opened before are closed. Errors: 0 to 2 cannot be opened.
+// Removes inherited state; the first call of a stage. Afterwards: an environment with kNodeName only, "/" as working
+// directory, umask 077, no descriptors but 0 to 2 (closed ones become /dev/null), no core dump, no tracing
+// (PR_SET_DUMPABLE), no new privileges. Descriptors opened before are closed. Errors: a closed descriptor of 0 to 2
+// cannot be opened; another step fails.
 Result<void> isolate();
 
-// Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp),
-// and makes none inheritable; none has to be present. Then sets a seccomp filter. libseccomp made it when this program
-// was built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms, while the kernel loads it in 0.1 ms.
-// A forbidden call fails with EPERM, and the kernel logs it if audit is on. A call that no hook makes (execve, ptrace,
-// kernel modules, kexec, unshare, chroot, ...) kills the process. Open the log before: only sockets to the kernel are
-// allowed afterwards. Errors: a kernel without seccomp filters.
+// Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp)
+// and makes none inheritable. Works also in a process that lacks some of the kept ones. Then sets a seccomp filter.
+// libseccomp makes the filter when this program is built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms,
+// while the kernel loads the filter in 0.1 ms. A forbidden call fails with EPERM, and the kernel logs it if audit is
+// on. A call that no hook makes (execve, ptrace, kernel modules, kexec, unshare, chroot, ...) kills the process. Open
+// the log before this call, because the filter allows no new socket to another process. Errors: a kernel without
+// seccomp filters.
 Result<void> restrict_process();
 
 // Restricts a process with children that restrict themselves more, or that execute IPAM plugins: no new privileges, and

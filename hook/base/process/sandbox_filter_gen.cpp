@@ -115,7 +115,8 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Mask for arguments that are 32 bits wide, as all are unless they are addresses: the kernel ignores the upper half.
+// Mask for arguments that are no addresses: they are 32 bits wide, and the kernel ignores the upper half of the
+// register.
 constexpr std::uint64_t kInt = UINT32_MAX;
 
 scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
@@ -145,7 +146,8 @@ std::vector<Bounded> bounded() {
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_GENERIC)}},
       {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
-      // This socket is for passing descriptors. A socket that could send to a path would be a datagram socket.
+      // This pair of sockets passes descriptors. Only a datagram socket of a pair could send to a path, so that type is
+      // not allowed.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
       {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
       {"clone", {masked(0, kNamespaceFlags, 0)}},
@@ -205,7 +207,8 @@ Filter start_filter(std::uint32_t otherwise) {
   return good ? std::move(filter) : nullptr;
 }
 
-// Makes a filter that allows only these calls. The calls of kNever and kNotInStages kill the process.
+// Makes a filter that allows only these calls. The calls of kNever and kNotInStages kill the process; `otherwise`
+// applies to any other call.
 Filter make_filter(std::uint32_t otherwise, std::span<const char* const> always, const std::vector<Bounded>& bounded) {
   Filter filter = start_filter(otherwise);
   const bool good =

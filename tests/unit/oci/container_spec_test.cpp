@@ -119,7 +119,7 @@ TEST(ContainerSpec, ErrorsNameTheMember) {
       {R"({"root": {"path": 1}})", "`root.path`: expected a string"},
       {R"({"process": {"env": ["A=1", 2]}})", "`process.env[1]`: expected a string"},
       {R"({"process": {"env": {}}})", "`process.env`: expected an array"},
-      {R"({"process": {"user": {"uid": 4294967296}}})", "`process.user.uid`: 4294967296 is no user id"},
+      {R"({"process": {"user": {"uid": 4294967296}}})", "`process.user.uid`: 4294967296 is larger than 4294967295"},
       {R"({"process": {"user": {"uid": -1}}})", "`process.user.uid`: expected a number from 0"},
       {R"({"process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "soft": -1}]}})",
        "`process.rlimits[0].soft`: expected a number from 0"},
