@@ -30,8 +30,9 @@ struct CdiOptions {
 // "all". A device has its uverbs node, and umad and issm if config.json enables them. Any of these devices also brings
 // rdma_cm, if enabled, and the hooks createRuntime and poststop. The hook books the HCAs of the container's device
 // nodes, and refuses HCAs that another container has exclusively. The specification has no device numbers, because the
-// number of rdma_cm can change at each boot. The engine reads the numbers when it adds the nodes. warnings: HCAs that
-// are skipped. Errors: a kind that CDI does not allow; no device; the inventory lacks the HCAs. Pure.
+// number of rdma_cm can change at each boot. The engine reads the numbers when it adds the nodes.
+// warnings: HCAs that are skipped. Errors: a kind that CDI does not allow; no device; the inventory lacks the HCAs.
+// Pure.
 fabric::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
                               std::vector<std::string>& warnings);
 

@@ -16,10 +16,8 @@ constexpr std::string_view kMemlock = "RLIMIT_MEMLOCK";
 constexpr const char* kHcaHandles = "hcaHandles";
 constexpr const char* kHcaObjects = "hcaObjects";
 
-// An ordered object is a vector: adding a member moves the other members, so no reference into the object may be kept.
-
 // Returns the member; adds an empty value of `type` if it is missing or null. The pointer is valid until a member is
-// added to `parent`. Errors: another type.
+// added to `parent`: an ordered object is a vector, so that addition moves the other members. Errors: another type.
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);

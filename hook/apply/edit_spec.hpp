@@ -16,8 +16,9 @@ namespace hook {
 // Adds the plan to the container's config.json. Does nothing for a plan without HCAs. Existing correct entries stay.
 // Idempotent except for mounts, and pure. config is changed only on success. token: value of the grant's annotation,
 // which replaces a present one; empty: no annotation. inherited: RLIMIT_MEMLOCK of the runtime, which applies if
-// config.json lists none; nullopt: unknown. Errors: linux.devices has a planned path with another number; a planned
-// node has no known number; a member has another type.
+// config.json lists none; nullopt: unknown.
+// Errors: linux.devices has a planned path with another number; a planned node has no known number; a member has
+// another type.
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited = std::nullopt);
 

@@ -44,8 +44,6 @@ std::string rdma_max_line(const PlannedRdmaLimit& limit);
 // Removes the limits from a plan, with a warning, if the node's kernel cannot set them.
 Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
-// Limits of a container's HCAs, written to rdma.max of its cgroup.
-
 // Returns the line for rdma.max that lowers the limits of a device to `limit`; nullopt: they are low enough. rdma_max:
 // the present text of that file. Pure.
 std::optional<std::string> lowering_line(std::string_view rdma_max, const PlannedRdmaLimit& limit);

@@ -89,7 +89,8 @@ class ConfigReader {
   void texts(const ConfigValue& list, std::vector<std::string>& target,
              const std::function<std::optional<std::string>(const ConfigValue&)>& read);
 
-  // Return readers of ordinary members. A reader sets the target, or notes a problem and leaves the target unchanged.
+  // The next functions return readers of ordinary members. A reader sets the target, or notes a problem and leaves the
+  // target unchanged.
   template <typename Target>
   Read into(Target& target, void (*read)(ConfigReader&, const ConfigValue&, Target&)) {
     return [this, &target, read](const ConfigValue& value) { read(*this, value, target); };

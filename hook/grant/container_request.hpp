@@ -59,7 +59,8 @@ struct Grantee {
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
 // Returns the pod as owner if the container joins a network namespace by path that is not the node's own. Returns
-// `otherwise` in any other case, also if the path does not exist. Errors: the path cannot be read.
+// `otherwise` in any other case, also if the path does not exist.
+// Errors: the path cannot be read.
 Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
 // Returns true if the container has no network namespace of its own, or joins the node's by path. Errors: as
 // owner_of().

@@ -36,10 +36,10 @@ Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, c
 // Writes the edited config.json to the place where the runtime reads it.
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
-// Grants as grant() does, but writes the plan into requesting.document (edit_spec()), which is then published. With
-// call.state, the container is the user of the grant. This user is gone when the requester, which becomes the runtime,
-// and the container are gone. Without call.state, a token is the user until createRuntime binds it to the container.
-// The token is gone when the requester is gone.
+// Grants as grant() does, but writes the plan into requesting.document (edit_spec()), which is then published.
+// With call.state, the container is the user of the grant. This user is gone when the requester, which becomes the
+// runtime, and the container are gone. Without call.state, a token is the user until createRuntime binds it to the
+// container. The token is gone when the requester is gone.
 Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
                            const Publish& publish);
 

@@ -23,7 +23,7 @@ class Witness {
   Witness& operator=(const Witness&) = delete;
   virtual ~Witness() = default;
   virtual Result<Presence> process(const ProcessIdentity& process) const = 0;
-  // Returns true for this process and its ancestors.
+  // Returns true if `process` is this process or an ancestor of it.
   virtual bool is_above_me(const ProcessIdentity& process) const = 0;
   virtual Result<Presence> container(const RuntimeState& state, const std::string& id,
                                      const std::string& bundle) const = 0;

@@ -129,8 +129,8 @@ class GrantEffects {
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
   // Undoes the effects of the grant with this key on all HCAs except `held`. If there are no effects, it succeeds and
-  // must be cheap. grant: the grant before this change; nullptr: there is no grant of this key. Locks: the caller holds
-  // the key's lock; this function must not take a lock of the ledger.
+  // must be cheap. grant: the grant before this change; nullptr: there is no grant of this key.
+  // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
   virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const = 0;
   // Limits the time that later calls of undo_beyond() wait for hardware, locks and other programs.

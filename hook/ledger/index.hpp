@@ -2,7 +2,7 @@
 // one system call or the list of one directory. It reads a grant only if the answer depends on that grant.
 //
 //   DIR/hca/DEVICE/holders/KEY@UNITS
-//   DIR/hca/DEVICE/exclusive -> KEY     read by readlink(2) only; symlink(2) makes it, over no other link
+//   DIR/hca/DEVICE/exclusive -> KEY     read by readlink(2) only; replaced by replace_exclusive() only
 //
 // DEVICE is booked_as(), and so is each parameter `hca` below. All files are reached by path from DIR/hca, without a
 // check of each directory on the way, because only root can write below DIR.
@@ -41,9 +41,9 @@ std::optional<IndexEntry> parse_index_entry(std::string_view name);
 std::string index_entry_name(std::string_view key, unsigned units);
 
 // Changes the index entries of this key from `before` (every claim that may have left an entry) to `after`. Idempotent.
-// replaces: the key of another grant; an exclusive link that names it then names this key. Locks: the caller holds the
-// key's lock, and the lock of each HCA in `after` that the key did not hold before. Errors: an exclusive link names a
-// third key; an entry cannot be written or removed.
+// replaces: the key of another grant; an exclusive link that names it then names this key.
+// Locks: the caller holds the key's lock, and the lock of each HCA in `after` that the key did not hold before.
+// Errors: an exclusive link names a third key; an entry cannot be written or removed.
 Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
                        const std::vector<PlannedHca>& after, std::string_view replaces = {});
 
@@ -63,12 +63,13 @@ Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std
 // Returns the key that the exclusive link names; nullopt: there is no link. Errors: EBADMSG, the file is no link or its
 // target is not a key.
 Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
-// Removes the exclusive link if it names this key. Keeps a damaged link, which recover() repairs. Locks: the caller
-// holds the key's lock, so that no other process can replace the link between its read and its removal.
+// Removes the exclusive link if it names this key. Keeps a damaged link, which recover() repairs.
+// Locks: the caller holds the key's lock, so that no other process can replace the link between its read and its
+// removal.
 Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
 
-// Makes the exclusive link name this key, whatever it named before. Empty key: removes the link. Locks: the caller
-// holds the HCA's lock.
+// Makes the exclusive link name this key, whatever it named before. Empty key: removes the link.
+// Locks: the caller holds the HCA's lock.
 Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
 
 using IsValid = std::function<bool(const IndexEntry&)>;

@@ -66,8 +66,8 @@ bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::strin
   });
 }
 
-// Checks that the token was booked for this container. A process that can read a container's mounts knows its token,
-// and may have written it into the annotation of another container.
+// Checks that the token was booked for this container. A process that can read the annotations of a container knows its
+// token, and may have written the token into the annotation of another container.
 Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding) {
   const bool knows_bundles = !booked.bundle.empty() && !binding.bundle.empty();
   const auto same = knows_bundles ? is_same_directory(booked.bundle, binding.bundle) : Result<bool>(true);

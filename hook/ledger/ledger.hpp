@@ -51,10 +51,12 @@ class LedgerFiles;
 
 class Ledger {
  public:
-  // Opens the ledger, and makes its directories if they are missing. effects: the effects of grants beyond the ledger;
-  // nullptr: none. container: the id to name to other processes that wait for a lock of this ledger. Errors: a
-  // directory belongs to another user, is open to other users, or is a symlink; the file system is read-only; a record
-  // depends on other PID or time namespaces than those of this process (check_place()). The message names the path.
+  // Opens the ledger, and makes its directories if they are missing.
+  // effects: the effects of grants beyond the ledger; nullptr: none. container: the id to name to other processes that
+  // wait for a lock of this ledger.
+  // Errors: a directory belongs to another user, is open to other users, or is a symlink; the file system is read-only;
+  // a record depends on other PID or time namespaces than those of this process (check_place()). The message names the
+  // path.
   static Result<Ledger> open(const std::string& path = kLedgerPath,
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
@@ -91,11 +93,13 @@ class Ledger {
   // Removes a user from a grant. The grant of a container or token is released with its user. A namespace's grant stays
   // until the namespace is gone, without the HCAs of the user's unsettled steps. If the last user that names a pod
   // leaves, the pod itself becomes a user of that grant, so that its id still leads there. Succeeds if there is no such
-  // grant or user. passed_over: set if the user stays. It stays while another process works on its start. It also stays
-  // while its process, or its container in the runtime's state, is not proven gone, unless that process is this one or
-  // an ancestor. The reason: the poststop may belong to another container of the same id and bundle. Errors: EBUSY, the
-  // user's steps were settled and a process is still in its cgroup. If another step fails, the record notes that the
-  // user has ended. The grant is then held until the next call that needs it, or recover(), can release it.
+  // grant or user.
+  // passed_over: set if the user stays. It stays while another process works on its start. It also stays while its
+  // process, or its container in the runtime's state, is not proven gone, unless that process is this one or an
+  // ancestor. The reason: the poststop may belong to another container of the same id and bundle.
+  // Errors: EBUSY, the user's steps were settled and a process is still in its cgroup. If another step fails, the
+  // record notes that the user has ended. The grant is then held until the next call that needs it, or recover(), can
+  // release it.
   Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
   // Records the pod of this container in each grant, for users of this id that have no pod yet. Succeeds if there is no
   // such user.
@@ -105,8 +109,10 @@ class Ledger {
 
   // Moves the grant of a token to the container or its pod, pending until settle(). A token that is a user of the pod's
   // grant becomes that container. The token's view becomes the container's. Returns nullopt if there is no such token:
-  // already bound, released, or invented. Locks: takes the locks of the token's HCAs. Errors: the token was booked for
-  // a container of another id or, where both are known, of another bundle. Nothing is bound then.
+  // already bound, released, or invented.
+  // Locks: takes the locks of the token's HCAs.
+  // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Nothing is
+  // bound then.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
   // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. It runs
@@ -120,9 +126,9 @@ class Ledger {
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // Undoes the effects (GrantEffects) that are recorded for a key without a grant. First releases a stale grant of this
   // key. Returns false and undoes nothing if the key still has a grant, or if a process that may live works on steps of
-  // the key. Otherwise undoes the effects, calls rest() with the key's lock held, and returns true. Locks: rest() must
-  // not take a lock of the ledger, and the caller must not hold one. Errors: the lock is not free until the deadline;
-  // something cannot be read or undone.
+  // the key. Otherwise undoes the effects, calls rest() with the key's lock held, and returns true.
+  // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
+  // Errors: the lock is not free until the deadline; something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
   // Returns the grants that were released or left through this ledger since the last call, in this order.
@@ -130,8 +136,8 @@ class Ledger {
 
   // Makes the view of these entries, at view_directory()/view_name(). Returns warnings. Keeps an existing view that is
   // unchanged. Replaces a view that was changed, with a warning. Containers that have the changed view mounted keep it.
-  // Call it after book() for a user that names the view, because recover() removes views that no user names. Locks: the
-  // caller holds none.
+  // Call it after book() for a user that names the view, because recover() removes views that no user names.
+  // Locks: the caller holds none.
   Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
 

@@ -27,16 +27,17 @@ Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::
 
 // Looks up a container. Returns kPresent if the state in ROOT/ID names this bundle and an init that lives. Returns
 // kGone if the state names another bundle or an init that has ended, or if ROOT/ID is missing from the recorded root.
-// Call it only after the process of `create` has ended: until then ROOT/ID may still be made. Errors: the root is not
-// the recorded one; a file cannot be read; ROOT/ID has no state, because `create` was killed or still runs. The hint is
-// the remedy.
+// Call it only after the process of `create` has ended: until then ROOT/ID may still be made.
+// Errors: the root is not the recorded one; a file cannot be read; ROOT/ID has no state, because `create` was killed or
+// still runs. The hint is the remedy.
 Result<Presence> read_presence(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
 // Returns the bundle in runc's state.json or crun's status; nullopt: it has none. Pure.
 std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_view text);
 
 // Returns true if both paths lead to one directory. Two paths of one bundle can differ, because a runtime resolves
-// links in the path of its working directory. Errors: the paths differ, and one of them cannot be read.
+// links in the path of its working directory.
+// Errors: the paths differ, and one of them cannot be read.
 Result<bool> is_same_directory(const std::string& left, const std::string& right);
 
 inline constexpr Word<RuntimeState::Kind> kRuntimeKinds[] = {{"runc", RuntimeState::Kind::kRunc},

@@ -1,7 +1,7 @@
 // Detects the engine that made a container, from facts that neither an image nor a pod's author can write: the
 // administrator's setting, the place of the bundle, the name of the container's cgroup, and the root that the engine
-// passes to its runtime. Annotations are no evidence: the author of an image (with Podman) or of a pod can write any
-// annotation.
+// passes to its runtime. Annotations are no evidence, because the author of an image (with Podman) or of a pod can
+// write annotations too.
 //
 //   bundle                                     linux.cgroupsPath                   engine
 //   ROOT/DRIVER-containers/ID/userdata         PARENT/crio-ID or SLICE:crio:ID     CRI-O (1.37.0)

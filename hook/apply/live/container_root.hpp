@@ -56,7 +56,6 @@ Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::str
 bool seal_tree(int tree, std::uint64_t attributes);
 
 // Device and inode of a file, which identify it for all paths.
-
 struct FileId {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;

@@ -18,7 +18,7 @@ namespace hook {
 bool is_named_by(std::string_view cgroups_path, std::string_view path);
 
 // Returns the container's own cgroup: the first cgroup of its init that its config.json names, or that is neither the
-// cgroup of this process, which the engine started, nor an ancestor of that. Returns nullopt if no cgroup of the init
+// cgroup of this process, which the engine started, nor one of its ancestors. Returns nullopt if no cgroup of the init
 // is its own. Also returns nullopt if the container has its own PID namespace, because the kernel then ends all its
 // processes with its init (pid_namespaces(7)). Errors: as device_cgroups().
 Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init);

@@ -38,7 +38,7 @@ struct LiveContainer {
 
 // Checks the container of a runtime's state and pins its process. Errors: the process has ended; it is in the node's
 // mount namespace; the bundle's root file system does not exist; /proc is not a proc file system; with a user
-// namespace, uid 0 or gid 0 is not mapped. run_steps() checks that the process belongs to the bundle.
+// namespace, uid 0 or gid 0 is not mapped. The file steps of run_steps() check that the process belongs to the bundle.
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec);
 
 // Checks that the pinned process still runs. Errors: ESRCH, the process has ended; other codes: the lookup failed.
@@ -50,8 +50,8 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 // Runs the steps in order, but all file steps together at the first of them. A file step succeeds only if the process
 // belongs to this bundle (ContainerRoot::open()). Each step is idempotent. The first error ends the call; the caller
-// then fails the start, and the runtime and the kernel discard the container's mounts, cgroup and process. Returns
-// warnings: changes that were not possible and do not fail the container.
+// then fails the start, and the runtime and the kernel discard the container's mounts, cgroup and process.
+// Returns warnings: changes that were not possible and do not fail the container.
 Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                            Engine engine);
 

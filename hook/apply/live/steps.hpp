@@ -26,7 +26,7 @@ struct MakeNode {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   bool bind = false;
-  std::string source;  // bind: path on the node
+  std::string source;  // path on the node; only with bind
   friend bool operator==(const MakeNode&, const MakeNode&) = default;
 };
 

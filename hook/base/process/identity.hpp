@@ -19,7 +19,7 @@ struct ProcessIdentity {
 // Reads the identity of a process. Errors: ESRCH, there is no such process; any other errno: it cannot be read (/proc
 // is not procfs, no memory, no descriptor).
 Result<ProcessIdentity> identify(pid_t pid);
-// Returns true for this process and its ancestors. Returns false if a lookup fails.
+// Returns true if `process` is this process or an ancestor of it. Returns false if a lookup fails.
 bool is_above_me(const ProcessIdentity& process);
 // Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
 // ended: the other threads keep the devices open, and a process could otherwise feign its end. Errors: as identify(),

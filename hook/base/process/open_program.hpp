@@ -11,9 +11,10 @@ namespace hook {
 
 // Opens a program for fexecve(3), so that the checked file is the executed one. Requires that root or the caller's user
 // owns the file and each directory and link on the way, and that no other user can write to them. A sticky directory
-// may be writable: other users cannot replace root's files there. path: absolute. root: directory that the path, its
-// links and its ".." cannot leave, as with chroot(2); "": none. Errors: ENOENT; EACCES, the file is not regular, or
-// another user can change it or a directory or link on the way; any other errno of open(2).
+// may be writable: other users cannot replace root's files there.
+// path: absolute. root: directory that the path, its links and its ".." cannot leave, as with chroot(2); "": none.
+// Errors: ENOENT; EACCES, the file is not regular, or another user can change it or a directory or link on the way; any
+// other errno of open(2).
 Result<fabric::UniqueFd> open_program(std::string_view path, const std::string& root = {});
 
 }  // namespace hook

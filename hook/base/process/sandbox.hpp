@@ -18,10 +18,10 @@ Result<void> isolate();
 // Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp)
 // and makes none inheritable. Works also in a process that lacks some of the kept ones. Then sets a seccomp filter.
 // libseccomp makes the filter when this program is built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms,
-// while the kernel loads the filter in 0.1 ms. A forbidden call fails with EPERM, and the kernel logs it if audit is
-// on. A call that no hook makes (execve, ptrace, kernel modules, kexec, unshare, chroot, ...) kills the process. Open
-// the log before this call, because the filter allows no new socket to another process. Errors: a kernel without
-// seccomp filters.
+// while the kernel loads the filter in 0.1 ms.
+// A forbidden call fails with EPERM, and the kernel logs it if audit is on. A call that no hook makes (execve, ptrace,
+// kernel modules, kexec, unshare, chroot, ...) kills the process. Open the log before this call, because the filter
+// allows no new socket to another process. Errors: a kernel without seccomp filters.
 Result<void> restrict_process();
 
 // Restricts a process with children that restrict themselves more, or that execute IPAM plugins: no new privileges, and
