@@ -1,5 +1,5 @@
 // Limits of RDMA objects by the kernel's cgroup controller `rdma` (Documentation/admin-guide/cgroup-v2.rst, "RDMA";
-// cgroup-v1/rdma.rst). Its file rdma.max has one line per RDMA device: "mlx5_0 hca_handle=2 hca_object=2000". One write
+// cgroup-v1/rdma.rst). The file rdma.max has one line per RDMA device: "mlx5_0 hca_handle=2 hca_object=2000". One write
 // sets one device.
 #pragma once
 

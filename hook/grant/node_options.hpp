@@ -1,4 +1,4 @@
-// Options that the node's programs share. Their Options have a member `node` (NodeSettings).
+// Options that the node's programs share. The Options of each program have a member `node` (NodeSettings).
 #pragma once
 
 #include <cerrno>

@@ -85,8 +85,8 @@ struct StepWorker {
 
 struct StoredUser {
   GrantUser user;
-  // The process that works on the user's steps, and the HCAs that the steps add to the grant. Both are cleared when the
-  // steps are done.
+  // The process that works on the user's steps, and the HCAs that the steps add to the grant. Worker and HCAs are
+  // cleared when the steps are done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
   bool worker_gone = false;  // the worker was proven gone while its marker existed; set once, by read_grant()

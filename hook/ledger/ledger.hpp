@@ -94,7 +94,7 @@ class Ledger {
   // until the namespace is gone, without the HCAs of the user's unsettled steps. If the last user that names a pod
   // leaves, the pod itself becomes a user of that grant, so that its id still leads there. Succeeds if there is no such
   // grant or user.
-  // passed_over: set if the user stays. It stays while another process works on its start. It also stays while its
+  // passed_over: set if the user stays. A user stays while another process works on its start. It also stays while its
   // process, or its container in the runtime's state, is not proven gone, unless that process is this one or an
   // ancestor. The reason: the poststop may belong to another container of the same id and bundle.
   // Errors: EBUSY, the user's steps were settled and a process is still in its cgroup. If another step fails, the
@@ -115,9 +115,9 @@ class Ledger {
   // bound then.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
-  // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. It runs
-  // before the work of every hook, so it is best effort and never waits: it skips leftovers that another process has
-  // locked or that it cannot repair. Errors: pending/ cannot be listed.
+  // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. This function
+  // runs before the work of every hook, so it is best effort and never waits: it skips leftovers that another process
+  // has locked or that it cannot repair. Errors: pending/ cannot be listed.
   Result<void> repair_pending() const;
   // Releases stale grants, removes index entries without a grant and views that no user names, and corrects the
   // indexes. Reads each grant once in each round, and locks it only if it is stale or does not agree with the index.

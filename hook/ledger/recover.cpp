@@ -1,6 +1,6 @@
-// Repairs the leftovers of killed processes (repair_pending) and releases stale grants (recover). Both take the lock of
-// one grant at a time, so that hooks continue meanwhile, and read the grant again under its lock. A leftover is
-// harmless (see the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
+// Repairs the leftovers of killed processes (repair_pending) and releases stale grants (recover). Both functions take
+// the lock of one grant at a time, so that hooks continue meanwhile, and read the grant again under its lock. A
+// leftover is harmless (see the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
 #include <algorithm>
 #include <cerrno>
 #include <iterator>

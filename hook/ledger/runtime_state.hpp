@@ -1,4 +1,4 @@
-// Reads the state file that runc or crun keeps of a container. It proves whether the container lives if no hook
+// Reads the state file that runc or crun keeps of a container. The file proves whether the container lives if no hook
 // reported its init to the ledger.
 #pragma once
 

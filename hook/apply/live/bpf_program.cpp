@@ -32,8 +32,8 @@ bool same(const bpf_insn& left, const bpf_insn& right) {
 constexpr std::size_t kHeadLength = 7;
 constexpr std::size_t kRuleLength = 4;
 
-// Returns the head of the prologue. It loads the fields of the access and jumps behind the rules unless a character
-// device is opened.
+// Returns the head of the prologue. The head loads the fields of the access and jumps behind the rules unless a
+// character device is opened.
 std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
   // Jump distance from the head to the program behind the rules.
   const int rest = static_cast<int>(rules * kRuleLength);

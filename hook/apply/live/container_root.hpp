@@ -66,8 +66,8 @@ std::optional<FileId> file_id(int fd);
 
 enum class Resolver { kOpenat2, kWalk };  // kOpenat2 falls back to kWalk
 
-// Opens a path of the container ("/dev/infiniband"). It must be absolute without "." and ".." (EINVAL). flags: as for
-// open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
+// Opens a path of the container ("/dev/infiniband"). The path must be absolute without "." and ".." (EINVAL). flags: as
+// for open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
 fabric::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
 
 // Files that the node itself uses, read before the process leaves the node's mount namespace.

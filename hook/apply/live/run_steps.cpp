@@ -109,7 +109,7 @@ Result<FileId> find_rootfs(const std::string& path) {
 
 using Warnings = std::vector<std::string>;
 
-// Returns whether this process is not root of the node. It then cannot change device rules.
+// Returns whether this process is not root of the node. Such a process cannot change device rules.
 bool is_rootless() {
   if (geteuid() != 0) return true;
   const auto map = fabric::sysfs::read_file("/proc/self/uid_map", 4096);

@@ -95,7 +95,7 @@ Result<void> drop_capabilities(std::span<const int> kept) {
   return done ? Result<void>() : sys_error(errno, "cannot drop capabilities");
 }
 
-// Forbids new privileges. This is also required to set a filter without CAP_SYS_ADMIN (seccomp(2)).
+// Forbids new privileges. Without CAP_SYS_ADMIN, a filter requires this flag too (seccomp(2)).
 Result<void> forbid_new_privileges() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
   return {};
@@ -112,8 +112,8 @@ Result<void> set_filter(std::span<const sock_filter> filter) {
 }  // namespace
 
 void close_from(int first) {
-  // The loop is for a kernel without close_range(2). It ends at 2^20, because a huge RLIMIT_NOFILE would make it last
-  // for seconds.
+  // The loop is for a kernel without close_range(2). The loop ends at 2^20, because a huge RLIMIT_NOFILE would make it
+  // last for seconds.
   if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
   rlimit limit{};
   const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;

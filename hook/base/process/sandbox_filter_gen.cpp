@@ -257,8 +257,8 @@ bool print(const char* name, const Filter& filter) {
 }  // namespace
 
 int main() {
-  // Level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). It is set here, because libseccomp otherwise detects the level
-  // by seccomp(2) of the machine that builds, which an emulator of another architecture lacks.
+  // Level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). The level is set here, because libseccomp otherwise detects the
+  // level by seccomp(2) of the machine that builds, which an emulator of another architecture lacks.
   if (seccomp_api_set(3) == 0 && print("kFilter", make_filter_for_stages()) &&
       print("kFilterForChildren", make_filter_for_children()) &&
       print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&
