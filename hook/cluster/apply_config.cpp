@@ -40,7 +40,8 @@ ConfigProblem problem_of(const std::string& file, const Error& error, const char
   return {file, 0, error.message, fabric::remedy_of(error, remedy)};
 }
 
-// Returns the files' texts with the new cluster's text. It comes first, because the node's own texts have priority.
+// Returns the texts of the node's own files after the cluster's new text. Later texts have priority, so the node's own
+// texts come last.
 std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigText>& present) {
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
@@ -128,7 +129,7 @@ ConfigFiles read_present(const ConfigPaths& paths) {
 
 struct Checked {
   AppliedConfig applied;  // kDue, kSame or kRefused; `has` describes the configuration before a write
-  std::string text;       // of the cluster
+  std::string text;       // the cluster's new text
   std::string would_have;
 };
 

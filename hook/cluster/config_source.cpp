@@ -40,7 +40,7 @@ std::optional<std::string> target_of(int directory, const std::string& name) {
 }
 
 // Opens a file inside of the directory without openat2(2), which RHEL 8 lacks. The kernel follows no link, and no
-// component is "..", so the file cannot be outside.
+// component is "..", so the file cannot be outside of the directory.
 Result<UniqueFd> open_inside(const std::string& directory, const std::string& file) {
   UniqueFd at(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!at.ok()) return sys_error(errno, "open `{}`", printable(directory));

@@ -21,8 +21,8 @@ Result<std::string> read_cluster_config(const std::string& directory);
 class ConfigWatch {
  public:
   explicit ConfigWatch(std::string directory) : directory_(std::move(directory)) {}
-  // Watches the directory that has the name now. Does nothing if it is watched already. Errors: no such directory;
-  // inotify fails.
+  // Watches the directory that has the path `directory` now. Does nothing if that directory is watched already. Errors:
+  // no such directory; inotify fails.
   Result<void> renew();
   // Readable after a change; -1: no watch.
   int fd() const { return watch_.ok() ? watch_.get() : -1; }

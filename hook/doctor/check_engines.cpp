@@ -26,7 +26,7 @@ constexpr Tried kOldestTried[] = {
 constexpr Word<Engine> kProcesses[] = {
     {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
-// Returns the first process of that name; nullptr if none runs.
+// Returns the first process with this name; nullptr if none runs.
 const RunningProcess* find_process(const NodeEngines& engines, std::string_view name) {
   const auto found = std::ranges::find(engines.processes, name, &RunningProcess::name);
   return found == engines.processes.end() ? nullptr : &*found;
@@ -90,7 +90,8 @@ bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
-// Adds a finding for each engine that started before its files were last changed.
+// Adds a finding for each engine that started before a file that it reads at start was changed, except engines that
+// refuse their configuration; and one if dockerd has not loaded the runtime `rdma`.
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
     // An engine that refuses its configuration would not start again, so this finding must not advise a restart.
@@ -113,7 +114,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
               "run `systemctl reload docker`");
 }
 
-// If install selected NRI, the plugin must run. It is not checked if the engine itself starts it from /opt/nri/plugins.
+// If install selected NRI, rdma-nri must run. This is not checked if the engine starts rdma-nri from /opt/nri/plugins.
 void check_plugin(const NodeEngines& engines, Check& check) {
   const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   const bool started_by_engine = std::ranges::any_of(
@@ -123,7 +124,8 @@ void check_plugin(const NodeEngines& engines, Check& check) {
             "run `systemctl enable --now rdma-nri`");
 }
 
-// While no plugin runs, containerd starts containers without calling NRI, so without HCAs. Only `verify` prevents that.
+// While rdma-nri does not run, containerd starts containers that request HCAs without them. Only `verify` prevents
+// that.
 void check_verify(const NodeEngines& engines, Check& check) {
   const bool has_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   if (!has_nri || (*engines.record)->engine != to_string(Engine::kContainerd)) return;
@@ -146,7 +148,7 @@ Check check_engine(const NodeEngines& engines) {
   for (const std::string& message : engines.unread)
     // A missing file is not in `unread`, so the caller usually lacks permission.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
-  // The finding is added only if there is no other one, which may be its cause.
+  // The finding is added only if the check has no other finding, which may be the cause.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);

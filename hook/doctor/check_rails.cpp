@@ -160,7 +160,7 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
-// Ports with the same pool, link layer and model are expected to be equal.
+// Ports with the same pool, link layer and model are expected to have the same rate and MTU.
 struct Kin {
   const Pool* pool = nullptr;
   std::string link_layer;
@@ -204,8 +204,8 @@ const Netdev* netdev_of(const Inventory& inventory, const NodeHca& node) {
   return node.netdev ? fabric::find_netdev(inventory, *node.netdev) : nullptr;
 }
 
-// Drivers derive active_mtu from the MTU of the netdev. If they differ, the firmware has a lower limit or an update was
-// lost.
+// Drivers derive active_mtu from the MTU of the netdev. If active_mtu does not match the netdev's MTU, the firmware has
+// a lower limit or an update was lost.
 std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, int mtu, const ActiveMtus& active) {
   const auto found = active.find({node.name(), port.number});
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
@@ -359,7 +359,8 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
 }
 
 unsigned roce_mtu(int netdev_mtu) {
-  // The kernel subtracts the largest possible headers, then takes the next lower InfiniBand MTU.
+  // The kernel subtracts the largest possible headers, then takes the largest InfiniBand MTU that is not above the
+  // rest.
   constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
   for (const int mtu : {4096, 2048, 1024, 512, 256})
     if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);

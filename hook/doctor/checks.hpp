@@ -36,7 +36,7 @@ struct Check {
   std::string summary;  // the state of the node, printed if there is no finding
   std::vector<Finding> findings;
   bool looked = true;  // false: not checked; the summary has the reason
-  // Adds the finding, unless the check has it. Different reads can fail at one file.
+  // Adds the finding, unless the check already has an equal one: several reads can fail at the same file.
   void add(Finding finding) {
     if (std::ranges::find(findings, finding) == findings.end()) findings.push_back(std::move(finding));
   }
@@ -103,10 +103,10 @@ std::vector<Check> check_rails(const fabric::Inventory& inventory, const Config&
 struct GpuFacts {
   bool has_nvidia = false;              // the node has an NVIDIA GPU
   fabric::Attr<bool> nvidia_peermem{};  // whether nvidia_peermem is loaded
-  fabric::Attr<bool> nv_peer_mem{};     // whether nv_peer_mem is loaded, its name before driver 470
+  fabric::Attr<bool> nv_peer_mem{};     // whether nv_peer_mem is loaded, the module's name before driver 470
   std::string driver_version;           // /proc/driver/nvidia/version; empty: not loaded
   std::string kernel;                   // "6.1.0-18-amd64"
-  // The ACS control register (PCI Express 5.0, 7.7.8.3) by bridge above a GPU and an HCA; 0: no ACS. It is Unreadable
+  // By bridge of bridges_between(): the ACS control register (PCI Express 5.0, 7.7.8.3); 0: no ACS. It is Unreadable
   // for callers that are not root, because the kernel truncates the configuration space for them.
   std::map<std::string, fabric::Attr<unsigned>> acs;
   std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
@@ -116,8 +116,8 @@ struct GpuFacts {
 // extended part.
 fabric::Attr<unsigned> acs_control(std::string_view configuration_space);
 
-// Returns the bridges on the way from a GPU to an HCA below their nearest common bridge. Traffic between GPU and HCA
-// can stay below that bridge. Pure.
+// Returns the bridges on the way between each GPU and each HCA that have a common bridge: those below the nearest
+// common one. Only these bridges can redirect the traffic between GPU and HCA. Pure.
 std::vector<std::string> bridges_between(const fabric::Inventory& inventory);
 
 // Reads the facts from root/sys and root/proc.
@@ -151,9 +151,9 @@ Check check_qos(const std::vector<RailQos>& rails);
 // Checks of the configuration against the node: the node's slices of ranges with `per_node`, the sizes of ranges, and
 // limits of RDMA objects. They are pure, except that check_node_index() reads the file with the node's index.
 
-// Returns a warning for each shared pool with HCAs of this node that has no "hca_objects" in config.json. Returns
-// another warning if config.json has limits that the node cannot set. Returns none if config.json has no pools.
-// controller: nullopt if it is unknown.
+// Returns a warning for each shared pool with HCAs of this node that has no "hca_objects" in the administrator's
+// config.json. Returns another warning if that file has limits that the node cannot set. Returns no warning if it has
+// no pools. controller: nullopt if it is unknown.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller);
 
@@ -231,7 +231,7 @@ struct EngineFile {
 struct OurProgram {
   std::string path;
   std::string named_in;
-  int error = 0;                     // errno of an attempt to execute it; 0: none
+  int error = 0;                     // errno of stat(2), or EACCES if it is not executable; 0: none
   std::string version;               // output of --version, which begins with "rdma-hook 0.1.0"; empty: unknown
   std::optional<Error> unsafe = {};  // a user other than root can change it, so it was not executed
 };

@@ -11,8 +11,8 @@
 namespace hook {
 
 // Runs all checks. Never fails: an error becomes a finding. A snapshot without a root is checked only for the facts
-// that it has. With a root, the files, configuration and ledger below it are checked too, unless options set other
-// paths.
+// that it has. With a root, the files, configuration and ledger below the root are checked too, unless options set
+// other paths.
 std::vector<Check> examine_node(const NodeSettings& node);
 
 // Returns the worst grade of all findings; nullopt if there are only notes or none.

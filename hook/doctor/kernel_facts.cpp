@@ -91,7 +91,7 @@ void need(const Attr<bool>& there, const std::string& object, const Finding& mis
   }
 }
 
-// A NIC without a driver may be reserved, for example for a virtual machine (vfio-pci): a warning only.
+// A NIC without a driver may be reserved, for example for a virtual machine. Its finding is therefore only a warning.
 Finding without_hca(const HalfDriven& function) {
   if (function.driver.empty()) {
     return {Grade::kWarning, function.pci, "no driver is bound to this Mellanox NIC",
@@ -305,7 +305,7 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
 
 Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kExtended = 0x100;
-  constexpr std::size_t kMostCapabilities = 960;  // each has four bytes; the limit ends a circular list
+  constexpr std::size_t kMostCapabilities = 960;  // each has four bytes or more; the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
   // The kernel returns only the first 64 bytes to callers without CAP_SYS_ADMIN.

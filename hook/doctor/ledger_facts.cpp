@@ -67,7 +67,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// Adds the recorded GID indices of a grant's rails. A stale grant has no container that could use them.
+// Adds the recorded GID indices of a grant's rails. Skips a stale grant, because no container uses its rails any more.
 Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
   if (grant.stale || TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) == Presence::kGone) return {};
   const auto records = TRY(NetworkRecordStore::open(ledger));
@@ -90,7 +90,8 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   facts.path = path;
   struct statvfs disk {};
   const std::string above = path.substr(0, path.rfind('/'));
-  // The directory of the ledger does not exist before the first grant. Its parent is on the same file system.
+  // The directory of the ledger does not exist before the first grant. Then its parent is read, which is on the same
+  // file system.
   if (::statvfs(path.c_str(), &disk) == 0 || ::statvfs(above.c_str(), &disk) == 0) {
     facts.free_bytes = disk.f_bavail * disk.f_frsize;
     // Some file systems, such as btrfs, report no inodes. The check then uses only the free bytes.

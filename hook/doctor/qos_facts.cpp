@@ -13,7 +13,7 @@ namespace {
 namespace sysfs = fabric::sysfs;
 
 // Reads roce_np/enable/0 to 7 and roce_rp/enable/0 to 7 in /sys/class/net/NETDEV/ecn. Only MLNX_OFED has these files.
-// Returns nullopt if there is none.
+// Returns true if ECN is enabled for at least one priority; nullopt if no directory `enable` exists.
 std::optional<bool> read_ecn(const std::string& root, const std::string& netdev) {
   // One enabled file, of the notification point (np) or the reaction point (rp), is enough.
   std::optional<bool> on;

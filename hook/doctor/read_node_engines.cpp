@@ -155,12 +155,13 @@ void read_processes(const std::string& root, NodeEngines& engines) {
   }
 }
 
-// Returns whether a process of that name runs.
+// Returns whether a process with this name runs.
 bool runs(const NodeEngines& engines, std::string_view name) {
   return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
 
-// Returns whether the running dockerd has loaded the runtime; its file can be newer than the process.
+// Returns whether the running dockerd has loaded the runtime `rdma`, because daemon.json can have changed since dockerd
+// read it. Returns nullopt if that cannot be found out.
 std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::ranges::find_if(engines.files, names_us);

@@ -14,7 +14,7 @@ namespace {
 
 struct KnownDistribution {
   const char* name;
-  const char* directory;   // exists if it is installed
+  const char* directory;   // exists if the distribution is installed
   const char* containerd;  // directory of containerd's configuration and its template
   const char* agent_unit;
   const char* server_unit;
@@ -35,24 +35,24 @@ std::string restart_of(const std::string& root, const KnownDistribution& known) 
   return fmt::format("systemctl restart {}", is_agent ? known.agent_unit : known.server_unit);
 }
 
-// Returns the lines of a handler `rdma` that starts rdma-runtime. generated: the configuration of containerd; the
-// handler gets the cgroup driver of runc there.
+// Returns the lines of a handler `rdma` that starts rdma-runtime. generated: the text of containerd's configuration,
+// from which the handler gets runc's cgroup driver.
 std::string handler_lines(const std::string& generated, const std::string& programs, int major) {
   EngineFacts facts;
   facts.programs = programs;
   facts.engine.major = major;
   facts.settings = parse_engine_settings(generated);
   const char* plugin = major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime";
-  // The file does not exist before the first start of the distribution. The kubelets of all three use the systemd
-  // cgroup driver by default.
+  // `generated` is empty before the first start of the distribution. The kubelets of all three distributions use the
+  // systemd cgroup driver by default.
   facts.settings.try_emplace({fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"},
                              "true");
   return containerd_tables(facts);
 }
 
-// Sets the file and its lines. A drop-in needs containerd 2, which merges it key by key, and a configuration that
-// imports it, as k3s generates it since February 2026 (pkg/agent/templates of k3s). The base template exists since
-// v1.24.17, v1.25.13, v1.26.8, v1.27.5 and v1.28.1 of k3s.
+// Sets found.file and found.lines. A drop-in needs containerd 2, which merges it key by key, and a generated
+// configuration that imports it. k3s generates such a configuration since February 2026 (pkg/agent/templates of k3s).
+// The base template exists since v1.24.17, v1.25.13, v1.26.8, v1.27.5 and v1.28.1 of k3s.
 void find_file(const std::string& root, const KnownDistribution& known, const std::string& generated,
                const std::string& programs, Distribution& found) {
   const std::string directory = known.containerd;
@@ -69,7 +69,7 @@ void find_file(const std::string& root, const KnownDistribution& known, const st
   const int major = generated.find("version = 2") != std::string::npos ? 1 : 2;
   found.file = directory + (major == 1 ? "/config.toml.tmpl" : "/config-v3.toml.tmpl");
   found.lines = handler_lines(generated, programs, major);
-  // A new template needs the one that it replaces.
+  // A new template replaces the distribution's own one, so it must include that as `base`.
   if (!node_has(root, found.file, F_OK)) found.lines = "{{ template \"base\" . }}\n\n" + found.lines;
 }
 

@@ -41,8 +41,9 @@ bool is_in_container(std::string_view status) {
 // The kernel appends this text to the path of a program that was replaced or removed (proc_pid_exe(5)).
 constexpr std::string_view kDeleted = " (deleted)";
 
-// Returns the path of the process's program. Returns nullopt if the process is not root's, or its program is unknown or
-// has another name. The checks are needed because any user can name a process `containerd`.
+// Returns the path of the process's program. Returns nullopt if the process is in a container or not root's, or if no
+// executable program of the process's name is known. The checks are needed because any user can name a process
+// `containerd`.
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
   if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;
@@ -94,7 +95,7 @@ std::string read_unit(const std::string& root, const std::string& unit) {
     break;
   }
   std::map<std::string, std::string>
-      drop_ins;  // the key is the file name: a file in an earlier directory hides later ones (systemd.unit(5))
+      drop_ins;  // by file name: an earlier directory's file hides later files of the same name (systemd.unit(5))
   for (const char* directory : kDirectories) {
     const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
     for (const std::string& name : names_in(of_unit))

@@ -16,7 +16,7 @@ struct EngineProcess {
   bool in_container = false;  // whether it is in a PID namespace below the node's
 };
 
-// Returns the processes of the node whose comm is in `names`, in the order of /proc.
+// Returns the processes whose comm is in `names`, also in containers, in the order of /proc.
 // root: prefix of the node's /proc.
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names);
 

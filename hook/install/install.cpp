@@ -29,8 +29,8 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Returns the base specification: the output of `ctr oci spec` with rdma-hook added. `ctr` is the program beside the
-// engine's. Returns an empty text if `ctr` is missing and only `verify` would be added.
+// Returns the base specification: the output of `ctr oci spec` with rdma-hook added. `ctr` is in the directory of the
+// engine's program. Returns an empty text if `ctr` is missing and only `verify` would be added.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
                                    const std::string& programs) {
   const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
@@ -57,8 +57,8 @@ std::vector<std::string> podman_files(const std::string& root) {
   return files;
 }
 
-// Sets the hook directories that CRI-O or Podman reads, and the first one of them that can be written. Errors: none can
-// be written, and a file that may name another directory cannot be read.
+// Sets the hook directories that CRI-O or Podman reads, and the first one of them that can be written. Errors: no
+// directory can be written, and a file of Podman that may name another directory cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
   const auto take = [&](const EngineSettings& settings, const char* table) {
@@ -129,8 +129,8 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
   return {};
 }
 
-// Makes the engine check the temporaries. containerd 2 reads the drop-in only under its final name, so a check file
-// imports both temporaries.
+// Makes the engine check the temporaries. containerd 2 imports a drop-in only under its final name. Therefore it checks
+// a file that imports the temporaries of config.toml and of the drop-in.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
@@ -271,8 +271,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     }
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
-    // The error that leaves files behind is reported, or else the first refusal, because the second form is only a
-    // guess.
+    // The first refusal is reported, because the second form is only a guess. An error that leaves files behind, or is
+    // not a refusal, is reported instead.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -327,7 +327,8 @@ Result<std::string> report_installed(const InstallOptions& options) {
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return make_error("another `rdma-hook install` is running");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{"another `rdma-hook install` or uninstall is running", 0, "run this again when it has ended"};
   return lock;
 }
 
@@ -400,7 +401,8 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
 }
 
 // Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
-// restart is needed but --restart is not set, or containers with grants need the programs.
+// restart is needed but --restart is not set, grants need the programs for their release, or the distribution's file
+// names them.
 Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
@@ -521,13 +523,13 @@ Result<std::string> uninstall_locked(const InstallOptions& options) {
   } else if (!options.dry_run) {
     TRY_VOID(remove_unfinished_record(options.root));
   }
-  // If install ran in an image, `config apply` writes the file in this directory. No process updates the file after
-  // uninstall, so it is removed.
+  // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
+  // so the file and its directory are removed.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
   return said;
 }
 
-// Labels the node by its record. otherwise: the state without a record of an engine.
+// Labels the node by its record. otherwise: the state if there is no record of an engine, or if its files are restored.
 Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise) {
   const auto record = TRY(read_install_record(root));
   if (!record || record->is_restored() || is_distribution(record->engine)) return label_node(root, otherwise);

@@ -24,13 +24,13 @@ inline constexpr int kUnsupportedNode = EOPNOTSUPP;
 
 struct InstallOptions {
   std::string root;                         // prefix of the node's files and programs; "": this node
-  std::optional<Engine> engine;             // nullopt: the only one that is installed
+  std::optional<Engine> engine;             // nullopt: choose_engine() selects
   std::optional<std::string> distribution;  // in place of an engine: see distribution.hpp
   std::optional<InstallWay> way;
   std::string programs;  // directory of rdma-runtime and rdma-hook on the node
   // When install runs in an image: the programs to copy, as paths on the node.
   std::vector<std::string> put;
-  std::string put_from;  // directory from which they are copied
+  std::string put_from;  // directory in the image from which they are copied
   // Releases stale grants and returns the grants that remain. If it is empty, grants are not checked.
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;  // returns only diffs of the files and changes nothing
@@ -41,13 +41,15 @@ struct InstallOptions {
 // Each function returns the text to print. The record is written before the first file and removed after the last file.
 // A later install or uninstall can therefore complete a call that was killed. A second install changes nothing.
 //
-// install() writes the files of the plan. While the engine may not have read the files, each call restarts the engine
-// with `restart`, and otherwise reports that a restart is due: the pod of an image calls it at each start.
-// On a node of a distribution only programs are copied, after the administrator has merged its lines.
+// install() writes the files of the plan. While the engine may not have read the files, each call with `restart`
+// restarts the engine, and each other call reports that a restart is due. The pod of an image therefore calls install()
+// at each start.
+// On a node of a distribution only programs are copied, after the administrator has added the distribution's lines.
 // install() and uninstall() label the node: label_node().
 // lines: gets the lines that the administrator has to merge by hand, if a distribution does not have them.
 // Errors: kUnsupportedNode, nothing can be set up; choose_engine(), plan_install(); the engine refuses its present or
-// its new configuration. Then nothing is changed.
+// its new configuration; a file cannot be written. After these errors the files are restored; the message names each
+// file that could not be restored. EIO: the restart failed, and the written files stay.
 // Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
 Result<std::string> install(const InstallOptions& options, std::string& lines);
 // Restores the files that install wrote. Programs that were copied are removed last: an engine that has not read the

@@ -14,7 +14,7 @@ namespace {
 
 using Lines = std::vector<std::string_view>;
 
-// The largest table that is made has this number of entries. A larger change is reported as one hunk.
+// Limit of the entries in the table of common_lengths(). A change that needs a larger table is reported as one hunk.
 constexpr std::size_t kLargestTable = std::size_t{4} << 20;
 constexpr std::size_t kContext = 3;
 

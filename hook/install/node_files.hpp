@@ -58,7 +58,7 @@ Result<void> remove_node_file(const std::string& root, const std::string& path);
 std::vector<std::string> directories_above(const std::string& path);
 // Returns the missing directories above a path, outermost first.
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path);
-// Removes those of the directories that are empty, the last one first.
+// Removes the directories of the list that are empty, the last one first.
 void remove_empty_directories(const std::string& root, const std::vector<std::string>& directories);
 
 }  // namespace hook

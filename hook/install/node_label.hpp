@@ -22,8 +22,8 @@ inline constexpr Word<NodeState> kNodeStates[] = {
 // customization guide of node-feature-discovery, and its source/local/local.go.
 std::string node_label_text(NodeState state);
 
-// Writes the file, or removes it for nullopt. Without the directory nothing is written: the node has no
-// node-feature-discovery. A file with this text is not written again.
+// Writes the label of the state to a file in kFeatures. nullopt: removes that file. Without the directory kFeatures
+// nothing is written, because the node has no node-feature-discovery. A file with the same text is not written again.
 Result<void> label_node(const std::string& root, std::optional<NodeState> state);
 
 }  // namespace hook

@@ -25,15 +25,15 @@ struct HooksFile {
 constexpr HooksFile kHooksFiles[] = {
 #include "hooks_files.inc"
 };
-// The files above name the programs in this directory.
+// The files of kHooksFiles name the programs in this directory.
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
 std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". Replaces the directory of the
-// programs in them by the node's.
+// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". Replaces kUsualPrograms in them
+// by facts.programs.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;
@@ -85,7 +85,7 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
     const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
     if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
     const auto program = path->get<std::string>();
-    // The default runtime is the one that containers use today.
+    // Containers use the default runtime today. If it is NVIDIA's, it is preferred to other runtimes of NVIDIA.
     const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
     if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
   }
@@ -133,8 +133,8 @@ Result<std::string> crio_default(const EngineFacts& facts) {
 }
 
 // Returns the handler `rdma` as a copy of the default handler, for the reason that add_copy_of_default() states.
-// Returns an empty text if the default handler has no `runtime_path`: CRI-O would search a program named `rdma` in
-// PATH.
+// Returns an empty text if a handler `rdma` exists, or if the default handler has no `runtime_path`: CRI-O would search
+// a program named `rdma` in PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};
@@ -327,7 +327,7 @@ Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::
     return {};
   }
   Json runtimes = Json::array({program});
-  // runc is executed on a node where the program is missing.
+  // rdma-runtime executes runc if `program` is missing.
   if (program != "runc") runtimes.push_back("runc");
   const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
   TRY_VOID(add_own_file(plan, facts, kOwnConfig, json.dump() + "\n"));

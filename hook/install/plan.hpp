@@ -31,7 +31,8 @@ struct EngineFacts {
   bool are_runtimes_configured = false;  // whether rdma-init's configuration has `runtimes`
   std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
   std::string hooks_dir;                 // the first of hooks_dirs that can be written; empty: none
-  // containerd 2: that of config.toml, because drop-ins of another version are not merged.
+  // containerd 2: the drop-in's `version`. It must equal that of config.toml, because containerd does not merge
+  // drop-ins of another version.
   unsigned drop_in_version = 3;
   // containerd 1.7: whether the first table of handlers replaces the built-in default handler.
   bool replaces_default = false;
@@ -42,8 +43,9 @@ struct EngineFacts {
 struct InstallPlan {
   std::vector<FileEdit> edits;    // in the order of writing; each changes a file
   std::vector<std::string> said;  // messages for the administrator
-  EngineSettings
-      meant;  // settings that the engine must print after the change; CRI-O must only print no other value for them
+  // Settings that containerd must print after the change. CRI-O omits some defaults, so it may omit these settings, but
+  // it must not print other values for them.
+  EngineSettings meant;
   std::string drop_in;  // path of the drop-in of containerd 2; empty: none
 };
 
@@ -51,8 +53,8 @@ struct InstallPlan {
 std::vector<std::string> plan_files(const EngineFacts& facts);
 
 // Makes the plan. Pure. Errors: a file could not be read; a setting is not UTF-8; Docker's file is not a JSON object; a
-// file, `imports` or a runtime `rdma` of another origin exists, with the lines to merge by hand; the engine has no such
-// way.
+// file, `imports` or a runtime `rdma` that install did not write is in the way, and the remedy has the lines to merge
+// by hand; the engine does not support facts.way.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
 // Sets drop_in_version or replaces_default to the form that probably fits this config.toml. The engine's check decides

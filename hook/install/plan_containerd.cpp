@@ -106,8 +106,8 @@ std::string base_spec_of(const EngineFacts& facts, const std::string& handler) {
   return setting_text(facts.settings, handler_table(facts, handler), "base_runtime_spec");
 }
 
-// Adds the default handler with more members. containerd 1.7 drops its built-in default handler if a file has one, so
-// all members of the handler are written.
+// Adds the default handler with more members. containerd 1.7 drops its built-in default handler if a file has a table
+// of a handler, so all members of the default handler are written.
 void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vector<TomlMember> members) {
   const std::string handler = handler_table(facts, default_handler(facts));
   std::vector<TomlMember> options;
@@ -287,8 +287,8 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// Checks that the plugins are enabled by which containerd calls runtimes for pods and rdma-nri. Errors: EINVAL, one is
-// disabled.
+// Checks that containerd's plugin for pods (CRI) is enabled, and its NRI plugin if facts.way is NRI. Errors: EINVAL,
+// one of these plugins is disabled.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};
@@ -388,7 +388,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   const auto config = TRY(file_of(facts, kContainerdConfig));
   if (facts.engine.major == 1) {
     std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
-    // A newline is added if the last line lacks it.
+    // A blank line precedes the block, also if the last line lacks its newline.
     if (!tables.empty())
       text += (text.ends_with('\n') ? "\n" : "\n\n") + (kOurs + print_tables(facts, tables) + kOursEnd);
     plan.edits.push_back({kContainerdConfig, config, std::move(text)});

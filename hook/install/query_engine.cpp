@@ -103,7 +103,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
   };
   const auto has_file = [&](const char* path) { return node_has(root, path, F_OK); };
   switch (engine.engine) {
-    case Engine::kContainerd:  // not `config dump`: that of 1.7 fails without the file
+    case Engine::kContainerd:  // `config dump` of containerd 1.7 fails without the file
       return ask({"config", has_file("/etc/containerd/config.toml") ? "dump" : "default"});
     case Engine::kCrio:
       return ask({"config"});

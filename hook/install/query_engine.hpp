@@ -20,8 +20,8 @@ struct FoundEngine {
   std::string remedy = {};  // the remedy for `trouble`; empty: no remedy is known
 };
 
-// Returns the installed engines out of containerd, CRI-O, Docker and Podman. Returns an engine that does not answer
-// with its `trouble`. Errors: EPERM, the caller cannot enter root.
+// Returns the installed engines out of containerd, CRI-O, Docker and Podman. An engine that does not answer is in the
+// list, and its `trouble` has the reason. Errors: EPERM, the caller cannot enter root.
 Result<std::vector<FoundEngine>> find_engines(const std::string& root);
 
 // Makes the engine check its own configuration. Returns the configuration that containerd and CRI-O print; the text of

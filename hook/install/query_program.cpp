@@ -39,7 +39,7 @@ struct Pipe {
 Result<Pipe> make_answer_pipe(const std::string& name) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
-  // The reading end does not block, because a blocked read(2) would delay the deadline.
+  // The reading end does not block, because a blocked read(2) could last beyond the deadline.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }

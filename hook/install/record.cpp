@@ -132,8 +132,7 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
 
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record) {
   TRY_VOID(remove_unfinished_record(root));
-  // Removes the directories that do not contain the record. Directories above the record are not empty yet, so they
-  // stay.
+  // Removes the empty directories. Directories above the record are not empty yet, so they stay.
   remove_empty_directories(root, record.directories);
   if (const auto directory = directory_of_record(root, record)) {
     TRY_VOID(rename_to_temporary(root, *directory));

@@ -65,7 +65,8 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
 }
 
 std::string restart_due_line(const InstallRecord& record) {
-  // The last file of the engine is the one that names its other files. Programs of rdma-init read files of rdma-init.
+  // The message names the engine's last file, which names its other files. It never names a file of rdma-init, because
+  // the engine does not read those files.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";

@@ -45,8 +45,8 @@ std::optional<std::string> without_install(const FileEdit& edit, const std::stri
   if (!edit.before) return std::nullopt;
   auto text = without_changes(*edit.before, edit.after, present);
   if (!text) text = without_changes(*edit.before, edit.after, with_written_block(present, edit.after));
-  // If a member was added after the last one of install, the remaining text ends with a comma and is no JSON. Such a
-  // file is kept.
+  // If a member was added after the last member of install, the text without install's members is no JSON: it keeps a
+  // wrong comma. Such a file is kept.
   JsonFault fault;
   if (text && edit.path.ends_with(".json") && !fabric::trim(*text).empty() && !try_parse_json(*text, {}, fault))
     return std::nullopt;
@@ -87,7 +87,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record,
   return plan;
 }
 
-// Writes all temporaries before the first file is restored, so that without space nothing is changed.
+// Writes all temporaries before the first file is restored, so that no file is changed if there is no space.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
   for (const auto& [edit, said] : plan.undone)

@@ -23,7 +23,7 @@ struct RestoreOptions {
 // `kept`. With `force`, a file of the first kind gets its text of before install, and a file of the second kind is
 // removed. A link or directory in place of a file is always kept.
 // said: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
-// Errors: a file cannot be written. All temporaries are written first, so that without space nothing is changed.
+// Errors: a file cannot be written. All temporaries are written first, so that no file is changed if there is no space.
 Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
                            std::vector<std::string>& kept, std::string& said);
 
