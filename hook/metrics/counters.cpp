@@ -67,7 +67,7 @@ Record make_record(std::string_view key) {
   return record;
 }
 
-// Returns the record of a series; nullopt: the key is too long, or has an invalid name.
+// Returns the record of a series; nullopt: its key is too long, or its name or the name of a label is invalid.
 std::optional<Record> encode(std::string_view name, const Labels& labels) {
   std::string key(name);
   bool good = is_name(name, true);
@@ -125,7 +125,7 @@ class FileLock {
 
 // Reads the records of a file whose first record is kFileKey; an empty list for every other file. Checks only the first
 // letter of each series: that detects a foreign file, and full checks would cost more than the rest of add(). read()
-// checks all.
+// checks each record fully.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read `{}`", path);

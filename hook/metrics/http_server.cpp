@@ -230,7 +230,8 @@ class HttpServer {
       UniqueFd fd(
           ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.ok()) {
-        // Without a pause poll(2) would return at once again and again.
+        // The listener stays readable after these errors, so without a pause poll(2) would return at once again and
+        // again.
         const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (later) accept_from_ = Clock::now() + kBetweenAccepts;
         return;

@@ -230,7 +230,8 @@ void Held::add(const Grant& grant) {
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.holders;
     sum.units += hca.units;
-    // config.json may have changed between two grants, so the newest limit counts.
+    // The administrator may have changed the limit in config.json between two grants, so the newest grant's limit
+    // counts.
     if (hca.limit && grant.since >= sum.limit_since) {
       sum.limit = hca.limit;
       sum.limit_since = grant.since;
@@ -286,12 +287,13 @@ std::string grant_info_head() {
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
-  std::map<std::string, PodNames> ids;  // a container that is bound to its token has two users
+  std::map<std::string, PodNames>
+      ids;  // one series per container: a container that createRuntime bound to a token's grant has two users
   for (const GrantUser& user : grant.users) {
     PodNames& known = ids[user.id];
     if (names && known == PodNames()) known = names(user);
   }
-  if (ids.empty()) ids[""];  // a pod between two containers has one series
+  if (ids.empty()) ids[""];  // a pod's grant has no user between two containers; it still gets a series
   const Owner& owner = grant.owner;
   std::string text;
   for (const PlannedHca& hca : grant.hcas) {

@@ -73,15 +73,15 @@ struct PodNames {
   friend bool operator==(const PodNames&, const PodNames&) = default;
 };
 
-// Finds the Kubernetes names of the containers of grants in config.json of their bundles, which the engine writes.
-// Does not read a file again after a success. For a user without a recorded bundle (rdma-nri does not know it), reads
-// the default locations of containerd and CRI-O. Containers of other engines have no names, because an image could have
-// chosen them.
+// Finds the Kubernetes names of containers with grants, in the config.json that the engine wrote into each bundle.
+// Does not read a config.json again after a success. rdma-nri records no bundle: for its users, reads the default
+// locations of containerd and CRI-O. Containers of other engines have no names, because an image could have chosen
+// them.
 class GrantNames {
  public:
   explicit GrantNames(std::string root) : root_(std::move(root)) {}
   PodNames of(const GrantUser& user);
-  // Removes the containers that were not requested since the last call.
+  // Removes the containers for which of() was not called since the last forget_others().
   void forget_others();
 
  private:
@@ -93,9 +93,10 @@ class GrantNames {
   std::map<std::string, Known> known_;  // by bundle
 };
 
-// Return HELP and TYPE of rdma_hook_grant_info, and the series of one grant. Pure.
+// grant_info_head() returns HELP and TYPE of rdma_hook_grant_info; grant_info() returns the series of one grant. Pure,
+// except for `names`.
 std::string grant_info_head();
-// Returns the names of a user's container. An empty function: no names are added.
+// A function that returns the names of a user's container. Without one (empty), grant_info() adds no names.
 using NamesOf = std::function<PodNames(const GrantUser& user)>;
 std::string grant_info(const Grant& grant, const NamesOf& names = {});
 

@@ -117,7 +117,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// The warnings are in the text or the document. A refusal as text has no other place for them than the log.
+// A printed plan contains the warnings, and so does a refusal as JSON. For a refusal as text they are logged.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -295,9 +295,9 @@ int run_metrics(const Options& options, const Log& log) {
   return exit_code(options.listen ? listen_for_metrics(options) : show_metrics(options, log), log);
 }
 
-// Sets the directory of rdma-hook and rdma-runtime on the node: --hook, else the directory of this program, else a
-// `bin` directory below the root. With --root, install runs in an image: the programs are copied to --programs if that
-// is set or the root has none.
+// Sets the directory of rdma-hook and rdma-runtime on the node: the directory of --hook; else, without --root, this
+// program's directory if it has rdma-runtime; else a `bin` directory of the node. With --root, install runs in an
+// image: it copies the programs if --programs is set or no `bin` directory of the node has rdma-runtime.
 Result<void> find_programs(const Options& options, InstallOptions& found) {
   const std::string own = TRY(hook_path(options));
   const std::string directory = own.substr(0, own.rfind('/'));
@@ -362,7 +362,7 @@ Result<void> check_formats(const std::string& ledger) {
   const auto listed = Ledger::for_each_recorded_at(
       ledger, [](const Grant&) { return Result<void>(); }, &unread);
   if (!listed.has_value() && listed.error().code != EACCES)
-    return listed.error();  // EACCES is passed over: that caller cannot install either
+    return listed.error();  // EACCES is ignored: a caller without access to the ledger cannot install either
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
@@ -405,8 +405,9 @@ int run_doctor(const Options& options) {
   return !grade ? kExitDone : *grade == Grade::kBroken ? kExitBroken : kExitFailure;
 }
 
-// Starts the helper that executes IPAM plugins, before the seccomp filter forbids execve(2). Recorded leases can belong
-// to plugins that the configuration no longer names, or that a file names which cannot be read.
+// Starts the helper that executes IPAM plugins, before the seccomp filter forbids execve(2). The helper is also needed
+// for recorded leases, because their plugins may be missing in the present configuration, or the configuration may be
+// unreadable.
 // has_rails: network records exist. Only poststop checks this: at a start the lookup would slow containers without
 // rails.
 Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger,
@@ -437,7 +438,7 @@ int stage_code(const Options& options) {
   const Result<Config> config = is_end && !has_rails ? Config() : read_config(options.node.config);
   auto ipam = start_ipam_helper(config, options.node.ledger, has_rails);
   if (!ipam) return exit_code(ipam.error(), log);
-  // The filter starts before any foreign input is read. It allows only the system calls of a stage.
+  // The filter allows only the system calls of a stage.
   if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};
   const auto result = run(options.command, call, config);

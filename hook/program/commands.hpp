@@ -14,7 +14,7 @@ namespace hook {
 int run_command(const Options& options);
 
 // `check-config`: prints each problem with its place and remedy, or a summary, on stdout. Returns the exit code: 0, no
-// errors (warnings are allowed); 1, errors, or files that cannot be read.
+// errors (warnings are allowed); 1, errors, or a file cannot be read.
 // nodes: the file that lists the nodes.
 int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes = std::nullopt);
 

@@ -79,8 +79,8 @@ int apply_once(const Options& options, const Log& log) {
   return ok ? 0 : 1;
 }
 
-// Compares the ConfigMap with the node's file. This also detects that the process with --watch does not work, because
-// the file is then not written.
+// Compares the ConfigMap with the node's file. If the process with --watch does not work, it does not write the file,
+// so the comparison detects that too.
 ProbedState probe_config(const Options& options) {
   const AppliedConfig found = check_cluster_config(options.source, options.node);
   if (found.outcome == Outcome::kSame) return {true, found.has};

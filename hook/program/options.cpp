@@ -115,7 +115,7 @@ Result<void> set_version(Options& options, std::string_view) {
   return {};
 }
 
-// Options that only `install` has are unknown to the other commands.
+// Other commands refuse the options of `install`.
 constexpr std::string_view kInstall = "install";
 
 constexpr fabric::Option<Options> kOptions[] = {
@@ -238,8 +238,9 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   return {};
 }
 
-// Without a bundle, the engine is one whose annotations can request HCAs: runc, the default of `plan`. With --namespace
-// it is an engine of Kubernetes: only these have namespaces, and "annotations_may_request" decides for them.
+// Without a bundle, annotations must be able to request HCAs: the engine is runc, the default of `plan`. With
+// --namespace the engine is one of Kubernetes, because only Kubernetes has namespaces, and "annotations_may_request"
+// decides which of them may request HCAs.
 Result<void> check_plan(Options& options) {
   const bool has_annotations = !options.annotations.empty();
   if (!options.bundle && !has_annotations) return usage_error("plan requires --bundle DIR or --annotation KEY=VALUE");

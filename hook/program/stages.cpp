@@ -39,8 +39,8 @@ Result<ContainerRequest> understand_bundle(const OciState& state, const Result<C
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// Returns the container's cgroup; nullopt if it is unknown, because that must not fail the start. A grant without a
-// cgroup is stale as soon as the container's init has ended.
+// Returns the container's cgroup. Returns nullopt and logs a warning if the cgroup is unknown, because that must not
+// fail the start. A grant without a cgroup is stale as soon as the container's init has ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
@@ -48,7 +48,7 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
   return std::nullopt;
 }
 
-// Returns whether the user of the grant is this container. The program that made the grant may have received another
+// Returns whether the user of the grant is this container. The program that made the grant may have recorded another
 // path of the same bundle.
 bool is_user(const GrantUser& user, const OciState& state) {
   if (user.key == container_owner(state.id, state.bundle).key) return true;
@@ -76,7 +76,7 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
         "a "
         "killed runtime; `rdma-hook recover` releases them after it ends");
   }
-  // A grant that cannot be read could be this container's, so that is an error. An error of `left` comes first.
+  // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
   return left && !unread.empty() ? unread.front() : left;
 }
 
@@ -92,7 +92,8 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// Checks that the container has the device nodes of its grants. Sets the RDMA limits, because rdma-nri cannot set them.
+// Checks the container's device nodes against its grants (check_granted_nodes()). Sets the RDMA limits, because
+// rdma-nri cannot set them.
 Result<void> verify_grants(const OciState& state, const ContainerRequest& requesting, const std::vector<Grant>& grants,
                            Call& call) {
   auto inventory = TRY(read_node_for(requesting, call.node, false));

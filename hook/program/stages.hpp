@@ -12,7 +12,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config);
 
 // Checks a container after rdma-nri, because a runtime continues if rdma-nri does not answer. Grants no HCA, but sets
 // the limits of RDMA objects: rdma-nri has no cgroup for them.
-// Errors: the container requested HCAs and has no grant, or has a device node of another HCA.
+// Errors: the container requested HCAs and has no grant; check_granted_nodes().
 Result<void> verify(Call& call, const Result<Config>& config);
 
 // Releases the container's HCAs; for a container of a pod, only its part of the pod's grant. A missing grant is no

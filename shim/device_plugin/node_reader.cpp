@@ -118,7 +118,7 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
     add_grant(grant, foreign, holds);
     return {};
   };
-  // Results are stored only after a complete read: after an error the previous grants count.
+  // Results are stored only after a complete read: after an error the grants of the last complete read count.
   TRY(hook::Ledger::for_each_at(ledger_, use, &unread));
   std::erase_if(known_pods_, [&](const std::string& key) { return !keys.contains(key); });
   stamp_ = std::move(stamp);

@@ -66,9 +66,10 @@ class NodeReader {
   // Returns the time of the next read that is due without any change: keep_settling() withholds problems until then.
   // nullopt: none.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
-  // Returns the names in config.json, each once; they include resources that could not be read yet.
+  // Returns the resource names in the administrator's config.json, each once. They include resources that could not be
+  // read yet.
   std::set<std::string> configured_resources() const;
-  // Returns why the last read() failed for the configuration, else for the HCAs; empty: it did not.
+  // Returns why the last read() could not read the configuration, or else the HCAs; empty: it could read both.
   std::string problem() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 

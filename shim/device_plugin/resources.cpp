@@ -45,14 +45,15 @@ struct Problem {
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
                    const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
-  // An HCA in use by foreign owners is not in a passing state: the kubelet must not count on it.
+  // A grant of a foreign owner is not a problem that may pass: the kubelet must not wait for its end.
   if (room.held && room.units == 0) return {room.why};
   if (!nodes) return {nodes.error().message, true};
   if (node.is_active()) return {};
   return {"has no active port: " + ports_text(*node.hca), true};
 }
 
-// Returns the GIDs for children, which both modes that make children take; nullopt: the HCA gets none.
+// Returns the space for GIDs of child netdevs. nullopt: the mode adds no child netdevs, the pool has no network, or
+// gid_space() returns none.
 std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
   const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
   return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
@@ -112,7 +113,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   }
 }
 
-// Returns the problem of an HCA that is not on the node, or has an unknown pool.
+// Returns the problem of an announced HCA that is no longer on the node, or that is there but has an unknown pool.
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
@@ -174,8 +175,8 @@ class Nearness {
 // The available IDs of each HCA, by its index in Resource::hcas. HCAs without available IDs are missing.
 using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
 
-// Adds count HCAs to chosen. Each is the one that is nearest to all those chosen before. Returns the sum of their
-// nearness, and the set.
+// Adds count HCAs to chosen, one after the other. Each time adds the HCA that is nearest to all HCAs in chosen. Returns
+// the sum of the added HCAs' nearness, and the set.
 std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> chosen, std::size_t count,
                                                       const IdsOfHcas& free, const Nearness& near) {
   unsigned sum = 0;
@@ -220,7 +221,8 @@ std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_
   return best ? std::move(best->second) : std::vector<std::size_t>();
 }
 
-// Returns the nearest HCAs of one rate and link layer, followed by those of the next.
+// Returns chosen, followed by near HCAs of the best kind (rate and link layer); if these are too few, by HCAs of the
+// next kind.
 std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                   const std::vector<CountedHca>& hcas) {
   using Kind = std::pair<double, bool>;
@@ -345,7 +347,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     if (!all.contains(id)) return make_error("device `{}` is not available", fabric::printable(id));
     if (!resource.find(id)) ids.push_back(id);
   }
-  // An HCA that must be included has its ID already.
+  // An HCA whose ID must be included is already in chosen, and its ID is in ids.
   const std::size_t distinct = chosen.size() + (size - ids.size());
   std::vector<std::size_t> order = best_set(chosen, distinct, free, resource.hcas);
   const std::size_t had = chosen.size();

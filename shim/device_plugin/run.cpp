@@ -40,8 +40,8 @@ constexpr milliseconds kBetweenLooks{500};
 constexpr milliseconds kRetry{200};  // of an Allocate that waits
 // A kubelet that registers a plugin starts ListAndWatch at once. A kubelet without this call knows no devices.
 constexpr seconds kUntilWatched{10};
-// A failure that is over within this time after a registration is a restart of the kubelet. It is not logged: the new
-// registration is.
+// A failure after a registration that lasts less than this time is a restart of the kubelet. It is not logged, because
+// the new registration is logged.
 constexpr seconds kUntilSaid{10};
 
 // Ends poll(2) from another thread. The callback owns the descriptor too, because it may be called after the destructor
@@ -77,7 +77,7 @@ class Endpoint {
   // has none.
   Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
     const auto now = Clock::now();
-    // A kubelet that starts removes all sockets in its directory, ours too.
+    // A kubelet that starts removes all sockets in its directory, also the plugin's.
     if (server_ && (cdi != cdi_ || file_identity(path()) != socket_)) end();
     if (!server_) {
       if (now < next_try_) return next_try_;
@@ -279,7 +279,8 @@ class DevicePlugin {
     if (!directory_ && !open_directory()) return later;
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     std::map<std::string, std::unique_ptr<Endpoint>> gone;
-    // Endpoints that stay in `gone` belong to resources that config.json no longer has: their destructors end them.
+    // Endpoints that stay in `gone` belong to resources that the administrator's config.json no longer has. Their
+    // destructors end them.
     gone.swap(endpoints_);
     auto next = later;
     for (const Resource& resource : reader_.resources()) {

@@ -145,8 +145,8 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// Ends the pod's users that have no process, in a grant that a container or its token owns. Such grants exist for pods
-// in the node's network namespace.
+// Removes the pod's users without a process from a grant that a container or its token owns. Pods in the node's network
+// namespace have such grants.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
@@ -154,7 +154,7 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
   return {};
 }
 
-// Releases a grant that the pod's own network namespace owns.
+// Releases a grant that the pod's own network namespace owns. Errors: EBUSY, a process of a container still runs.
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
   const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
   if (user == grant.users.end()) return ledger.release_grant(grant.owner.key);
@@ -168,7 +168,7 @@ Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Le
   Result<void> all;
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
-    // The id also finds grants of its containers (find_pod_grants()).
+    // The pod's id also finds grants that the pod's containers own (find_pod_grants()).
     const bool is_pods = grant.owner.kind == Owner::Kind::kNetns;
     keep_first(all, is_pods ? end_pod(grant, ledger) : end_pod_users(grant, request.pod.id, ledger));
   }

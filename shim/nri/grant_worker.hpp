@@ -20,8 +20,8 @@ namespace shim {
 
 // Returns the job of a request, in the form that the runtime sent.
 std::string job_of(const NriRequest& request);
-// Returns the job that releases grants of containers that are gone, and recovers the ledger. pods: pod id by container
-// id, for users of grants that lack it.
+// Returns the job that releases the grants of the containers in `gone`, and recovers the ledger. pods: pod id by
+// container id, for users of grants that lack their pod id.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
 class GrantWorker {
@@ -33,7 +33,7 @@ class GrantWorker {
   // Runs a job of job_of() or recover_job(). Errors: as the hook's createRuntime, and those of the ledger.
   // CreateContainer: grants the requested HCAs; the answer is create_response()'s.
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
-  // StopContainer, RemoveContainer: releases the container's own grant, or ends its part in the pod's grant.
+  // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.
   // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
   // recover_job(): as `rdma-hook recover`. Also releases the unbound grants (is_unbound()) of the containers that
   // are gone, and records the pods.

@@ -52,8 +52,9 @@ Result<std::optional<GrantPart>> find_grant_of(const Ledger& ledger, const hook:
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
     return user ? Found({owner, *user}) : Found();
   }
-  // The owner is no namespace. Either the container is in the node's namespace: a token owns its grant, and after
-  // createRuntime the container itself does. Or the pod's namespace is gone, and the pod's grant has the container.
+  // By the specification, the owner is not a network namespace. Either the container is in the node's network
+  // namespace: a token owns its grant, and after createRuntime the container itself owns it. Or the pod's namespace is
+  // gone, and the container is a user of the pod's grant.
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});

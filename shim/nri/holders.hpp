@@ -21,7 +21,8 @@ struct GrantPart {
 
 // Returns true if the user's process lives or cannot be checked: its grant then stays, whatever the runtime reports.
 bool has_process(const hook::GrantUser& user);
-// Returns true for a user that only its container id represents: a token's grant without a process, made by rdma-nri.
+// Returns true for a user without a process in a grant that a token owns. rdma-nri makes such grants, and only the
+// container's id identifies the user.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
 // Users and namespaces that need a report of the runtime or of the kernel. Collected in one pass over all grants.
 struct Doubtful {

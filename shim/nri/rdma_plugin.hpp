@@ -38,7 +38,8 @@ class NamespaceEnds {
   int fd() const { return events_.get(); }
   // Watches a namespace's file. A second call costs one lookup. Errors: the directory cannot be watched.
   Result<void> watch(const std::string& path);
-  // Returns true if a watched namespace may have ended since the last call. Stops watching that namespace.
+  // Returns true if a watched namespace may have ended since the last call. Stops watching each namespace that has
+  // ended.
   bool take();
 
  private:
@@ -61,7 +62,7 @@ class ConfiguredWorker {
   // Call before set_engine(), which starts the worker with this value.
   void set_engine_memlock(const std::optional<hook::Rlimit>& limit) { node_.engine_memlock = limit; }
   const std::string& root() const { return node_.root; }
-  // Returns the configuration. Parses config.json again only if its text has changed.
+  // Returns the administrator's configuration. Parses config.json again only if its text has changed.
   const Result<hook::Config>& read_config();
   Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
   // Calls Worker::ask().

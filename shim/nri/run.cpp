@@ -84,8 +84,8 @@ class Wake {
   UniqueFd any_;
 };
 
-// Returns the runtime's limit: the runtime created the other end of the socket. nullopt: it is in another PID
-// namespace.
+// Returns the runtime's RLIMIT_MEMLOCK: the runtime created the other end of the socket. nullopt: the limit is unknown,
+// for example because the runtime is in another PID namespace.
 std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -248,7 +248,7 @@ class Loop {
       if (!asked)
         log_.warning(fabric::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
       // The answer to UpdateContainers does not show whether the container was evicted: up to NRI 0.12.2 the runtime
-      // drops the evictions of this request. So end the container here too.
+      // drops the evictions of this request. Therefore the plugin itself kills the container too.
       const auto ended = end_container(container.id, container.pid);
       if (ended) {
         log_.warning(fmt::format("evicted container {}", container.label));

@@ -30,7 +30,7 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
     spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
 }
 
-// Returns the path of the pod's network namespace; nullopt: the pod is in the node's.
+// Returns the path of the pod's network namespace; nullopt: the pod is in the node's network namespace.
 std::optional<std::string> netns_of(const NriPod& pod) {
   const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
   if (!network || network->path.empty()) return std::nullopt;
@@ -55,8 +55,8 @@ Result<void> add_device(const hook::PlannedNode& node, const NriContainer& conta
 }
 
 // Adds RLIMIT_MEMLOCK to the adjustment. Runtimes report rlimits since NRI 0.11 (containerd 2.3, CRI-O 1.36). If an
-// rlimit is set twice, the later value, which is this one, holds. Without a known limit only an unlimited value is
-// safe: any other could lower the unknown limit.
+// rlimit is set twice, the later value holds, which is the adjustment's. If the present limit is unknown, only an
+// unlimited value is safe: any other value could lower the limit.
 void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
   if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
   if (now && hook::usable(*now) >= *plan.memlock) return;
@@ -92,7 +92,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
 
 hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
   hook::ContainerSpec spec = spec_of(pod, engine);
-  // containerd passes only those of the pod's annotations that its configuration allows.
+  // containerd gives a container only the pod's annotations that its configuration allows, so the pod's own annotations
+  // are in `spec` too.
   for (const auto& [name, value] : container.annotations)
     spec.annotations[name] = value;
   set_identity(pod, container.name, engine, spec);

@@ -111,7 +111,7 @@ Result<Configured> configured_runtime(Settings& settings) {
     const ProgramId self = TRY(own_id());
     return Configured{TRY(find_runtime(settings.runtimes, path ? path : "", self)), {}};
   }
-  // With an error in the administrator's config.json, containers start with the runtime of the last valid
+  // If the administrator's configuration has an error, containers start with the runtime of the last valid
   // configuration.
   const auto last = TRY(hook::last_choice(settings.node.ledger));
   if (!last) {

@@ -30,8 +30,8 @@ Result<ProgramId> own_id();
 
 // Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
 // searched in the absolute directories of path (format of $PATH), then in the directories where distributions install
-// runtimes: the PATH of a service often lacks one. Skips the program self under any name. Errors: no runtime exists; a
-// relative path with a slash.
+// runtimes, because the PATH of a service often lacks one of them. Skips the program self under any name. Errors: no
+// runtime exists; a relative path with a slash.
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 
@@ -48,8 +48,8 @@ struct Configured {
 // node started.
 Result<Configured> configured_runtime(Settings& settings);
 
-// Records the runtime of a container that is about to be created. Returns "" or a warning: the record cannot be
-// written. Error: another runtime has a container of this id and root.
+// Records the runtime of a container that is about to be created. Returns an empty text, or a warning if the record
+// cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
 Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
                                  const hook::ProcessIdentity& self);
 // Removes the record of note_runtime(). For a runtime that could not be executed.

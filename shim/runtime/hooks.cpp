@@ -100,7 +100,7 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& conf
 
 HookNeed hook_need(const hook::ContainerRequest& requesting, const HookCommand& command, Dialect dialect) {
   if (has_create_hook(command, *requesting.document)) return HookNeed::kThereAlready;
-  // The order determines only which reason is reported: each of them requires the hook.
+  // The order determines only which reason is reported: each reason requires the hook.
   if (hook::may_get_rails(requesting)) return HookNeed::kRails;
   if (dialect == Dialect::kCrun && hook::limits_rdma(requesting.admin)) return HookNeed::kRdmaLimits;
   if (hook::needs_own_view(requesting)) return HookNeed::kOwnView;

@@ -1,5 +1,5 @@
-// The hooks that rdma-runtime adds to config.json, in addition to hook::edit_spec(): always the poststop hook that
-// releases the grant; the createRuntime hook where hook_need() requires it.
+// The hooks that rdma-runtime adds to the container's config.json, in addition to the edits of hook::edit_spec():
+// always the poststop hook that releases the grant; the createRuntime hook where hook_need() requires it.
 // linux.netDevices (runc 1.4, crun 1.22) is not used: the runtime would move a netdev without its routes, rules and
 // RDMA device, and would not restore it. The createRuntime hook moves all of them, and restores them from a record.
 #pragma once
@@ -37,7 +37,7 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json
 // slower. A container without such a reason runs without the hook.
 enum class HookNeed {
   kNone,
-  kThereAlready,  // config.json has the hook already, and the hook finds a booking only by a token (token_owner())
+  kThereAlready,  // the container's config.json has the hook, which finds a booking only by a token (token_owner())
   kRails,         // netdevs: the network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
   kOwnView,       // an overlay in a user namespace, which must be mounted from outside

@@ -29,8 +29,8 @@ ProcessGrant process_grant(const hook::Plan& plan);
 // from their own copy of the specification, which lacks the edits of rdma-runtime. Pure. Returns true if the process
 // was changed; an edited process stays as it is.
 // If the process has no `capabilities`, none are added: the runtimes then use those of the container (tried: runc
-// 1.1.5, crun 1.8.1). They take an rlimit that is not listed from the engine. Unknown members and 64-bit integers are
-// kept.
+// 1.1.5, crun 1.8.1). They take an rlimit that the process does not list from the engine. Unknown members and 64-bit
+// integers are kept.
 // inherited: as edit_spec()'s. Errors: not an object, a member of a wrong type; the process is then unchanged.
 Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
                           const std::optional<hook::Rlimit>& inherited = std::nullopt);

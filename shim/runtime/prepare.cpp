@@ -104,8 +104,8 @@ class Start {
     });
   }
 
-  // config.json still has the devices of the checkpointed container, even if the engine wrote the file again, as Podman
-  // does (libpod/container_internal_linux.go, restore()).
+  // The container's config.json still has the devices of the checkpointed container, even if the engine wrote the file
+  // again, as Podman does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again(const GrantInSpec& grant) {
     hook::ContainerRequest requesting =
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));

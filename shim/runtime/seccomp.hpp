@@ -19,8 +19,8 @@ struct NeededCall {
 // Returns the system calls that libibverbs, NCCL, UCX and libnuma use in addition to those of every program.
 std::span<const NeededCall> needed_calls();
 
-// Values for the members `includes` and `excludes` of a rule. They are Docker's: profile files have them, and Docker
-// resolves them before it writes config.json.
+// Values for the members `includes` and `excludes` of a rule. Only Docker's profile files have these members: Docker
+// resolves them before it writes the container's config.json.
 struct SeccompContext {
   std::string_view architecture;          // Docker's name: "amd64", "arm64"
   std::vector<std::string> capabilities;  // of the bounding set

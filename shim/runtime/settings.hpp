@@ -16,7 +16,7 @@ namespace shim {
 
 struct Settings : hook::RuntimeOptions {
   hook::NodeSettings node = {};
-  Result<hook::Config> admin = hook::Config();  // content of node.config; RuntimeOptions is its "runtime"
+  Result<hook::Config> admin = hook::Config();  // content of node.config; its member "runtime" has the RuntimeOptions
 };
 // Reads the node's configuration. If it cannot be read, `admin` has the error and all other members keep their
 // defaults.

@@ -33,8 +33,9 @@ Result<fabric::UniqueFd> connect_socket(const std::string& path);
 // the number of an open stream socket.
 Result<fabric::UniqueFd> launched_socket(std::string_view number);
 
-// Buffer for the longest message during the whole life of the process. It uses memory only while it holds such a
-// message: it is a private mapping, and release() returns its pages. The heap would keep its largest size.
+// Buffer for the longest message, reserved during the whole life of the process. It is a private mapping, and release()
+// returns its pages, so that it uses memory only while it holds a message. The heap would keep the memory of its
+// largest size.
 class ReservedBuffer {
  public:
   // Errors: no address space, or a node that refuses to overcommit.

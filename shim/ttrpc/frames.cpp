@@ -25,7 +25,8 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
   return std::optional<MuxPiece>();
 }
 
-// Starts a frame after its header. After an error the header stays complete, so that each further call fails too.
+// Starts a frame, whose header is complete. After an error the header stays complete, so that each further call fails
+// too.
 Result<void> MuxDecoder::begin_frame() {
   const std::uint32_t connection = read_u32(header_.text());
   const std::size_t length = read_u32(header_.text().substr(4));

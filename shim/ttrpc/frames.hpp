@@ -137,8 +137,8 @@ void append_message_header(std::string& out, const Message& message);
 
 // Appends a message as frames that the readers of all versions accept. A reader has a buffer of 4096 bytes and fails on
 // a frame that is longer than the space it offers (multiplex conn.Read: ENOMEM). A short message is one frame. A longer
-// message has its header in a separate frame: after it the reader offers space for the data. message.length is ignored;
-// data: at most kMaxSendData bytes.
+// message has its header in a separate frame, because the reader offers space for the data only after it has the
+// header. message.length is ignored; data: at most kMaxSendData bytes.
 void append_frames(std::string& out, std::uint32_t connection, Message message);
 
 }  // namespace shim

@@ -162,8 +162,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     bool waits = false;
   };
 
-  // Answers the request. Returns false if it must wait: an HCA does not have its announced device node
-  // (Settings::check), or the request has waited for that before and a device is now unknown or unhealthy.
+  // Answers the request. Returns false if may_wait is set and the request must wait: an HCA does not have its announced
+  // device node (Settings::check), or the request has waited before and a device is now unknown or unhealthy.
   bool allocate(const ParsedRequest& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;

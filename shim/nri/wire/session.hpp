@@ -23,9 +23,9 @@ namespace shim {
 
 // Handles the runtime's requests, one at a time, in one thread.
 //
-// The runtime waits 2 s for an answer, unless configured otherwise. Then it closes the connection and continues without
-// the plugin, so that a container gets no HCAs. An error, in contrast, fails the creation of the container or the start
-// of the pod; its message and hint reach the user.
+// The runtime waits 2 s for an answer, unless configured otherwise. After that time it closes the connection and
+// continues without the plugin, so that a container gets no HCAs. An error, in contrast, fails the creation of the
+// container or the start of the pod; its message and hint reach the user.
 class NriHandler {
  public:
   virtual ~NriHandler() = default;
@@ -34,9 +34,9 @@ class NriHandler {
   // one; Synchronize needs no subscription. An error ends the registration.
   virtual Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
 
-  // These functions follow configure(): they list the existing pods and containers in any number of parts, then the
-  // end. The session stores none of them, because a large node has thousands. A second synchronize_begin() discards the
-  // first list.
+  // The session calls these functions after configure(): they list the existing pods and containers in any number of
+  // parts, then the end. The session stores none of them, because a large node has thousands. A second
+  // synchronize_begin() discards the first list.
   virtual void synchronize_begin() {}
   virtual void found(const NriPod& /*pod*/) {}
   virtual void found(const NriContainer& /*container*/) {}
