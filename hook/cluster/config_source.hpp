@@ -10,7 +10,7 @@
 
 namespace hook {
 
-inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // the limit of config.json itself
+inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // as for the node's own config.json
 
 // Returns the text of DIRECTORY/config.json. Follows at most a few links, and only inside of the directory. Opens only
 // a regular file. Repeats the read if the directory is replaced meanwhile. Errors: ENOENT, no directory or file; EFBIG;

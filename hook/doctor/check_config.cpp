@@ -14,7 +14,8 @@ namespace {
 
 using fabric::Address;
 
-// Returns a warning if the node cannot set the limits of config.json. Containers then start without limits.
+// Returns a warning if the node cannot set the RDMA limits of the administrator's config.json, or if that is unknown.
+// Containers then start without limits.
 std::vector<Finding> findings_of_controller(const Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);

@@ -360,8 +360,8 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   return said + report_service(facts, !options.put.empty());
 }
 
-// Undoes the installation of another version, or an incomplete one, then installs. If that fails, writes the undone
-// installation again.
+// Restores the files of an incomplete installation or of another version, then installs. If the install fails, writes
+// the earlier edits again.
 Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;

@@ -60,8 +60,8 @@ std::string_view inside_brackets(std::string_view list) {
   return is_list ? list.substr(1, list.size() - 2) : std::string_view();
 }
 
-// Returns the annotations that containerd passes from a pod to the containers of a handler: the present ones, followed
-// by those of rdma-init.
+// Returns the annotations that containerd passes from a pod to the containers of a handler: the present annotations,
+// followed by the annotations of rdma-init.
 std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   std::vector<std::string> all;
   const auto found = facts.settings.find({table, "pod_annotations"});

@@ -10,7 +10,8 @@
 
 namespace hook {
 
-// Counts at the end of a stage. stage: its label. Skips a container that requested nothing.
+// Counts at the end of a stage. stage: its label. Counts nothing if the call granted nothing, released nothing and
+// succeeded.
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result);
 // Counts only the grants that the call released, for a call that is not a stage.
 void count_returns(const std::string& ledger, const Outcome& outcome);

@@ -202,7 +202,7 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (!records) return;
   Changed changed;
   if (records->empty()) {
-    // The file is empty, damaged or foreign, so it starts again.
+    // The file is empty, damaged or foreign, so its counters start again from zero.
     if (::ftruncate(fd_.get(), 0) != 0) return;
     records->push_back(make_record(kFileKey));
     changed.add(0);

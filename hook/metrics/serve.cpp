@@ -123,7 +123,7 @@ Result<void> bound_server() {
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
     return sys_error(errno, "cannot set limits");
-  // These settings follow the change of user, which resets both.
+  // These settings are made after the change of user, because the kernel resets both at that change.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
     return sys_error(errno, "cannot bind the serving process to its parent");
   return {};
@@ -282,7 +282,8 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
   listener.reset();
   auto done = wait_for_server(own);
   if (done) {
-    // Signals are blocked only from here on: before, a signal ends both processes, and no client is served yet.
+    // Signals are blocked only from here on. An earlier signal ends both processes, which is safe because no client is
+    // served yet.
     const UniqueFd signals = TRY(ending_signals());
     done = restrict_process();
     if (done) log.info(fmt::format("serving at {}", address.text));

@@ -46,7 +46,7 @@ struct Options {
   std::optional<std::string> hook;
   std::optional<std::string> nodes;     // check-config: the file that lists the nodes
   std::optional<std::string> listen;    // metrics: the address to serve
-  std::string source;                   // config apply: the directory of config.json
+  std::string source;                   // config apply: the directory of the cluster's config.json
   InstallOptions install;               // for install; engine and root are copied from `node`
   std::optional<std::string> programs;  // install: directory of the copied programs
   bool uninstall = false;

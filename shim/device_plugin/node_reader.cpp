@@ -95,8 +95,8 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   }
 }
 
-// Returns true for a grant that a pod of the kubelet has used. It stays a pod's grant while containers end and start
-// again.
+// Returns true for a grant that a pod of the kubelet has used. The grant stays a pod's grant while the pod's containers
+// end and start again.
 bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
   if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
@@ -132,7 +132,7 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
   for (const auto& now : hook::devices_of(names, inventory, root).devices) {
-    // A netdev or an administrator may have renamed the HCA: one device must not have two names.
+    // The HCA may have been renamed, and one device must not have two names.
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
   }
@@ -213,7 +213,7 @@ void NodeReader::note_moved(const HcaHolds& now) {
   for (const auto& [name, hold] : now)
     if (hold.units > 0) held.emplace(name, hold.units);
   std::set<std::string> names;
-  // The first read has nothing to compare with: an HCA that is held at the start did not move.
+  // The first read has nothing to compare with: a grant that exists at the start is no change.
   if (held_) {
     for (const auto* one : {&*held_, &held})
       for (const auto& [name, units] : *one)

@@ -58,9 +58,9 @@ class NodeReader {
   // The references must outlive this object.
   NodeReader(const hook::NodeSettings& node, const hook::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
 
-  // Reads the whole node. A part that cannot be read is logged once and keeps its previous state: an invalid
-  // configuration the previous one, HCAs that cannot be listed the announced ones. Returns false until there was a
-  // valid configuration.
+  // Reads the whole node. A part that cannot be read is logged once. If the configuration is invalid, the previous one
+  // stays in use. If the HCAs cannot be listed, the announced resources stay. Returns false until there was a valid
+  // configuration.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
   // Returns the time of the next read that is due without any change: keep_settling() withholds problems until then.

@@ -103,7 +103,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   const unsigned count = gids ? std::min(limit, gids->slots / gids->per_child) : limit;
   const unsigned free = limit - std::min(limit, hold.foreign.others);
   for (unsigned number = 1; number <= count; ++number) {
-    // Devices that are held already have their GIDs: only further ones need free slots.
+    // The GIDs of held devices exist already: only further devices need free slots.
     const bool is_full = gids && number > hold.units + gids->children();
     Problem own = problem;
     if (own.text.empty() && number > free)
@@ -290,7 +290,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
     // HCAs of another kind (rate, link layer) are not announced, unless they were before: within a resource a pod
-    // cannot select a kind, and its trainer cannot combine both.
+    // cannot select a kind, and its trainer cannot combine two kinds.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }
@@ -315,7 +315,7 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
       CountedHca& hca = resource.hcas[device.hca];
       const auto moment = moved.find(hca.name);
       const CountedDevice* const known = old->find(device.id);
-      // A problem that was announced before stays announced: only a new one is withheld.
+      // A problem that was announced before stays announced: only a new problem is withheld.
       if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
       hca = old->hcas[known->hca];  // includes its nodes, which do not exist at present

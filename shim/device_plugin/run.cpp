@@ -193,7 +193,8 @@ class Endpoint {
       failing_since_.reset();
       return now + seconds(1);
     }
-    // A restarting kubelet ends its watch first and removes our socket a moment later.
+    // A restarting kubelet ends its watch first and removes the plugin's socket a moment later. The plugin waits for
+    // that.
     const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
     if (was_watched_ && !unwatched_since_) unwatched_since_ = now;
     const auto until = unwatched_since_.value_or(*registered_at_) + patience;
@@ -222,7 +223,7 @@ class Endpoint {
   std::unique_ptr<DeviceServer> server_;
   bool cdi_ = false;
   Resource published_;
-  FileIdentity socket_;  // of our socket
+  FileIdentity socket_;  // of the plugin's socket
   std::unique_ptr<Registration> registration_;
   FileIdentity asked_;                              // kubelet of registration_
   FileIdentity registered_with_;                    // empty: none

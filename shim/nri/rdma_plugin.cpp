@@ -202,7 +202,7 @@ void RdmaPlugin::found(const NriPod& pod) {
 void RdmaPlugin::found(const NriContainer& container) {
   if (doubtful_.podless.contains(container.id)) pods_[container.id] = container.pod_id;
   if (container.stopped) return;
-  // found(NriPod) stores only pods with annotations about RDMA.
+  // found(NriPod) stores only pods with annotations about RDMA. Any other pod is represented by an empty one.
   const auto known_pod = requesting_pods_.find(container.pod_id);
   const NriPod pod = known_pod == requesting_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
@@ -259,7 +259,7 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   if (answer || request.event == Event::kCreateContainer) return answer;
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
-    // The runtime may not mention this container again for a long time. Try again between requests.
+    // The runtime may not mention this container again for a long time, so the plugin tries again between requests.
     release_later(request.container.id);
   }
   return std::string();

@@ -36,7 +36,8 @@ class NamespaceEnds {
   static Result<NamespaceEnds> open();
   // Readable when a file was removed from a watched directory.
   int fd() const { return events_.get(); }
-  // Watches a namespace's file. A second call costs one lookup. Errors: the directory cannot be watched.
+  // Watches a namespace's file. A second call for the same file costs only a lookup. Errors: the directory cannot be
+  // watched.
   Result<void> watch(const std::string& path);
   // Returns true if a watched namespace may have ended since the last call. Stops watching each namespace that has
   // ended.

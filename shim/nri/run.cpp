@@ -132,7 +132,7 @@ class Recount : private NriHandler {
  private:
   explicit Recount(std::set<std::string> ids) : ids_(std::move(ids)) {}
 
-  // NRI requires at least one event. This one is rare.
+  // NRI requires a subscription to at least one event. RemovePodSandbox is rare.
   Result<std::vector<Event>> configure(const RuntimeInfo& /*runtime*/) override {
     return std::vector<Event>{Event::kRemovePodSandbox};
   }
@@ -214,7 +214,7 @@ class Loop {
     }
   }
 
-  // If the runtime cannot be queried, the grants stay. The next Synchronize queries it again.
+  // If the runtime cannot be queried, the grants stay until the next Synchronize.
   std::unique_ptr<Recount> begin_recount(const std::set<std::string>& spared) {
     auto recount = Recount::begin(options_.socket, options_.identity, spared);
     auto watched = recount ? wake_.watch((*recount)->fd()) : recount.error();

@@ -17,7 +17,7 @@ const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespac
   return found == namespaces.end() ? nullptr : &*found;
 }
 
-// Sets the annotations that engines write into config.json (hook::pod_identity).
+// Sets the annotations that engines write into the container's config.json (hook::pod_identity).
 void set_identity(const NriPod& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
   const bool crio = engine == hook::Engine::kCrio;
   for (const auto& [of_crio, of_containerd, value] : std::initializer_list<std::array<std::string_view, 3>>{
@@ -68,7 +68,7 @@ void add_environment(const hook::Plan& plan, const NriContainer& container, Cont
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
     const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
-    // A variable of the pod's author has priority over ours.
+    // A variable of the pod's author has priority over the plan's.
     if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
   }
 }

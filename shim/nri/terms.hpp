@@ -31,7 +31,7 @@ hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 // included: NRI has no capabilities (0.12.2).
 // token: becomes the annotation by which createRuntime finds the booking; empty: none. inherited: RLIMIT_MEMLOCK of the
 // runtime; nullopt: not known. controller: of the node; kNone: no limits are set. Errors: the container has a device
-// with another number at one of our paths; a node without a known number.
+// with another number at the path of a device node in the plan; the number of a device node is unknown.
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
                                            const NriContainer& container,
                                            const std::optional<hook::Rlimit>& inherited = std::nullopt,

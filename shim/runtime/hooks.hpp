@@ -29,8 +29,8 @@ bool has_create_hook(const HookCommand& command, const hook::Json& config);
 bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
-// Appends poststop, and createRuntime for kBoth, to the hooks of config.json. Skips a stage that the same program
-// already has. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
+// Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage that the
+// same program already has. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
 Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
 // Reasons for which a container needs rdma-hook at createRuntime. Any hook at this stage makes `runc create` about 10 %
@@ -38,10 +38,10 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json
 enum class HookNeed {
   kNone,
   kThereAlready,  // the container's config.json has the hook, which finds a booking only by a token (token_owner())
-  kRails,         // netdevs: the network namespace does not exist before createRuntime
+  kRails,         // the container may get netdevs, and its network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
   kOwnView,       // an overlay in a user namespace, which must be mounted from outside
-  kSharedPids,    // the container has no PID namespace, so processes outlive init: the grant needs its cgroup
+  kSharedPids,    // without a PID namespace, processes can outlive init: the grant must record the cgroup
 };
 // Returns the first reason that applies. requesting.document: the container's config.json. Pure, except for a stat(2)
 // that compares two program paths.

@@ -34,7 +34,8 @@ fabric::UniqueFd open_bundle(const std::string& bundle) {
 Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const hook::JsonLimits& limits) {
   auto file = TRY(SpecFile::open(bundle, name, limits));
   if (!file) return file;
-  // A forged marker would grant limits, and a forged original would become the config.json that root's runtime reads.
+  // A forged marker would grant limits, and a forged original would become the container's config.json, which root's
+  // runtime reads.
   const FileOwner& owner = file->owner();
   if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0) {
     return Error{fmt::format("cannot use `{}`: another user could have written it", fabric::printable(file->path())), 0,
@@ -52,9 +53,9 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
   if (!process.is_object()) return make_error("the process: expected an object");
-  // edit_spec() edits a whole config.json, so the process is wrapped in a minimal one.
+  // edit_spec() edits the whole config.json of a container, so the process is put into a minimal one.
   hook::Plan plan;
-  // edit_spec() leaves the file unchanged for a plan without HCAs, so the plan gets one.
+  // edit_spec() changes nothing for a plan without HCAs, so the plan gets an HCA.
   plan.hcas.emplace_back();
   if (grant.ipc_lock && has(process, "capabilities")) plan.capabilities = {kIpcLock};
   plan.memlock = grant.memlock;
@@ -113,7 +114,8 @@ Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::
   const FileOwner ours{::geteuid(), ::getegid(), 0600};
   auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));
   auto file = TRY(NewFile::write(directory.get(), kMarkerName, marker_text(marker), ours, writer));
-  // The marker comes last: read_original() uses the original only if the marker names the current config.json.
+  // The marker is written last, because read_original() uses the original only if the marker names the bundle's current
+  // config.json.
   TRY_VOID(config.put_in_place());
   return file.put_in_place();
 }

@@ -111,7 +111,7 @@ class Start {
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!requesting.request) return {};
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
-    // Our poststop hook in config.json shows that the container was granted HCAs.
+    // The poststop hook of rdma-hook in the container's config.json shows that the container was granted HCAs.
     if (!has_return_hook(command, *requesting.document)) return {};
     if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, requesting);
     return book(grant, requesting, {}, [&](const hook::Plan& plan, Json& config) {
@@ -152,7 +152,8 @@ class Start {
     return book(grant, requesting, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
   }
 
-  // Returns the config.json from before an edit by rdma-runtime, else the file itself.
+  // Returns the text of the container's config.json from before an edit by rdma-runtime; without an edit, its present
+  // text.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
   Result<void> keep_original() const {
@@ -169,8 +170,8 @@ class Start {
     TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(check_profile(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
-    // The marker is written first, and names our version of config.json. If this process is killed in between, the
-    // config.json in place is still the engine's, and the marker does not match it.
+    // The marker is written first, and names the version of config.json that rdma-runtime wrote. If this process is
+    // killed in between, the config.json in place is still the engine's, and the marker does not match it.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
     return edited.put_in_place();

@@ -13,10 +13,10 @@ namespace shim {
 // Prepares a container that is about to be created. Errors: the container must not start.
 // create, run: books HCAs for a container that requests them, and edits its config.json. If the container requests
 // none, config.json stays unchanged, or the original replaces an earlier edit.
-// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. Our
-// poststop hook in config.json shows that the container was granted HCAs: they are booked again, and the container's
-// view is made. crun runs no hooks at restore, so config.json stays as it is. With other runtimes the createRuntime
-// hook binds the booking.
+// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. The
+// poststop hook of rdma-hook in the container's config.json shows that the container was granted HCAs: they are booked
+// again, and the container's view is made. crun runs no hooks at restore, so config.json stays as it is. With other
+// runtimes the createRuntime hook binds the booking.
 Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log);
 

@@ -35,8 +35,8 @@ std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompCo
 // Returns one line with the remedy; empty if nothing is refused.
 std::string seccomp_warning(std::span<const NeededCall> refused);
 
-// Allows the calls in linux.seccomp of config.json: removes them from unconditional rules that refuse them, and adds
-// one rule. Does nothing without a profile. Errors: a member has a wrong type; config is then unchanged.
+// Allows the calls in linux.seccomp of the container's config.json: removes them from unconditional rules that refuse
+// them, and adds one rule. Does nothing without a profile. Errors: a member has a wrong type; config is then unchanged.
 Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
 
 }  // namespace shim

@@ -49,7 +49,7 @@ Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) 
   const auto pass = [&](const char* name, const std::string& value, const std::string& otherwise) {
     if (value != otherwise) command.options.insert(command.options.end(), {name, value});
   };
-  // The hook's command line becomes part of config.json, so defaults are left out.
+  // The hook's command line becomes part of each container's config.json, so defaults are left out.
   pass("--config", settings.node.config.file, usual.node.config.file);
   pass("--root", settings.node.root, usual.node.root);
   pass("--ledger", settings.node.ledger, usual.node.ledger);

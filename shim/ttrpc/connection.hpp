@@ -128,7 +128,7 @@ class Connection {
   Inbox requests_;
   Inbox answers_;
   std::uint32_t last_request_ = 0;  // stream of the runtime's last request
-  std::uint32_t next_call_ = 1;     // stream of our next request
+  std::uint32_t next_call_ = 1;     // stream of the plugin's next request
   std::optional<PendingCall> pending_;
   bool handling_ = false;
   bool closed_ = false;        // the runtime has closed its end

@@ -47,7 +47,7 @@ class Registration {
  public:
   struct Request {
     std::string kubelet;   // path of its socket
-    std::string endpoint;  // file name of our socket
+    std::string endpoint;  // file name of the plugin's socket
     std::string resource;
   };
   // Starts the call. wake: called from another thread when it has ended.

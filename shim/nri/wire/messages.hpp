@@ -148,7 +148,8 @@ struct NriRequest {
 };
 
 // Errors of the parsers. EINVAL: the bytes are not such a message. EMSGSIZE: pod and container have more than 4 MiB,
-// which no kernel can start; one message has more than 262,144 fields, or its mounts as many options.
+// which no kernel can start; one message has more than 262,144 fields, or its mounts have more than 262,144 options
+// together.
 
 // If a map has a key twice, the last value counts, as in protobuf.
 Result<NriPod> parse_pod(std::string_view bytes);
