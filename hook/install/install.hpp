@@ -18,8 +18,8 @@ struct HeldGrants {
   std::string stuck;  // why stale grants could not be released; empty: there are no stale grants
 };
 
-// Error code of install if it can set nothing up on this node: no engine, no such way, or a distribution that generates
-// the engine's configuration.
+// Error code of install if it can set nothing up on this node: no engine, a way that the engine does not support, or a
+// distribution that generates the engine's configuration.
 inline constexpr int kUnsupportedNode = EOPNOTSUPP;
 
 struct InstallOptions {
@@ -31,7 +31,7 @@ struct InstallOptions {
   // When install runs in an image: the programs to copy, as paths on the node.
   std::vector<std::string> put;
   std::string put_from;  // directory in the image from which they are copied
-  // Releases stale grants and returns the grants that remain. If it is empty, grants are not checked.
+  // Releases stale grants and returns the grants that remain. An empty function: grants are not checked.
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;  // returns only diffs of the files and changes nothing
   bool restart = false;

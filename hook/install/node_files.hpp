@@ -27,8 +27,8 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
 // no text. Errors: the lookup fails, or a link leads out of root.
 Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text);
 
-// Writes the temporary of `path` to disk. It gets the mode and owner of the existing file, or 0644 and root. Makes
-// missing directories.
+// Writes the temporary of `path` to disk. The temporary gets the mode and owner of the existing file, or 0644 and root.
+// Makes missing directories.
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
 // Writes the temporary of a program. It is owned by root and has kProgramMode, whatever file exists at `path`.
 inline constexpr mode_t kProgramMode = 0755;

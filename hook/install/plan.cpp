@@ -222,7 +222,7 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns NVIDIA's runtime among the handlers of containerd, preferably that of the default handler; empty if there is
+// Returns a runtime of NVIDIA that a handler of containerd executes, preferably the default handler; empty if there is
 // none.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;

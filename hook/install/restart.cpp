@@ -37,8 +37,8 @@ bool has_started_since(const std::string& root, const InstallRecord& record, std
   });
 }
 
-// Returns whether dockerd has the runtimes of the present files. Its start time does not prove that, because a reload
-// does not change it.
+// Returns whether dockerd has the runtimes of the present files. The start time of dockerd does not prove that, because
+// a reload does not change the start time.
 bool has_reloaded(const std::string& root, const InstallRecord& record) {
   if (record.engine != to_string(Engine::kDocker) || record.way != to_word(kInstallWays, InstallWay::kRuntime))
     return false;

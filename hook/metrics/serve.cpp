@@ -246,7 +246,8 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   return std::nullopt;
 }
 
-// Verifies that the process cannot become root again: an attacker in it would then be root.
+// Verifies afterwards that the process cannot become root again. Otherwise an attacker in the process could become
+// root.
 Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));

@@ -38,8 +38,8 @@ Result<ino_t> own_pid_namespace() {
   return info.st_ino;
 }
 
-// Returns whether the name is that of a temporary whose process has ended. A process of another PID namespace cannot be
-// checked and may still write, so its temporary stays.
+// Returns whether the name belongs to a temporary of a process that has ended. A process of another PID namespace
+// cannot be checked and may still write, so its temporary stays.
 bool is_left_over(std::string_view name, ino_t own) {
   const std::size_t mark = name.rfind(kMark);
   if (mark == std::string_view::npos || !name.ends_with(kEnding)) return false;

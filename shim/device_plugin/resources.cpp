@@ -152,7 +152,8 @@ hook::Holdings foreign_holdings(const HcaHolds& holds) {
   return foreign;
 }
 
-// Nearness of two HCAs as a number: the number of common upstream ports, else whether they share a NUMA node.
+// Nearness of two HCAs as a number: 1 plus the number of common upstream ports; without a common port, 1 on the same
+// NUMA node, else 0.
 class Nearness {
  public:
   explicit Nearness(const std::vector<CountedHca>& hcas) : hcas_(hcas) {}
@@ -242,7 +243,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
-  // Kinds with enough HCAs come first, then the kind of required HCAs, then the highest rate.
+  // Kinds with enough HCAs come first, then the kind of the HCAs in chosen, then the highest rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });

@@ -48,7 +48,7 @@ struct Resource {
   friend bool operator==(const Resource&, const Resource&) = default;
 };
 
-// How much of an HCA is held, from the ledger.
+// The units of an HCA that are held, as the ledger records them.
 struct HcaHold {
   hook::Holding foreign;  // owners unknown to the kubelet: containers of Podman and Docker
   unsigned units = 0;     // of all owners
@@ -56,8 +56,8 @@ struct HcaHold {
 using HcaHolds = std::map<std::string, HcaHold>;
 
 // Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
-// no longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of HCAs
-// must have been readable. `others`: receives the names of other_kinds_of().
+// no longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of
+// HCAs must have been readable. `others`: receives the names of other_kinds_of().
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others = nullptr);

@@ -163,7 +163,7 @@ class RdmaPlugin : public NriHandler {
   // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
   // the result of doubtful_containers() from its begin, without the unbound containers that the runtime has named
   // since. A new query could include grants that another instance made meanwhile. pods_: pod ids by container id, for
-  // users of grants that lack it.
+  // users of grants that lack their pod id.
   std::map<std::string, NriPod> requesting_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;

@@ -40,7 +40,8 @@ constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
 // After a connection that lasted this long, the next failure starts with the shortest pause again.
 constexpr std::chrono::seconds kGoodConnection{10};
-// The plugin answers no request during a registration, and the runtime waits 2 s for an answer.
+// The plugin answers no request during a second registration, and the runtime waits only 2 s for an answer. The limit
+// is therefore far below 2 s.
 constexpr milliseconds kRegistration{200};
 constexpr const char* kEvictionReason =
     "requests RDMA devices but has no grant: created while rdma-nri was not connected";

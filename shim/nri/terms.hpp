@@ -37,9 +37,9 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
                                            const std::optional<hook::Rlimit>& inherited = std::nullopt,
                                            hook::RdmaController controller = hook::RdmaController::kNone);
 
-// Returns true if an adjustment can set the plan's RDMA limits. NRI (0.12.2) has no RDMA limits except through files of
-// cgroup v2, and one write to rdma.max sets one HCA. runc before 1.2 and crun write a value with one write(2), even if
-// it has several lines.
+// Returns true if an adjustment can set the plan's RDMA limits: on cgroup v2, for one HCA. NRI (0.12.2) has no RDMA
+// limits except through files of cgroup v2, and one write to rdma.max sets one HCA. runc before 1.2 and crun write a
+// value with one write(2), even if it has several lines.
 bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
 
 // Returns the container's limit without an adjustment; nullopt: not known.

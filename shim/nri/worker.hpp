@@ -1,5 +1,5 @@
 // A process beside the plugin for work that may take long or crash. The plugin kills it at a deadline, so the runtime
-// always gets an answer in time: it treats a late answer as none and starts the container without HCAs. The process
+// always gets an answer in time. A runtime ignores a late answer and starts the container without HCAs. The process
 // stays for later requests, because a fork for each request would take longer than most requests.
 #pragma once
 

@@ -20,8 +20,8 @@ namespace shim {
 Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log);
 
-// Edits the process file of `exec` in a container that was edited. Failures are only warnings: probes and shells of a
-// running container must still work.
+// Edits the process file of `exec` in a container that got its HCAs from rdma-runtime. Failures are only warnings:
+// probes and shells of a running container must still work.
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
                   const RuntimeLog& log);
 

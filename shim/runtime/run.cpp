@@ -79,8 +79,8 @@ std::vector<UniqueFd> hold_standard_descriptors() {
   return held;
 }
 
-// Environment variable with "PID.STARTTIME" of this process. execve(2) keeps both, so a process that finds its own
-// value was started by itself: the configured runtime executes rdma-runtime again.
+// Environment variable with "PID.STARTTIME" of this process. execve(2) keeps PID and start time. A process that finds
+// its own value has therefore executed a runtime before, and that runtime executed rdma-runtime again.
 constexpr const char* kGuardVariable = "RDMA_RUNTIME_GUARD";
 
 std::string guard_value(const hook::ProcessIdentity& self) {

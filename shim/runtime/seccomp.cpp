@@ -100,7 +100,8 @@ bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, c
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
-    // A conditional rule that allows the call counts as well: the arguments that RDMA uses are assumed to be allowed.
+    // A conditional rule that allows the call counts as allowing it: its conditions are assumed to allow RDMA's
+    // arguments.
     if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }

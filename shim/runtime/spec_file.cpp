@@ -35,8 +35,8 @@ Error write_error(int code, const std::string& name) {
   return error;
 }
 
-// Returns the name of a new temporary file. The random part prevents other users from creating it first: the directory
-// may be /tmp.
+// Returns the name of a new temporary file. The random part prevents other users from creating the file first: the
+// directory may be /tmp.
 Result<std::string> temporary_name(const hook::ProcessIdentity& writer) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");

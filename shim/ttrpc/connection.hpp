@@ -1,6 +1,6 @@
-// One connection to a runtime: a ttrpc server on the plugin's logical connection, and a ttrpc client on the runtime's.
-// One loop in one thread serves both, because the runtime may send a request before it answers one: Configure may come
-// before the answer to RegisterPlugin.
+// One connection to a runtime: a ttrpc server on the plugin's logical connection, and a ttrpc client on the runtime's
+// logical connection. One loop in one thread serves both, because the runtime may send a request before it answers the
+// plugin's request: Configure may come before the answer to RegisterPlugin.
 //
 // Memory: a read buffer of 16 KiB, an output buffer that is kept up to 64 KiB, and space for one incoming message per
 // logical connection (ReservedBuffer). Nothing grows with the number of requests.

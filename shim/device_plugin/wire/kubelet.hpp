@@ -53,7 +53,7 @@ class Registration {
   // Starts the call. wake: called from another thread when it has ended.
   static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
   virtual ~Registration() = default;  // waits until the call has ended
-  // nullptr: the call has not ended.
+  // Returns the result of the call; nullptr: the call has not ended.
   virtual const Result<void>* result() const = 0;
 };
 
