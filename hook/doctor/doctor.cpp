@@ -27,7 +27,8 @@ void append(std::vector<Check> more, std::vector<Check>& checks) {
 }
 
 // Reads the configuration as far as possible and returns its problems.
-// If a file cannot be read, the other files are not parsed: names that this file defines would be reported as unknown.
+// If a file cannot be read, the other files are not parsed: names that the unreadable file defines would be reported as
+// unknown.
 Check check_config(const NodeSettings& node, Config& config) {
   ConfigPaths paths = node.config;
   if (!paths.file_must_exist && !node.root.empty()) paths = config_paths_below(node.root);

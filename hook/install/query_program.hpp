@@ -22,7 +22,7 @@ inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 // program that root alone can change: open_program() checks the file, and the directories and links above it. For a
 // binary, the checked descriptor is executed. A script is executed by its path, because its interpreter opens it again;
 // the interpreter is checked too.
-// variable: NAME=VALUE that is added to its environment; empty: none.
+// variable: NAME=VALUE that is added to the program's environment; empty: none.
 // Errors: EPERM, the caller cannot enter root; EACCES with the remedy, a user other than root can change the program;
 // it cannot be started; EFBIG, it writes more than kMostAnswer bytes; it runs longer than patience_ms.
 Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,

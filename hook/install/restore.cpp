@@ -40,7 +40,7 @@ std::string with_written_block(const std::string& present, const std::string& af
   return present.substr(0, begin) + after.substr(written_begin, written_size) + present.substr(begin + size);
 }
 
-// Returns the present text of a changed file without the changes of install; nullopt if these cannot be found.
+// Returns the present text of a changed file without the changes of install; nullopt if these changes cannot be found.
 std::optional<std::string> without_install(const FileEdit& edit, const std::string& present) {
   if (!edit.before) return std::nullopt;
   auto text = without_changes(*edit.before, edit.after, present);

@@ -106,8 +106,8 @@ constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_buck
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
 constexpr std::string_view kDurationHelp = "Duration of stages that granted, released or failed.";
 
-// Bounds of the buckets in microseconds: from 1 ms, about the time for device nodes, to 10 s, the timeout of the HCA
-// locks.
+// Bounds of the buckets in microseconds: from 1 ms, about the time of a grant of device nodes only, to 10 s, the
+// timeout of the HCA locks.
 constexpr std::array<std::uint64_t, 13> kBounds = {
     1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000, 200'000, 500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000};
 

@@ -277,8 +277,8 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     own.reset();
     run_server(listener, theirs, parent);
   }
-  // These copies are closed, so that only the serving process has these descriptors. Its end is then the end of the
-  // channel, and frees the port.
+  // These copies are closed, so that only the serving process has these descriptors. The end of that process then
+  // closes the channel and frees the port.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);

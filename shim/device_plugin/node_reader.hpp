@@ -30,9 +30,9 @@ std::set<std::string> described_cdi_devices(const std::string& root);
 // Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
-// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices; all
-// other grants are foreign and do. The ledger is read again only if it has changed, or while foreign grants exist:
-// their owners may end without a change of the ledger, while runtimes release the grants of pods.
+// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices. All
+// other grants are foreign and reduce them. The ledger is read again only if it has changed, or while foreign grants
+// exist: their owners may end without a change of the ledger, while runtimes release the grants of pods.
 class HeldHcaReader {
  public:
   explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}

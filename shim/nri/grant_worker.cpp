@@ -110,7 +110,7 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   // container.
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
-  // The container's id represents the container as long as the runtime knows it.
+  // The label names the container's id, which the runtime knows, and not the token.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
   // Another instance of this plugin, or an earlier attempt, may have booked for this container.

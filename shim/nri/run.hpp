@@ -11,9 +11,9 @@
 
 namespace shim {
 
-// Runs until SIGTERM or SIGINT, or, if the runtime started the program, until it closes the connection. Waits for a
-// runtime that is not running, with pauses of 0.1 s to 5 s. Errors: failures that waiting cannot resolve, such as an
-// invalid NRI_PLUGIN_SOCKET.
+// Runs until SIGTERM or SIGINT, or, if the runtime started the program, until the runtime closes the connection. Waits
+// for a runtime that is not running, with pauses of 0.1 s to 5 s. Errors: failures that waiting cannot resolve, such as
+// an invalid NRI_PLUGIN_SOCKET.
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log);
 
 // Kills the first process of a container that the runtime itself does not evict. A process that is gone is not an

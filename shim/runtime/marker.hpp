@@ -51,7 +51,8 @@ Result<Marker> parse_marker(std::string_view text);
 // Reads the marker of a bundle. nullopt: the bundle has none. Errors: another user could have written the file, or it
 // is damaged.
 Result<std::optional<Marker>> read_marker(const std::string& bundle);
-// Reads the config.json from before the edit. nullopt: the bundle has no marker, or `config` is not the edited version.
+// Reads the bundle's config.json from before the edit. config: version of the present config.json. nullopt: the bundle
+// has no marker, or the marker names another version.
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
 // Writes both files with mode 0600, after removing temporary files of killed writers. writer: this process.

@@ -173,8 +173,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (const CountedHca* hca : hcas)
         fabric::keep_first(done, settings_.check(*hca));
     }
-    // An unknown or unhealthy device fails at once, unless the request already waited: then the HCA may have left the
-    // list meanwhile.
+    // A request for an unknown or unhealthy device fails at once, unless the request already waited: then the HCA may
+    // have left the list meanwhile.
     if (!done && may_wait && (is_known || asked.waits)) return false;
     if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
