@@ -287,8 +287,8 @@ std::string grant_info_head() {
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
-  std::map<std::string, PodNames>
-      ids;  // one series per container: a container that createRuntime bound to a token's grant has two users
+  // One series per container: a container that createRuntime bound to a token's grant has two users.
+  std::map<std::string, PodNames> ids;
   for (const GrantUser& user : grant.users) {
     PodNames& known = ids[user.id];
     if (names && known == PodNames()) known = names(user);

@@ -41,7 +41,7 @@ enum class HookNeed {
   kRails,         // the container may get netdevs, and its network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
   kOwnView,       // an overlay in a user namespace, which must be mounted from outside
-  kSharedPids,    // without a PID namespace, processes can outlive init: the grant must record the cgroup
+  kSharedPids,    // without an own PID namespace, processes can outlive init: the grant must record the cgroup
 };
 // Returns the first reason that applies. requesting.document: the container's config.json. Pure, except for a stat(2)
 // that compares two program paths.
