@@ -431,7 +431,7 @@ TEST_P(Require, OfContainerIsSatisfiedOrHasWarning) {
       policy.gids.node_gids = false;
       const fabric::Inventory container = largest_container(node, *given, setting);
       const bool is_started = (number || !*own) && !init::decide(container, {}, policy).refusal;
-      EXPECT_EQ(has_warning(plan, "the container's own RDMA_INIT_REQUIRE "), !is_started);
+      EXPECT_EQ(has_warning(plan, "the container's RDMA_INIT_REQUIRE "), !is_started);
     }
   });
 }
