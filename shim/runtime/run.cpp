@@ -171,7 +171,11 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   } else {
     settings = read();
     auto configured = configured_runtime(settings);
-    if (!configured) return fail(configured.error());
+    if (!configured) {
+      // `rdma-hook doctor` compares this line also on a node whose configuration is invalid.
+      if (behind.invocation.action == Action::kVersion) print(kVersionLine);
+      return fail(configured.error());
+    }
     const Dialect dialect = dialect_of(configured->runtime);
     behind = {std::move(configured->runtime), parse_invocation(arguments, dialect), dialect};
     warning = std::move(configured->warning);

@@ -203,6 +203,12 @@ def by_runtime(node):
     os.utime(path, (STARTED - 60, STARTED - 60))
 
 
+def by_runtime_of_another_version(node):
+    """rdma-runtime fails after its own line if no runtime is known; the line has its version all the same."""
+    by_runtime(node)
+    node.write("opt/rdma/bin/rdma-runtime", "#!/bin/sh\necho 'rdma-runtime 0.0.1'\nexit 1\n", 0o755)
+
+
 def bridge_above(node, rail, control):
     (node.root / "sys/bus/pci/devices" / node.inventory["devices"][rail]["pci_path"][-1] / "config").write_bytes(configuration_space(control))
 
@@ -248,6 +254,8 @@ FAULTS = [
      "cannot be executed"),
     ("another version", None, lambda node: node.write("opt/rdma/bin/rdma-hook", "#!/bin/sh\necho rdma-hook 0.0.1\n", 0o755), "programs", "warning",
      "/opt/rdma/bin/rdma-hook", "0.0.1"),
+    ("another version of a failing runtime", None, by_runtime_of_another_version, "programs", "warning", "/opt/rdma/bin/rdma-runtime",
+     "is rdma-runtime 0.0.1"),
     ("another kind in a counted pool", lambda node: (port(node, 3).update(link_layer="InfiniBand"), count_all(node)), None, "config", "note", "mlx5_3",
      "Kubernetes does not count it as `rdma-init.io/rails`"),
     ("shared without limits", lambda node: node.config["pools"][0].pop("limits"), None, "config", "warning", "pool rails", "all RDMA objects of a shared HCA"),

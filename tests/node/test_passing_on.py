@@ -216,6 +216,12 @@ class PassingOn(harness.Case):
         self.became("delete", "e", root=root)
         self.assertEqual((self.records(), self.records("ending")), ([], []))
 
+    def test_prints_its_version_when_no_runtime_is_known(self):
+        self.break_configuration()
+        done = self.failed("no runtime is known", "--version")
+        self.assertRegex(done.stdout, r"^rdma-runtime \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.failed("no runtime is known", "list").stdout, "")
+
     def test_uses_last_runtime_when_configuration_is_invalid(self):
         """An unknown key must not turn crun into runc."""
         self.settings["runtimes"] = [self.fake(name="crun")]
