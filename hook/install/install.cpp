@@ -494,6 +494,8 @@ Result<std::optional<Distribution>> distribution_of(const InstallOptions& option
 Result<std::string> install_locked(const InstallOptions& asked, std::string& lines) {
   const std::string& root = asked.root;
   const auto record = TRY(read_install_record(root));
+  // Programs that are copied are checked after the copy.
+  if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
   if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
   if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
   if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);

@@ -99,6 +99,17 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
   return written;
 }
 
+Result<void> check_programs_belong_to_root(const std::string& root, const std::string& directory) {
+  for (const char* name : {"rdma-hook", "rdma-runtime"}) {
+    auto safe = open_program(fmt::format("{}/{}", directory, name), root);
+    if (safe || safe.error().code != EACCES) continue;
+    Error error = fabric::wrap(std::move(safe).error(), "cannot install");
+    error.hint = "copy the programs to a directory that only root can change";
+    return error;
+  }
+  return {};
+}
+
 Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put) {
   for (const std::string& path : put) {
     TRY_VOID(remove_node_file(root, path + kCandidate));

@@ -21,6 +21,9 @@ std::vector<std::string> programs_to_install(const std::string& from, const std:
 // change it or a directory above it.
 Result<std::vector<std::string>> install_programs(const std::string& root, const std::string& from,
                                                   const std::vector<std::string>& put);
+// Checks the programs in `directory` of the node, which an engine will execute as root. Missing programs are accepted.
+// Errors: EACCES, a user other than root can change a program or a directory above it.
+Result<void> check_programs_belong_to_root(const std::string& root, const std::string& directory);
 // Removes the programs and the temporaries that a killed process left.
 Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
 

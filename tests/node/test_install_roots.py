@@ -586,7 +586,7 @@ def links_in_the_way():
 
 def changeable_programs():
     """A program that users other than root can change is not executed, and nothing is changed. The printed remedy works."""
-    for changeable, mode in (("usr/bin/containerd", 0o775), ("usr/bin", 0o777), ("usr/bin/ctr", 0o757), ("", 0o757)):
+    for changeable, mode in (("usr/bin/containerd", 0o775), ("usr/bin", 0o777), ("usr/bin/ctr", 0o757), ("usr", 0o757)):
         with Node("containerd", text=TWO) as node:
             executed = node.root / "tmp/executed"
             if changeable == "usr/bin/containerd":
@@ -600,6 +600,20 @@ def changeable_programs():
             assert not executed.exists()
             node.root.joinpath(changeable).chmod(0o755)
             node.done(*node.chosen)
+    # The engine would execute the programs in place, so their directory must belong to root only, and all above it.
+    for changeable in ("opt/rdma/bin/rdma-runtime", "opt/rdma/bin", "opt", ""):
+        with Node("containerd", text=TWO) as node:
+            for name in ("rdma-hook", "rdma-runtime"):
+                node.put(f"opt/rdma/bin/{name}", "", 0o755)
+            node.root.joinpath(changeable).chmod(0o777)
+            for dry_run in ([], ["--dry-run"]):
+                node.unchanged(f"cannot install: users other than root can change `/{changeable}`; remedy: copy the programs to a directory that "
+                               "only root can change\n", *node.chosen, *dry_run)
+            assert not (node.root / "run").exists()
+            node.root.joinpath(changeable).chmod(0o755)
+            node.done(*node.chosen)
+            node.root.joinpath(changeable).chmod(0o777)
+            node.uninstalled()
     # The engine would execute the copied programs, so their directory must belong to root only.
     with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
