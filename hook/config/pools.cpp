@@ -144,6 +144,9 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
 
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools) {
   pools.clear();
+  // Without pools all HCAs are one pool, so an empty list would grant all HCAs in place of none.
+  if (value.json().is_array() && value.json().empty())
+    reader.error(value, "an empty list", "remove the key for one pool of all HCAs");
   std::set<std::string> names;
   for (const ConfigValue& element : reader.elements(value)) {
     pools.push_back(read_pool(reader, element));

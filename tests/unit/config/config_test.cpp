@@ -274,7 +274,8 @@ TEST(HookConfigProblems, RefusesWrongPools) {
   const std::string pci_id = " is not a PCI id; write four hexadecimal digits as `lspci -n` prints them, e.g. \"15b3\"";
   const std::string twice = ": limits.shared is set twice; remove either rdmaHcaMax or limits.shared";
   expect_errors(
-      {{R"({"pools":[{}]})", "`pools[0]`: has no name; add \"name\": \"...\""},
+      {{R"({"pools":[]})", "`pools`: an empty list; remove the key for one pool of all HCAs"},
+       {R"({"pools":[{}]})", "`pools[0]`: has no name; add \"name\": \"...\""},
        {R"({"pools":[{"name":"a b"}]})", std::string("`pools[0].name`: `a b` is not a valid name; ") + kNameRemedy},
        {R"({"pools":[{"name":"p"},{"name":"p"}]})",
         "`pools[1]`: an earlier pool has the name `p` too; write a different name for each pool"},
