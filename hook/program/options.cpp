@@ -79,7 +79,11 @@ Result<void> set_engine(Options& options, std::string_view value) {
     return {};
   }
   const auto engine = parse_engine(value);
-  if (!engine) return make_error("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value));
+  if (!engine) {
+    return make_error("--engine `{}`: expected {}", printable(value),
+                      options.command == Command::kInstall ? "docker, podman, crio, containerd, k3s, rke2 or microk8s"
+                                                           : "runc, docker, podman, crio or containerd");
+  }
   options.node.engine = *engine;
   options.node.engine_is_named = true;
   return {};
