@@ -110,8 +110,9 @@ std::string plan_text(const Plan& plan) {
   if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
   for (const PlannedRdmaLimit& limit : plan.rdma_limits)
     line("rdma limit", fmt::format("{}  {}", limit.hca, rdma_limit_text(limit.limits)));
+  // Neither NRI nor a hook can add a capability.
   for (const std::string& capability : plan.capabilities)
-    line("capability", capability);
+    line("capability", capability + " (only with rdma-runtime)");
   for (const auto& [name, value] : plan.env)
     line("env", fmt::format("{}={}", name, value));
   for (const PlannedMount& mount : plan.mounts)

@@ -193,7 +193,7 @@ TEST(Plan, FillsAllParts) {
             "node        /dev/infiniband/uverbs2  c 231:194  0666\n"
             "node        /dev/infiniband/rdma_cm  c 10:?  0666\n"
             "memlock     unlimited\n"
-            "capability  CAP_IPC_LOCK\n"
+            "capability  CAP_IPC_LOCK (only with rdma-runtime)\n"
             "env         RDMA_INIT_REQUIRE=1\n"
             "mount       /sys/class/infiniband  from /run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband\n"
             "mount       /sys/class/infiniband_verbs  from "
