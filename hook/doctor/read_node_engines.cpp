@@ -94,7 +94,8 @@ void read_files(const std::string& root, NodeEngines& engines) {
 // empty, which check_programs() reports. rdma-runtime fails if it knows no runtime to execute, after its own line.
 void query_version(const std::string& root, OurProgram& program) {
   auto answer = query_program(root, {program.path, "--version"});
-  if (answer && (answer->done || answer->text.starts_with("rdma-runtime "))) program.version = fabric::trim(answer->text);
+  if (answer && (answer->done || answer->text.starts_with("rdma-runtime ")))
+    program.version = fabric::trim(answer->text);
   if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
 
