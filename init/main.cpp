@@ -25,6 +25,7 @@
 namespace __gnu_cxx {
 
 // The library defines this name (libstdc++ 12, libsupc++/vterminate.cc).
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
 void __verbose_terminate_handler();
 void __verbose_terminate_handler() {
   std::abort();
