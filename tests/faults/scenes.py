@@ -160,9 +160,9 @@ class Scene(harness.NodeCase):
         return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.arguments(stage)], text=json.dumps(state))
 
     def names(self):
-        """Returns the ledger's files and directories, without metrics, views and temporary names."""
+        """Returns the ledger's files and directories, without metrics, states for --probe, views and temporary names."""
         return sorted(path for path in walk(self.ledger_directory)
-                      if not re.search(r"^(metrics|views|runtime)|(^|/)last@|^addresses/.", path))
+                      if not re.search(r"^(metrics|state|views|runtime)|(^|/)last@|^addresses/.", path))
 
     # --- conditions after a command
 
