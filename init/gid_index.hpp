@@ -29,7 +29,8 @@ SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optiona
 struct IndexPlan {
   std::optional<unsigned> index;      // NCCL_IB_GID_INDEX; nullopt: not exported
   std::optional<fabric::Cidr> range;  // NCCL_IB_ADDR_RANGE with which NCCL chooses right; nullopt: not exported
-  // Ports on which NCCL chooses a GID of the same rank other than the wanted GID. Value: the index of that GID.
+  // Ports on which NCCL chooses another acceptable GID (same port, same rank) in place of the wanted one. Value: the
+  // index of the GID that NCCL chooses.
   std::map<std::size_t, unsigned> moved;
   std::vector<std::size_t> wrong;  // ports on which no setting makes NCCL choose right
   bool needs_tables = false;       // the simulation of NCCL needs complete tables

@@ -213,9 +213,9 @@ class Reaper {
     stop_own_group();
     if (is_pending(SIGCONT)) return;  // the shell continued this group: the loop forwards SIGCONT
 
-    // The kernel dropped the stop, because no process above could continue this one. So no process could continue the
-    // child either. A child that stopped for terminal access (SIGTTIN, SIGTTOU) would stop again unless it has the
-    // terminal now.
+    // SIGTSTP did not stop this process: its process group is orphaned, or it is PID 1, so no shell could continue it.
+    // No shell could continue the child either, so the child is continued here. A child that stopped for terminal
+    // access (SIGTTIN, SIGTTOU) would stop again unless it has the terminal now.
     terminal_.pass(::getpgrp(), child_);
     if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);
   }

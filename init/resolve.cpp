@@ -48,7 +48,8 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_up() || !is_over(inventory, *candidate.port, netdev)) continue;
-    // The link-local GID shows which netdev is on this port.
+    // A GID of the port names its netdev. If the port has GIDs already (global_only), only their netdevs and the port's
+    // own netdev are searched for an address.
     const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {

@@ -222,8 +222,8 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns a runtime of NVIDIA that a handler of containerd executes, preferably the default handler; empty if there is
-// none.
+// Returns the NVIDIA runtime that a containerd handler executes. If several handlers have one, the runtime of the
+// default handler is returned; empty: no handler has one.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;

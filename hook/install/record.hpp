@@ -81,8 +81,8 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
 // Writes the temporary of the record. commit_install_record() renames it later, which needs no space.
 Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
 Result<void> commit_install_record(const std::string& root);
-// Removes the record and its empty directories. The directories above the record disappear together with it, by one
-// rename(2).
+// Removes the record, and the empty ones of the directories that install made. A directory of install that holds only
+// the record disappears together with it, by one rename(2).
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
 // Removes the temporaries that remain if a call was killed while it wrote or removed the record.
 Result<void> remove_unfinished_record(const std::string& root);

@@ -70,7 +70,8 @@ class LedgerFiles {
   // The names of the files in pending/ that mark unsettled steps of this ledger's calls, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;
 
-  // The grants that this ledger released, and the grants that a container left through it, until take_released().
+  // The result of the next take_released(): grants that this ledger released, and pod grants that stay after it removed
+  // a container from them.
   mutable std::vector<Released> released;
 
   // These two functions call those of GrantEffects, if the ledger was opened with effects.

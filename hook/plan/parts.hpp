@@ -52,8 +52,9 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
 // could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Renumbers the plan's device nodes, all at once, because devices can swap numbers. The plan has no view then: RDMA
-// devices move only in an exclusive RDMA subsystem. inventory: the inventory from which the plan was made.
+// Sets the new numbers of the plan's device nodes in one pass, because devices can swap numbers. plan.view needs no
+// change: RDMA devices move only in an exclusive RDMA subsystem, where no view is made. inventory: the inventory from
+// which the plan was made.
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
 }  // namespace hook

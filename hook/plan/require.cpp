@@ -22,9 +22,9 @@ constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
   Lack lack = Lack::kActivePort;  // of the unusable HCAs: the lack that needs the least work
-  // The most HCAs that rdma-init may find, of all link layers. These include HCAs that lack a rail, because another
-  // network may add a netdev. They also include HCAs with a rail without an address, because the kernel adds link-local
-  // addresses to it.
+  // Upper bound of the HCAs that rdma-init can find, over all link layers. HCAs without a rail count, because another
+  // network may add a netdev to the container. HCAs with a rail without an address count, because the kernel adds
+  // link-local addresses to the rail.
   std::size_t at_most = 0;
   Lack hindrance = Lack::kActivePort;  // as `lack`, only of HCAs that at_most does not count
 };

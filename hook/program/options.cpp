@@ -272,7 +272,8 @@ Result<void> complete(Options& options) {
   // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
-  // The option is refused for other commands, because they would run as if they were the probe.
+  // Other commands would ignore --probe and do their normal work, and the caller would take their exit code for the
+  // answer of the probe.
   if (options.probe && options.command != Command::kConfigApply)
     return usage_error("--probe is an option of config apply");
   // A relative path would be lost, because the server changes its working directory to /.

@@ -74,8 +74,8 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
   return {};
 }
 
-// Restores as many rails as possible and returns the first error. Rules and children are removed before the netdevs are
-// restored.
+// Restores as many rails as possible and returns the first error. Before the netdevs are restored, the routing rules
+// are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
 Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                      std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());

@@ -29,8 +29,8 @@ Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& conf
   return said;
 }
 
-// Returns the request in the annotations. The selection comes from the first vendor whose annotations have one, and so
-// does the network, separately. Only the own annotations have a mode.
+// Returns the request in the annotations. Selection and network are looked up separately, each in the first annotations
+// that have it: the own ones, then those of other vendors. Only the own annotations have a mode.
 Result<RequestParts> first_request(const ContainerSpec& spec, const Config& config, const PodIdentity& pod,
                                    bool trusted) {
   RequestParts own;

@@ -127,7 +127,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
       break;
     case Action::kStart:
     case Action::kRestore:
-      // If note_runtime() fails, the booking is stale as soon as this process has ended.
+      // If note_runtime() returns an error, this process ends, and the booking is stale.
       TRY_VOID(prepare_new(behind, settings, grant, self, log));
       if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
       break;

@@ -48,8 +48,8 @@ void append_response(std::string& out, const Response& response);
 StatusCode status_of_errno(int code);
 int errno_of_status(StatusCode code);
 
-// Returns an error with its hint as the message of a status: one line of valid UTF-8, because Go refuses other bytes,
-// of about 4,000 bytes at most.
+// Returns the status message for an error: its text and its hint on one line, at most about 4,000 bytes. The text is
+// valid UTF-8, because Go refuses other bytes.
 std::string status_message(const Error& error);
 
 }  // namespace shim
