@@ -415,7 +415,8 @@ Result<std::string> take_away_programs(const InstallOptions& options) {
   std::string said;
   if (!options.restart && is_restart_due(options.root, *record))
     return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
-                 EBUSY, "run it with --restart, which restarts the engine and removes the programs"};
+                 EBUSY,
+                 "run `rdma-hook install --uninstall --restart`: it restarts the engine and removes the programs"};
   said = TRY(restart_if_due(options.root, options.restart));
   if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
     return still_held(held, record->programs);

@@ -327,7 +327,7 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
 void report_not_verified(const EngineFacts& facts, InstallPlan& plan) {
   if (facts.base_spec.empty()) {
     plan.said.emplace_back(
-        "`ctr` is missing: without `rdma-hook verify` containers start unchecked while rdma-nri is down");
+        "`ctr` is missing, so `rdma-hook verify` is not installed: while rdma-nri is down, containers start unchecked");
     return;
   }
   for (const std::string& name : verified_handlers(facts)) {

@@ -69,7 +69,7 @@ Result<Stat> read_stat(pid_t pid) {
   } while (count < 0 && errno == EINTR);
   if (count < 0) return failed(errno);
   const auto stat = parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));
-  return stat ? Result<Stat>(*stat) : make_error("cannot read `{}`: that is no process", path);
+  return stat ? Result<Stat>(*stat) : make_error("cannot parse `{}`: unexpected format", path);
 }
 
 }  // namespace
