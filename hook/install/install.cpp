@@ -394,8 +394,7 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
     message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);
     remedy =
         "run `rdma-hook recover` and follow its remedy; stop the containers that `rdma-hook devices` lists; then run "
-        "this "
-        "again";
+        "this again";
   }
   return Error{std::move(message), EBUSY, std::move(remedy)};
 }
@@ -412,12 +411,11 @@ Result<std::string> take_away_programs(const InstallOptions& options) {
       return Error{fmt::format("kept the programs in `{}`: `{}` names them", record->programs, found->file), EBUSY,
                    fmt::format("remove the lines of rdma-init from it, run `{}`, then run this again", found->restart)};
   }
-  std::string said;
   if (!options.restart && is_restart_due(options.root, *record))
     return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
                  EBUSY,
                  "run `rdma-hook install --uninstall --restart`: it restarts the engine and removes the programs"};
-  said = TRY(restart_if_due(options.root, options.restart));
+  std::string said = TRY(restart_if_due(options.root, options.restart));
   if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
     return still_held(held, record->programs);
   TRY_VOID(remove_what_was_put(options.root));

@@ -1,6 +1,5 @@
 #include "hook/base/process/daemon_state.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,12 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/write_all.hpp"
 
@@ -42,13 +41,10 @@ UniqueFd open_directory(const std::string& path) {
 // Returns the names "PROGRAM.PID".
 std::vector<std::string> names_of(int directory, const std::string& program) {
   std::vector<std::string> names;
-  const int copy = ::fcntl(directory, F_DUPFD_CLOEXEC, 0);  // closedir(3) closes its descriptor
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
-  if (!entries) return names;
-  while (const dirent* entry = ::readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
+  fabric::sysfs::each_name(directory, [&](std::string_view name) {
     if (name.starts_with(program + ".")) names.emplace_back(name);
-  }
+    return true;
+  });
   std::sort(names.begin(), names.end());
   return names;
 }
