@@ -11,6 +11,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/query_program.hpp"
 
@@ -74,14 +75,8 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
   return found;
 }
 
-// The start is field 22 of /proc/PID/stat. Fields are counted from the last `)`, because the second field can contain
-// blanks and parentheses.
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
-  constexpr std::size_t kAfterName = 20;
-  const std::string stat = text_of(process.directory + "/stat").value_or("");
-  const auto fields =
-      fabric::split(fabric::trim(std::string_view(stat).substr(std::min(stat.size(), stat.rfind(')') + 1))), ' ');
-  return fields.size() < kAfterName ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[kAfterName - 1]);
+  return start_time_in(text_of(process.directory + "/stat").value_or(""));
 }
 
 std::string read_unit(const std::string& root, const std::string& unit) {

@@ -74,6 +74,11 @@ Result<Stat> read_stat(pid_t pid) {
 
 }  // namespace
 
+std::optional<std::uint64_t> start_time_in(std::string_view stat) {
+  const auto parsed = parse_stat(stat);
+  return parsed ? std::optional(parsed->start_time) : std::nullopt;
+}
+
 Result<ProcessIdentity> identify(pid_t pid) {
   const Stat stat = TRY(read_stat(pid));
   return ProcessIdentity{.pid = pid, .start_time = stat.start_time};

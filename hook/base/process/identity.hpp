@@ -4,6 +4,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "hook/base/presence.hpp"
 #include "hook/base/result.hpp"
@@ -16,6 +18,8 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
+// Returns the start time in a text of /proc/PID/stat; nullopt: the text has another format.
+std::optional<std::uint64_t> start_time_in(std::string_view stat);
 // Reads the identity of a process. Errors: ESRCH, there is no such process; any other errno: it cannot be read (/proc
 // is not procfs, no memory, no descriptor).
 Result<ProcessIdentity> identify(pid_t pid);
