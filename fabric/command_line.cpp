@@ -23,9 +23,8 @@ Result<std::string_view> take_value(std::span<char* const> arguments, std::size_
   return std::string_view(arguments[++at]);
 }
 
-Error unknown_option(std::string_view name) {
-  // The name may come from an image or a job file, and the message may end up in a log, so the name is escaped.
-  return make_error("unknown option `--{}`", printable(name));
+std::string suggestion(std::string_view prefix, std::string_view word) {
+  return word.empty() ? "" : fmt::format(" (did you mean `{}{}`?)", prefix, word);
 }
 
 bool is_for(std::string_view commands, std::string_view command) {

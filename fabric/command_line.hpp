@@ -41,7 +41,18 @@ const Option<Options>* find_option(std::span<const Option<Options>> table, std::
 // `at` moves to that argument. A switch yields "1".
 // value_name: placeholder of the value, empty for a switch. Errors: a missing value, or a switch with a value.
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name);
-Error unknown_option(std::string_view name);
+// Returns " (did you mean `PREFIXWORD`?)"; an empty text for an empty word.
+std::string suggestion(std::string_view prefix, std::string_view word);
+// Returns the error about an option that the table does not have. The error names the option that the user probably
+// meant.
+template <typename Options>
+Error unknown_option(std::span<const Option<Options>> table, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Option<Options>& option : table)
+    names.push_back(option.name);
+  // The name may come from an image or a job file, and the message may end up in a log, so the name is escaped.
+  return make_error("unknown option `--{}`{}", printable(name), suggestion("--", nearest_word(name, names)));
+}
 
 // Applies the option at arguments[at] to `options`, and moves `at` as take_value() does.
 // Errors: the argument is no option, the table has no such option, or the value is not valid.
@@ -52,7 +63,7 @@ Result<void> apply_option(std::span<const Option<Options>> table, std::span<char
   if (!argument.starts_with("--")) return make_error("unexpected argument `{}`", printable(argument));
   const Argument given = split_argument(argument);
   const auto* const option = find_option(table, given.name);
-  if (!option) return unknown_option(given.name);
+  if (!option) return unknown_option(table, given.name);
   return option->apply(options, TRY(take_value(arguments, at, option->value)));
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 
 namespace fabric {
 namespace {
@@ -57,6 +58,25 @@ bool is_control(std::string_view sequence) {
          is_from_to("\xe2\x80\x8e", "\xe2\x80\x8f") ||  // U+200E, U+200F
          is_from_to("\xe2\x80\xa8", "\xe2\x80\xae") ||  // U+2028 to U+202E
          is_from_to("\xe2\x81\xa6", "\xe2\x81\xa9");    // U+2066 to U+2069
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Returns the Levenshtein distance, ignoring case.
+std::size_t distance(std::string_view left, std::string_view right) {
+  std::vector<std::size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < right.size(); ++j) {
+      const std::size_t replaced = diagonal + (lower(left[i]) == lower(right[j]) ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
 }
 
 }  // namespace
@@ -209,6 +229,20 @@ std::optional<int> errno_number(std::string_view name) {
   const auto number = parse_number<int>(name.substr(1));
   if (!number || *number < 1 || *number > kMaxErrno) return std::nullopt;
   return number;
+}
+
+std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
+  // A longer text would cost quadratic time.
+  constexpr std::size_t kLongestWord = 64;
+  std::string_view nearest;
+  std::size_t least = kLongestWord;
+  for (const std::string_view word : words) {
+    const std::size_t apart = text.size() > kLongestWord ? kLongestWord : distance(text, word);
+    if (apart >= least || apart > std::max<std::size_t>(1, word.size() / 3)) continue;
+    least = apart;
+    nearest = word;
+  }
+  return nearest;
 }
 
 }  // namespace fabric

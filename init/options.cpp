@@ -188,7 +188,7 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view name = fabric::split_argument(arguments[at]).name;
   const auto* const option = fabric::find_option(kTable, name);
-  if (!option) return make_error("{}; see rdma-init --help", fabric::unknown_option(name).message);
+  if (!option) return make_error("{}; see rdma-init --help", fabric::unknown_option(kTable, name).message);
   if (auto done = option->apply(options, TRY(fabric::take_value(arguments, at, option->value))); !done)
     return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
   return {};
@@ -230,7 +230,13 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
     }
     const Named<Command>* subcommand = find_named(kSubcommands, argument);
     if (!subcommand || has_subcommand) {
-      return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
+      std::vector<std::string_view> names;
+      // A second subcommand is no misspelt one.
+      for (const auto& named : kSubcommands) {
+        if (!has_subcommand) names.push_back(named.name);
+      }
+      return make_error("unexpected argument `{}`{}; put the command after `--`", printable(argument),
+                        fabric::suggestion("", fabric::nearest_word(argument, names)));
     }
     has_subcommand = true;
     if (options.command == Command::kExec) options.command = subcommand->value;

@@ -1,7 +1,6 @@
 #include "hook/config/reader.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -13,39 +12,11 @@ namespace {
 // A longer or deeper text is not a configuration but a wrong file.
 constexpr JsonLimits kLimits = {.bytes = std::size_t{1} << 20, .depth = 16};
 
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-// Returns the Levenshtein distance, ignoring case.
-std::size_t distance(std::string_view left, std::string_view right) {
-  std::vector<std::size_t> row(right.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < right.size(); ++j) {
-      const std::size_t replaced = diagonal + (lower(left[i]) == lower(right[j]) ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// Returns a remedy with the nearest word if at most one letter or a third of the letters of that word differ; otherwise
-// one with all words.
+// Returns a remedy with the word that the user probably meant; otherwise one with all words.
 std::string remedy_for(std::string_view text, const std::vector<std::string>& words) {
-  constexpr std::size_t kLongestWord = 64;
-  const std::string* nearest = nullptr;
-  std::size_t least = kLongestWord;
-  for (const std::string& word : words) {
-    // A long text would cost quadratic time.
-    const std::size_t apart = text.size() > kLongestWord ? kLongestWord : distance(text, word);
-    if (apart >= least || apart > std::max<std::size_t>(1, word.size() / 3)) continue;
-    least = apart;
-    nearest = &word;
-  }
-  return nearest ? fmt::format("did you mean `{}`?", *nearest) : "write one of: " + fabric::join(words, ", ");
+  const std::string_view nearest =
+      fabric::nearest_word(text, std::vector<std::string_view>(words.begin(), words.end()));
+  return nearest.empty() ? "write one of: " + fabric::join(words, ", ") : fmt::format("did you mean `{}`?", nearest);
 }
 
 constexpr Word<Json::value_t> kKinds[] = {

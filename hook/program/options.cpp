@@ -52,7 +52,11 @@ Result<Command> parse_command(std::string_view text) {
     return Error{fmt::format("`{}` runs in the container or after its start: HCAs cannot be granted there", text),
                  ENOTSUP, "use createRuntime"};
   }
-  return usage_error(fmt::format("unknown command `{}`", printable(text)));
+  std::vector<std::string_view> words;
+  for (const auto& command : kCommands)
+    words.push_back(command.word);
+  return usage_error(fmt::format("unknown command `{}`{}", printable(text),
+                                 fabric::suggestion("", fabric::nearest_word(text, words))));
 }
 
 template <std::optional<std::string> Options::*member>
@@ -324,7 +328,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     }
     const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name);
     auto done = option && option->commands == kInstall && command != Command::kInstall
-                    ? Result<void>(fabric::unknown_option(option->name))
+                    ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
                 : argument == "-h" ? set_help(options, {})
                                    : fabric::apply_option(kTable, arguments, i, options);
     if (!done) return usage_error(std::move(done).error().message);

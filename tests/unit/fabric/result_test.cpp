@@ -177,6 +177,7 @@ TEST(CommandLine, AppliesAnOptionOrReportsTheError) {
   EXPECT_EQ(applied({"--file="}), "--file: no name");
   EXPECT_EQ(applied({"--quick=0"}), "`--quick` takes no value");
   EXPECT_EQ(applied({"--token=secret"}), "unknown option `--token`");
+  EXPECT_EQ(applied({"--quik=1"}), "unknown option `--quik` (did you mean `--quick`?)");
   EXPECT_EQ(applied({"--\x1b[2J"}), "unknown option `--?[2J`");
   EXPECT_EQ(applied({"--"}), "unknown option `--`");
   EXPECT_EQ(applied({"file"}), "unexpected argument `file`");
