@@ -62,7 +62,7 @@ def rows_of(lines):
 
 
 def order(line):
-    names = ("rdma-init", "rdma-hook createRuntime", "rdma-hook poststop", "rdma-runtime create", "rdma-runtime state",
+    names = ("rdma-init", "rdma-hook createRuntime", "rdma-hook poststop", "rdma-hook verify", "rdma-runtime create", "rdma-runtime state",
              "rdma-runtime delete", "rdma-nri CreateContainer", "rdma-nri StopContainer")
     return names.index(line.name)
 

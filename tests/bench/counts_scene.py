@@ -118,6 +118,20 @@ class Scene(scene.Scene):
             counted = [self.stage_instructions(*way) for way in (unfiltered, floor)]
         for name, mine, least, instructions_of in zip(("rdma-hook createRuntime", "rdma-hook poststop"), *found, zip(*counted)):
             yield name, (mine, sum(least.values()), *instructions_of)
+        if not self.hcas:
+            yield "rdma-hook verify", self.verify_row(floor[0])
+
+    def verify_row(self, floor):
+        """verify of a container that requests nothing: with way nri, each container of the node pays for it."""
+        arguments = self.arguments("verify")[1:]
+        container = self.container()
+        try:
+            calls, least = [self.with_state(self.calls, argv, container.state()) for argv in ([program("TESTED_HOOK"), *arguments], floor)]
+            return calls, sum(least.values()), *self.counted(
+                lambda: self.with_state(instructions, [program("hook_without_filter"), *arguments], container.state()),
+                lambda: self.with_state(instructions, floor, container.state()))
+        finally:
+            container.end()
 
     def stage_instructions(self, create, poststop):
         """valgrind 3.19 does not support open_tree(2): a createRuntime that mounts a view fails there and rolls back, and this is what is
