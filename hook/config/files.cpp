@@ -26,6 +26,7 @@ using fabric::UniqueFd;
 constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
 constexpr std::size_t kMostDropIns = 256;
 constexpr const char* kMissingRemedy = "create the file or correct its path";
+constexpr const char* kRootRemedy = "run the command as root";
 constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
 
 // In a user namespace that does not map root of the node, root appears as the overflow user (65534 unless sysctl
@@ -128,7 +129,9 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
     // This remedy is used if the error has none of its own.
-    const char* otherwise = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
+    const char* otherwise = error.code == ENOENT                       ? kMissingRemedy
+                            : error.code == EACCES && ::geteuid() != 0 ? kRootRemedy
+                                                                       : kOtherRemedy;
     files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
   };
   const auto take = [&](const std::string& path, bool sticky_is_fine) {

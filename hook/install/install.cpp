@@ -352,8 +352,8 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
     said += fmt::format("{} `{}`\n", options.dry_run ? "would copy" : "copied", program);
   for (const char* program : {"/rdma-hook", "/rdma-runtime"})
     if (options.put.empty() && !node_has(root, facts.programs + program, X_OK))
-      said +=
-          fmt::format("`{}{}` is missing: install it before the engine starts containers\n", facts.programs, program);
+      said += fmt::format("`{}{}` is missing; remedy: copy it there before the engine starts containers\n",
+                          facts.programs, program);
   if (options.dry_run) return said;
   TRY_VOID(renew_write_time(root));
   said += TRY(restart_if_due(root, options.restart));
