@@ -86,6 +86,11 @@ TEST(HookConfigFiles, RefusesUnsafeFiles) {
   ASSERT_EQ(::chown((dir / "theirs").c_str(), 1, 0), 0);
   EXPECT_EQ(error_of({dir / "theirs", "", true}),
             file("theirs") + " belongs to user 1, not to root" + remedy("theirs", "644"));
+  ASSERT_EQ(::chmod((dir / "good").c_str(), 0), 0);
+  ASSERT_EQ(::seteuid(1), 0);
+  const std::string denied = error_of({dir / "good", "", true});
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_TRUE(denied.ends_with(": Permission denied; run the command as root")) << denied;
 }
 
 // The rules of the file apply to each drop-in, and a refused one does not hide the next.
