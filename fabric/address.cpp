@@ -54,7 +54,7 @@ std::optional<Address> parse_address(std::string_view text) {
   buffer[text.size()] = '\0';
   Address address;
   if (inet_pton(AF_INET6, buffer, address.bytes.data()) == 1) return address;
-  // The IPv6 parser accepts no bare dotted decimal, so an IPv4 address reaches this call.
+  // The call above refuses an IPv4 address in dotted decimal. The call below parses it.
   if (inet_pton(AF_INET, buffer, address.bytes.data() + kIpv4Prefix.size()) != 1) return std::nullopt;
   std::copy(kIpv4Prefix.begin(), kIpv4Prefix.end(), address.bytes.begin());
   return address;
@@ -107,7 +107,7 @@ std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
   Cidr cidr{addresses.front(), 128};
   for (const Address& address : addresses) {
     if (address.family() != cidr.base.family()) return std::nullopt;
-    // The prefix only shrinks, so the loop takes at most 128 steps for the complete list.
+    // Over all addresses together, this loop takes at most 128 steps, because the prefix only shrinks.
     while (!cidr.contains(address))
       --cidr.prefix;
   }

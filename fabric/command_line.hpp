@@ -54,7 +54,7 @@ Error unknown_option(std::span<const Option<Options>> table, std::string_view na
   return make_error("unknown option `--{}`{}", printable(name), suggestion("--", nearest_word(name, names)));
 }
 
-// Applies the option at arguments[at] to `options`, and moves `at` as take_value() does.
+// Applies the option at arguments[at] to `options`. If its value is the next argument, moves `at` to that argument.
 // Errors: the argument is no option, the table has no such option, or the value is not valid.
 template <typename Options>
 Result<void> apply_option(std::span<const Option<Options>> table, std::span<char* const> arguments, std::size_t& at,

@@ -18,7 +18,7 @@ bool GidEntry::is_v1() const {
 }
 
 bool Port::is_active() const {
-  // "4: ACTIVE": the number is the ABI of verbs, the word is only text.
+  // The text is "4: ACTIVE". The number is part of the ABI of verbs; the word is only for people.
   return value_or(state, std::string()).starts_with("4:");
 }
 
@@ -101,7 +101,7 @@ std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor)
 
 bool Route::is_default() const {
   constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
-  // The kernel dumps prefix length 0 ("0.0.0.0/0"), and ip-route(8) prints "default".
+  // A default route from the kernel has prefix length 0 ("0.0.0.0/0"); one from ip-route(8) is "default".
   return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
 }
 
@@ -111,7 +111,7 @@ Hca* find_hca(Inventory& inventory, std::string_view name) {
 }
 
 const Hca* find_hca(const Inventory& inventory, std::string_view name) {
-  // The cast shares the search; the result is const again.
+  // Reuses the search of the function above. The cast is safe, because the result is const again.
   return find_hca(const_cast<Inventory&>(inventory), name);
 }
 
@@ -126,7 +126,7 @@ const Netdev* default_route_netdev(const Inventory& inventory) {
   if (!inventory.routes) return nullptr;
   const Route* chosen = nullptr;
   for (const Route& route : *inventory.routes) {
-    // The first IPv4 default route wins. An IPv6 one counts only until an IPv4 one follows.
+    // The first IPv4 default route wins. An IPv6 default route is used only if there is no IPv4 default route.
     const bool is_better = !chosen || (chosen->dst == "::/0" && route.dst != "::/0");
     if (route.is_default() && is_better) chosen = &route;
   }
@@ -146,7 +146,7 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
 }
 
 std::string_view device_in_link(std::string_view link) {
-  // The last two components are the class and the entry: "infiniband/mlx5_0".
+  // The last two components are the class and the HCA: "infiniband/mlx5_0".
   for (int part = 0; part < 2; ++part)
     link = link.substr(0, std::min(link.rfind('/'), link.size()));
   link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));

@@ -43,7 +43,7 @@ struct Port {
   std::optional<std::string> sm_lid;
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;         // ascending index, without empty slots
-  bool gids_complete = true;          // false: reading stopped early, or did not start
+  bool gids_complete = true;          // false: the table was not read to its end, or not at all
   std::optional<int> gids_error;      // errno that ended the reading of the table
   std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
 
@@ -58,7 +58,7 @@ struct Port {
   friend bool operator==(const Port&, const Port&) = default;
 };
 
-// A management node of a port: umadN or issmN of /sys/class/infiniband_mad.
+// A device node of a port for management datagrams: umadN or issmN of /sys/class/infiniband_mad.
 struct MadNode {
   std::string name;  // "umad0", "issm0"
   std::string dev;   // "MAJ:MIN"
@@ -79,13 +79,13 @@ struct Hca {
   std::optional<std::string> pci_class;
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
-  std::optional<std::string> parent;      // rxe only: its netdev, by the name in the netdev's netns
-  std::optional<unsigned> uverbs;         // N of uverbsN
-  bool uverbs_unknown = false;            // the snapshot has no key `uverbs`: is_accessible() reads `accessible` only
-  std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: from uverbs32 on it is dynamic
-  std::optional<bool> accessible;         // whether open() of /dev/infiniband/uverbsN succeeded
-  std::optional<int> access_error;        // errno of that open()
-  std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
+  std::optional<std::string> parent;                 // rxe only: its netdev, by the name in the netdev's netns
+  std::optional<unsigned> uverbs;                    // N of uverbsN
+  bool uverbs_unknown = false;                       // true: the snapshot has no key `uverbs`; only `accessible` counts
+  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs: from uverbs32 on it cannot be computed
+  std::optional<bool> accessible;                    // whether open() of /dev/infiniband/uverbsN succeeded
+  std::optional<int> access_error;                   // errno of that open()
+  std::optional<std::vector<std::string>> pci_path;  // upstream PCI ports, root first
   std::vector<Port> ports;
 
   // Only read_node() and read_hcas_elsewhere() set these members; snapshots lack them. A link is the target of the
@@ -95,7 +95,7 @@ struct Hca {
   std::vector<MadNode> mad_nodes;
   bool is_pf = false;                    // it can have VFs
   std::vector<std::string> vfs;          // names of the HCAs of its VFs
-  std::optional<std::string> unseen_vf;  // a VF without a visible HCA that may be in use, and the reason
+  std::optional<std::string> unseen_vf;  // for messages: a VF that may be in use though its HCA is not visible
   std::vector<std::string> pfs;          // names of the HCAs of its PF
   bool is_pf_hidden = false;             // an HCA of its PF is in another network namespace
 
@@ -134,7 +134,7 @@ struct Netdev {
   std::optional<std::string> master;
   std::optional<std::vector<std::string>> slaves;
 
-  // Netlink sets these members. A file tree has only ifindex of them, and a snapshot has none.
+  // Only netlink sets all of these members. A file tree has only `ifindex`, and a snapshot has none of them.
   std::optional<std::string> kind;  // IFLA_INFO_KIND: macvlan, ipvlan, vlan, bond, veth, ...
   int ifindex = 0;
   int lower_ifindex = 0;              // IFLA_LINK; 0: none
@@ -143,7 +143,7 @@ struct Netdev {
 
   bool is_here() const { return in_this_netns.value_or(true); }
   // Returns true if the netdev is up and has carrier. An unreadable carrier counts as up, so that a failed read does
-  // not cost a rail. The exception is EINVAL: it proves that the netdev is down.
+  // not exclude an HCA. The exception is EINVAL: it proves that the netdev is down.
   bool is_up() const;
   friend bool operator==(const Netdev&, const Netdev&) = default;
 };
@@ -178,7 +178,7 @@ struct Limits {
   std::optional<std::uint64_t> memlock_hard;
   std::optional<std::uint64_t> cap_eff;  // bit mask
   std::optional<unsigned> uid;
-  std::optional<bool> initial_userns;  // false: capabilities count only inside the user namespace of the container
+  std::optional<bool> initial_userns;  // false: in a user namespace; capabilities count only inside it
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -195,12 +195,12 @@ struct ClassDirectory {
 // file does not exist are not recorded (note_unread()).
 struct Unread {
   enum class Part : std::uint8_t {
-    kHcas,    // the list of HCAs, and the uverbs node of each
-    kNodes,   // the number of a device node
+    kHcas,    // the list of HCAs, the HCAs of their VFs and PFs, and the uverbs nodes
+    kNodes,   // the umad and issm nodes, and the device numbers of all nodes
     kRdmaCm,  // existence and number of /dev/infiniband/rdma_cm
-    kView,    // the contents of a sysfs view
-    kPool,    // the properties that pools select by: ids, driver, link layer, netdevs
-    kDetail,  // facts that change reports and the preference among allowed HCAs, but not the set of allowed HCAs
+    kView,    // links and files that a view copies
+    kPool,    // properties by which pools select: PCI vendor and device, driver, link layer, netdevs
+    kDetail,  // facts for reports, and for the order of preference; they do not change which HCAs are allowed
   };
   Part part = Part::kDetail;
   std::string path;
@@ -235,9 +235,10 @@ struct Inventory {
   friend bool operator==(const Inventory&, const Inventory&) = default;
 };
 
-// The link layers of a set of ports. NCCL cannot mix link layers, so a trainer uses one of them.
+// The link layers of a set of ports. NCCL cannot mix link layers, so a training program uses the ports of one link
+// layer.
 struct LinkLayers {
-  // True if the set has InfiniBand ports and Ethernet ports.
+  // True if the set has both InfiniBand ports and Ethernet ports.
   bool mixed = false;
   double infiniband = 0;  // total in Gb/s
   double ethernet = 0;

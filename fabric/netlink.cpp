@@ -14,13 +14,13 @@
 namespace fabric::netlink {
 namespace {
 
-// After a reader has passed a buffer of this size, the kernel fills up to 32 kB per dump message (netlink_dump(), Linux
-// 6.12).
+// If the reader passed a buffer of this size to recv(2), the kernel fills up to 32 kB per dump message (netlink_dump(),
+// Linux 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
 constexpr int kDumpTries = 5;
-constexpr time_t kTimeoutSeconds = 5;  // a silent kernel must not block the start of a trainer
+constexpr time_t kTimeoutSeconds = 5;  // without an answer, a container must still start
 
-constexpr std::size_t kMaxRoutes = 4096;  // a snapshot of a BGP router must stay readable
+constexpr std::size_t kMaxRoutes = 4096;  // a BGP router has a million routes; a snapshot must stay readable
 
 // Returns the word of /sys/class/net/*/operstate for IF_OPER_* (net/core/net-sysfs.c, Linux 6.12).
 const char* operstate_name(unsigned state) {
@@ -43,13 +43,13 @@ std::optional<Netdev> parse_link(const Message& message) {
   if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
   if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
   netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
-  // As sysfs: reading /sys/class/net/*/carrier returns EINVAL while the netdev is administratively down.
+  // Use the value of sysfs: reading /sys/class/net/*/carrier returns EINVAL while the netdev is administratively down.
   if ((header->ifi_flags & IFF_UP) == 0) {
     netdev.carrier = Unreadable{EINVAL};
   } else {
     netdev.carrier = static_cast<int>(attributes.u8(IFLA_CARRIER).value_or(1));
   }
-  // IFLA_LINK is an ifindex of the namespace in IFLA_LINK_NETNSID, if that attribute is present.
+  // If IFLA_LINK_NETNSID is present, the ifindex in IFLA_LINK is of that network namespace, not of this one.
   netdev.lower_ifindex = static_cast<int>(attributes.u32(IFLA_LINK).value_or(0));
   if (const auto netns = attributes.u32(IFLA_LINK_NETNSID)) netdev.lower_netns_id = static_cast<int>(*netns);
   netdev.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
@@ -65,7 +65,7 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
-  // The netdev is unknown if it was created after the dump of links.
+  // A netdev that was created after the dump of links is not in the list.
   if (!address || netdev == netdevs.end()) return;
   const unsigned prefix = header->ifa_prefixlen;
   netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
@@ -90,16 +90,17 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
   const Attributes attributes = message.attributes(sizeof *header);
-  // rtm_table has eight bits; RTA_TABLE has tables above 255.
+  // rtm_table has eight bits. Only the attribute RTA_TABLE can name a table above 255.
   const unsigned table = attributes.u32(RTA_TABLE).value_or(header->rtm_table);
   const auto dst = to_address(header->rtm_family, attributes.get(RTA_DST));
   const bool is_default = header->rtm_dst_len == 0;
   if (!all) {
     if (table != RT_TABLE_MAIN) return true;
-    // Only IPv4 tables are dumped in key order, so IPv6 dumps are read to the end.
+    // After an IPv4 destination other than zero, no default route follows, so the dump stops. IPv6 tables are not
+    // dumped in key order and are read to the end.
     if (!is_default) return !(header->rtm_family == AF_INET && dst && dst->bytes[12] != 0);
   }
-  // Local and blackhole routes lead to no other node, and cloned routes are cache entries.
+  // Skip local and blackhole routes, because they lead to no other node, and cloned routes, which are cache entries.
   if (header->rtm_type != RTN_UNICAST || (header->rtm_flags & RTM_F_CLONED) != 0) return true;
   const std::string dev = name_of(netdevs, out_ifindex(attributes));
   if (dev.empty() || (!is_default && !dst)) return true;
@@ -109,7 +110,7 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   return routes.size() < kMaxRoutes;
 }
 
-// Fills the names of masters, and the slaves of each bond.
+// Sets the name of each netdev's master, and the list of slaves of each bond.
 void fill_masters(std::vector<Netdev>& netdevs) {
   for (Netdev& netdev : netdevs) {
     if (netdev.master_ifindex == 0) continue;
@@ -185,7 +186,7 @@ Result<Socket> Socket::open(int protocol) {
 
 Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
                              const std::function<bool(const Message&)>& handler) {
-  // NLM_F_DUMP has two bits. One of them alone is NLM_F_ROOT, so both are compared.
+  // NLM_F_DUMP consists of two bits, and one of them alone is NLM_F_ROOT. So both bits must be set.
   const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
   nlmsghdr header{};
   header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
@@ -209,7 +210,7 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
       // This message answers an earlier request on the socket.
       if (answer->nlmsg_seq != sequence_) continue;
-      // The kernel sets NLM_F_DUMP_INTR on one part of the dump; the error is due at its end.
+      // The kernel sets NLM_F_DUMP_INTR on any part of a dump. The error EINTR is returned after the last part.
       interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
         // NLMSG_ERROR with code 0 is an acknowledgement.
@@ -229,7 +230,8 @@ Result<void> dump(unsigned type, Bytes header, const std::function<void()>& rest
     restart();
     Socket socket = TRY(Socket::open(NETLINK_ROUTE));
     auto done = socket.request(type, NLM_F_DUMP, header, handler);
-    // A busy node may change its table during each dump. The last attempt returns the error.
+    // Only EINTR is worth another attempt: the table changed during the dump. On a busy node this may happen each time,
+    // so the last attempt returns the error.
     if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
   }
 }
@@ -244,8 +246,8 @@ std::optional<Address> to_address(unsigned family, Bytes bytes) {
 }
 
 // Links are read first, because addresses and routes name a netdev only by its index. Masters are filled last, because
-// a slave may precede its master. The dumps are not one snapshot: addresses of a netdev that appears between two dumps
-// are dropped.
+// a slave may precede its master in the dump. A netdev may appear between the dumps of links and of addresses; its
+// addresses are then dropped.
 Result<std::vector<Netdev>> read_netdevs() {
   std::vector<Netdev> netdevs;
   TRY_VOID(dump(
@@ -274,7 +276,7 @@ Result<Network> read_network(bool all_routes) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    // A repeated IPv6 dump must not remove the IPv4 routes.
+    // If the dump is repeated, keep the routes of the other family, which were read before.
     const std::size_t before = network.routes.size();
     TRY_VOID(dump(
         RTM_GETROUTE, bytes_of(header), [&] { network.routes.resize(before); },

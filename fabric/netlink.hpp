@@ -47,7 +47,7 @@ constexpr int errno_of(int code) {
   return code >= -kMaxErrno ? -code : EPROTO;
 }
 
-// The attributes of a message, by type. A malformed attribute ends the parsing; the attributes before it stay.
+// The attributes of a message, by type. Parsing ends at a malformed attribute; the attributes before it are kept.
 class Attributes {
  public:
   explicit Attributes(Bytes bytes);
@@ -101,9 +101,9 @@ class Socket {
   std::uint32_t sequence_ = 0;
 };
 
-// Makes one dump of NETLINK_ROUTE on a new socket, so that an early stop leaves no messages for the next dump. If the
-// kernel reports that the table changed, calls restart() and repeats the dump, at most five times in all. restart() is
-// also called before the first attempt.
+// Makes one dump of NETLINK_ROUTE on a new socket, so that an early stop leaves no messages for the next dump. Calls
+// restart() before each attempt, so that the caller drops the results of the attempt before. If the kernel reports that
+// the table changed during the dump, repeats the dump, up to five attempts in all.
 Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
                   const std::function<bool(const Message&)>& handler);
 

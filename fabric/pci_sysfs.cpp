@@ -61,15 +61,16 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return gpus;
   for (const std::string& address : devices->list()) {
-    // VFs are PCI functions too, and a node may have thousands. So only the class is read for every function, and two
-    // more attributes only for accelerators.
+    // A node may have thousands of PCI functions, because VFs are functions too. So only the class is read for every
+    // function, and two more attributes only for accelerators.
     const auto pci_class = devices->read_text((address + "/class").c_str());
     if (!pci_class || !is_accelerator(*pci_class)) continue;
     const auto vendor = devices->read_text((address + "/vendor").c_str());
     if (!vendor || !is_gpu(*pci_class, *vendor)) continue;
     gpus.push_back(Gpu{address, devices->read_int((address + "/numa_node").c_str()), path_of(*devices, address)});
   }
-  // The list is sorted as plain text: natural order would compare the 9 of 9d with 51 and put 9d first.
+  // Sorted as plain text, because the addresses are hexadecimal: natural order would read 9d as the number 9 and put it
+  // before 51.
   std::ranges::sort(gpus, {}, &Gpu::pci);
   return gpus;
 }

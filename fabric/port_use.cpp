@@ -6,10 +6,10 @@
 namespace fabric {
 namespace {
 
-constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, Linux 6.12); ends a loop in hostile input
+constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, Linux 6.12); also ends a loop in hostile input
 constexpr int kLoopbackType = 772;
 
-// Returns the netdev with the ifindex, nullptr for 0 (not known) or if there is none.
+// Returns the netdev with the ifindex. Returns nullptr if no netdev has it, or if it is 0, which means "not known".
 const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
   if (ifindex == 0) return nullptr;
   const auto found = std::ranges::find(netdevs, ifindex, &Netdev::ifindex);
@@ -22,7 +22,8 @@ bool stacks(const Netdev& netdev) {
                          *netdev.kind == "ipvtap" || *netdev.kind == "vlan");
 }
 
-// Returns the lowest netdev of a stack: its ifindex, and the id of its network namespace if that is not this one.
+// Returns the lowest netdev below `netdev` as a pair: the id of its network namespace (nullopt: this one), and its
+// ifindex.
 std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
   const Netdev* current = &netdev;
   for (int depth = 0; depth < kMaxStack && stacks(*current); ++depth) {
@@ -66,7 +67,7 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
 
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev) {
-  // lo is on no port, unless it is the netdev of a software device.
+  // The loopback netdev gives GIDs to no port, unless it is the own netdev of a software device.
   if (netdev.type == kLoopbackType && netdev.name != port_netdev) return Carries::kNo;
   const auto own = std::ranges::find_if(netdevs, [&](const Netdev& candidate) {
     return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
@@ -74,7 +75,7 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
   const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
   if (stacked) return Carries::kYes;
   // A netdev with a kind (veth, bridge, VLAN) that is not stacked on this port's netdev gives the port no GIDs. A
-  // netdev without a kind is hardware, or its kind is not known.
+  // netdev without a kind may do so: it is hardware, or its kind was not read.
   return netdev.kind ? Carries::kNo : Carries::kMaybe;
 }
 
@@ -90,8 +91,9 @@ GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std
     if (port_netdev) {
       if (verdict == Carries::kYes) add(netdev, 0);
     } else if (verdict != Carries::kNo) {
-      // The port's own netdev is in another namespace, so it is not known yet which netdevs are over it. Netdevs over
-      // one lower netdev form a group. Netdevs without a kind form one group, so that no GID is missed.
+      // The port's own netdev is in another namespace, so it is not known yet which netdevs are stacked on it. Netdevs
+      // over the same lower netdev form a group. All netdevs without a kind form one more group, so that no GID is
+      // missed.
       const auto key = netdev.kind ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
       add(netdev, groups.try_emplace(key, groups.size()).first->second);
     }
@@ -105,12 +107,12 @@ void GidSearch::found_v2(const Address& gid) {
   for (Candidate& candidate : candidates_) {
     if (candidate.address != gid) continue;
     candidate.found = true;
-    // The same address may be on netdevs over two ports; it then identifies neither port.
+    // If netdevs over two ports have this address, the GID does not identify the port.
     ambiguous |= group && *group != candidate.group;
     group = candidate.group;
   }
-  // A macvlan has one lower device. Therefore the first GID that belongs to exactly one group identifies the group of
-  // this port.
+  // A macvlan has one lower device, so its addresses are GIDs of one port only. The first GID that belongs to exactly
+  // one group therefore identifies the group of this port.
   if (!group_ && group && !ambiguous) group_ = group;
 }
 
@@ -119,8 +121,8 @@ bool GidSearch::any() const {
 }
 
 bool GidSearch::complete() const {
-  // If no GID has identified the group of this port, no candidate is excluded. The search then ends only if there are
-  // no candidates.
+  // While the group of this port is not known, a further slot may match any candidate. The search is complete only if
+  // there are no candidates.
   if (!group_) return candidates_.empty();
   return std::ranges::all_of(
       candidates_, [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });
@@ -134,9 +136,9 @@ OwnAddresses::OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
   }
 }
 
-// Returns the netdev with the address of the GID, an up netdev if there is a choice. Returns nullptr if the GID belongs
-// to another network namespace. A netdev that cannot carry GIDs of this port, such as a bridge over other
-// netdevs, may have the same address by chance and is skipped.
+// Returns the netdev that has the address of the GID; if several have it, one that is up. Returns nullptr if the GID
+// belongs to another network namespace. Skips a netdev that cannot carry GIDs of this port, such as a bridge over other
+// netdevs: it may have the same address by chance.
 const Netdev* OwnAddresses::find_owner(const Port& port, const Address& gid) const {
   const Netdev* owner = nullptr;
   for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {
@@ -153,7 +155,8 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
     if (entry.gid.is_zero()) continue;
     const Netdev* owner = find_owner(port, entry.gid);
     if (!owner) {
-      // A global GID is the better example: a link-local GID does not show its network namespace.
+      // `foreign` is an example for a message. Prefer a global GID: a link-local GID does not show its network
+      // namespace.
       if (!use.foreign || use.foreign->gid.is_link_local()) use.foreign = &entry;
     } else if (!owner->is_up()) {
       use.on_down_netdev = {&entry, owner};
@@ -170,7 +173,7 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
 PortUse OwnAddresses::use_of(const Port& port) const {
   PortUse use;
   use.obstacle = port.obstacle();
-  // InfiniBand GIDs are not tied to a network namespace.
+  // InfiniBand GIDs are not tied to a network namespace, so an InfiniBand port is usable without this check.
   if (!use.usable() || !port.is_ethernet()) return use;
   survey_gids(port, use);
   if (use.gids.empty()) use.obstacle = PortObstacle::kNoOwnGid;
@@ -180,7 +183,7 @@ PortUse OwnAddresses::use_of(const Port& port) const {
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port) {
   if (const PortObstacle obstacle = port.obstacle(); obstacle != PortObstacle::kNone) return obstacle;
   if (!port.is_ethernet()) return PortObstacle::kNone;
-  // A port that has GIDs of v1 and none of v2 will have only GIDs of v1 for new addresses, too.
+  // If all GIDs of a port are of RoCE v1, the GIDs of a new address will also be of v1.
   const bool is_v1 =
       std::ranges::any_of(port.gids, &GidEntry::is_v1) && std::ranges::none_of(port.gids, &GidEntry::is_v2);
   return is_v1 || hca.is_iwarp() ? PortObstacle::kNoOwnGid : PortObstacle::kNone;

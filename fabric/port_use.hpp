@@ -1,6 +1,6 @@
-// Decides which ports a container in a network namespace can use, apart from its device nodes. The functions are pure;
-// their input is the inventory of that namespace. rdma-init counts these ports for --require, and rdma-hook predicts
-// that count.
+// Decides which ports a container in a network namespace can use. Whether the container can open the device nodes is
+// not checked here. The functions are pure; their input is the inventory of that namespace. rdma-init counts these
+// ports for --require, and rdma-hook predicts the count of rdma-init.
 #pragma once
 
 #include <cstddef>
@@ -24,20 +24,20 @@ namespace fabric {
 // `lower`, directly or through other netdevs, such as a bond or bridge.
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
 
-// Returns true if the lowest netdev of the stack is in another network namespace, as for a macvlan in a pod. Only GIDs
-// can identify the port of such a netdev. Returns false for veth, bridges and tunnels: they have no lower device, and
-// the peer of a veth does not count as one.
+// Returns true if `netdev` is stacked on a netdev of another network namespace, as a macvlan in a pod is. The port of
+// such a netdev can only be found by comparing addresses with GIDs. Returns false for veth, bridges and tunnels: they
+// have no lower device, and the peer of a veth does not count as one.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
-// Whether a port can have GIDs for the addresses of a netdev. kMaybe: the stacking is not known (a physical netdev, a
-// file tree, a snapshot).
+// Whether a port can have GIDs for the addresses of a netdev. kMaybe: it is not known on which netdev `netdev` is
+// stacked. This is so for a physical netdev, and for each netdev of a file tree or a snapshot.
 enum class Carries { kNo, kMaybe, kYes };
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev);
 
-// Follows the scan of the GID table of one port. It reports when the scan has found every GID that this network
-// namespace can own there, so that the remaining slots need not be read. OwnAddresses differs: it has all GIDs that
-// were read and finds the owner of each. GidSearch sees one slot at a time and ignores down netdevs, which add no GIDs.
+// Follows the scan of the GID table of one port. It reports when the scan has found every GID of the port that this
+// network namespace can own, so that the remaining slots need not be read. It sees one slot at a time. It ignores down
+// netdevs, because the kernel adds no GIDs for them. To find the owner of each GID, use OwnAddresses.
 class GidSearch {
  public:
   // port_netdev: the port's own netdev if it is in this netns.
@@ -58,7 +58,7 @@ class GidSearch {
   };
 
   std::vector<Candidate> candidates_;
-  std::optional<std::size_t> group_;  // the group of this port, once it is known
+  std::optional<std::size_t> group_;  // Candidate::group of the netdevs over this port; nullopt: not known yet
 };
 
 struct OwnGid {
@@ -81,9 +81,8 @@ struct PortUse {
   bool usable() const { return obstacle == PortObstacle::kNone; }
 };
 
-// The addresses of this network namespace, to find the owner of a GID. GidSearch differs: it only reports when a scan
-// can stop. OwnAddresses also works for complete tables from a snapshot, and knows down netdevs, which explain why a
-// port is not used.
+// Finds the owner of each GID by the addresses of this network namespace. It needs tables that were already read, also
+// from a snapshot. Unlike GidSearch, it knows down netdevs, because they explain why a port is not used.
 class OwnAddresses {
  public:
   // The inventory must outlive this object and the results of use_of().
@@ -100,8 +99,8 @@ class OwnAddresses {
 };
 
 // Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs of
-// that address do not exist yet. The prediction assumes that they will have the types of the GIDs that the table has
-// now, also of GIDs of other network namespaces. An unknown type is no obstacle.
+// that address do not exist yet. The prediction assumes that the new GIDs will have the same types (RoCE v1, v2) as the
+// GIDs in the table now, whatever network namespace owns these. An unknown type is no obstacle.
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
 
 }  // namespace fabric

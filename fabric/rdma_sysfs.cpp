@@ -27,14 +27,14 @@ constexpr const char* kMadClass = "/class/infiniband_mad";
 // belong to mlx5_3.
 using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
-// The class entries of all HCAs, read in one pass if all HCAs are wanted. nullopt: entries_of() searches the entries of
-// each HCA separately, or the class is not needed.
+// The class entries of all HCAs, read in one pass if no HCA is named in scan.wanted. nullopt: they were not read,
+// because HCAs are named (entries_of() then reads the entries of each HCA), or because the class is not needed.
 struct AllEntries {
   std::optional<ClassEntries> verbs;
   std::optional<ClassEntries> mad;
 };
 
-// A directory of sysfs that records failed reads in scan.unread.
+// A directory of sysfs. Its members read entries and record failed reads in scan.unread.
 struct NotedDirectory {
   const Scan& scan;
   const Directory& directory;
@@ -48,7 +48,7 @@ struct NotedDirectory {
     note_unread(scan.unread, {part, fmt::format("{}{}{}{}", scan.classes.sys, path, slash, name), code, hca});
   }
 
-  // Returns a non-empty attribute. Records a failed read under `part`.
+  // Returns the text of an attribute, nullopt if it is empty or unreadable. Records a failed read under `part`.
   std::optional<std::string> text(Part part, const std::string& name) const {
     auto value = directory.read(name.c_str());
     note(part, name, error_of(value));
@@ -66,8 +66,8 @@ struct NotedDirectory {
   }
 };
 
-// Returns the entries of the class `all` that are listed in `listed`, by HCA. part: the part of the inventory that is
-// incomplete if a read fails.
+// Returns the entries of the class `all`, by HCA. Reads only the entries whose names are in the directory `listed`.
+// part: the part of the inventory that is incomplete if a read fails.
 ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& listed, Part part) {
   ClassEntries by_hca;
   int error = 0;
@@ -80,7 +80,7 @@ ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& liste
   return by_hca;
 }
 
-// Reads the class entries of all HCAs, unless only named HCAs are wanted.
+// Reads the class entries of all HCAs. Reads nothing if the scan is for named HCAs only.
 AllEntries read_all_entries(const Scan& scan) {
   AllEntries entries;
   if (scan.wanted) return entries;
@@ -108,7 +108,8 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
                       part)[all.hca];
 }
 
-// Reads the uverbs node of an HCA for its allocation; with scan.mad_nodes, also its umad and issm nodes.
+// Reads the uverbs node of an HCA that may be allocated to a container; with scan.mad_nodes, also its umad and issm
+// nodes.
 void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
   if (scan.classes.verbs) {
     const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
@@ -123,7 +124,7 @@ void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
   for (const std::string& entry : entries_of(entries.mad, mad, Part::kNodes, dir)) {
     const auto dev = mad.text(Part::kNodes, entry + "/dev");
     const int port = parse_number<int>(mad.text(Part::kNodes, entry + "/port").value_or("")).value_or(1);
-    // A management node without a number cannot be created in a container.
+    // Without its device number, the node cannot be created in a container.
     if (!dev || port < 1) continue;
     hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad.link(entry).value_or("")});
   }
@@ -136,7 +137,8 @@ int probe_node(const std::string& root, unsigned number) {
   return fd.ok() ? 0 : errno;
 }
 
-// Finds and opens the uverbs node of an HCA for a process that uses it, as opposed to read_hand_out_nodes().
+// Finds the uverbs node of an HCA and opens it once, to learn whether this process can use it. To allocate the HCA to
+// another process, use read_hand_out_nodes().
 void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   hca.accessible = false;
   if (!entries.verbs || !entries.verbs->contains(hca.name)) return;
@@ -173,7 +175,7 @@ std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned p
     const auto netdev = Directory::open(fmt::format("{}/class/net/{}", hca.scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
-    // If the port has only representors, the first of them is the best guess of its netdev.
+    // Without a netdev that is no representor, the first representor is the best guess.
     if (!representor) representor = name;
   }
   return representor;
@@ -195,8 +197,8 @@ struct PortReader {
 std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortReader& reader, const Hca& values,
                                        const Port& port) {
   const Scan& scan = hca.scan;
-  // RDMA netlink names the netdev only if it is in this namespace; a name in sysfs does not show that. RDMA netlink
-  // does not know the IPoIB netdev of an InfiniBand port.
+  // RDMA netlink names the netdev only if it is in this namespace. A name in sysfs may belong to a netdev of another
+  // namespace. RDMA netlink does not know the IPoIB netdev of an InfiniBand port.
   if (!scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
     const auto& netdevs = scan.port_netdevs->netdevs;
     const auto found = netdevs.find({values.name, port.number});
@@ -211,10 +213,10 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
 }
 
 // Returns true if an unreadable slot ends the table, and records the reason in the port. A real table has the slots 0
-// to n-1. A file tree or a prepared view may lack some slots, so a missing slot ends the table only if the listing has
-// no higher one.
+// to n-1. A file tree or a prepared view may lack some slots. So a missing slot ends the table only if the directory
+// lists no higher slot.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
-  // Malformed text concerns one slot only, so the table continues.
+  // The text of this slot is malformed. The next slots can still be read.
   if (code == EBADMSG) return false;
   if (code == ENOENT) {
     if (!listed) listed = slots.listed();
@@ -228,8 +230,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot until the search is complete or the table ends. Reads the type of each GID, too.
-// With whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
+// Reads the GID table slot by slot, with the type of each GID, until the table ends or all needed GIDs are found (see
+// Scan). With whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
@@ -288,7 +290,8 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
-  // An HCA that cannot be opened needs no GIDs. An InfiniBand port needs them only for complete tables.
+  // If this process cannot open the HCA, it needs no GIDs. GIDs of an InfiniBand port are needed for complete tables
+  // only.
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -320,7 +323,7 @@ std::optional<std::vector<std::string>> read_hcas_of(const NotedDirectory& dir, 
 }
 
 // Reads the HCAs of all VFs. A VF without a visible HCA may be in use: by a virtual machine through vfio-pci, or by a
-// container that has its HCA.
+// container whose network namespace has the HCA.
 void read_vfs(const NotedDirectory& dir, Hca& hca) {
   constexpr const char* kCount = "device/sriov_numvfs";
   const auto text = dir.directory.read(kCount);
@@ -338,7 +341,7 @@ void read_vfs(const NotedDirectory& dir, Hca& hca) {
     const std::string link = function + "/driver";
     const auto driver = dir.directory.read_link_name(link.c_str());
     if (const int code = errno; !driver) dir.note(Part::kHcas, link, code);
-    // A VF without a driver is not in use.
+    // Without a driver, the VF is not in use.
     if (driver) hca.unseen_vf = fmt::format("virtfn{}, for which `{}` created no HCA", i, printable(*driver));
   }
 }
@@ -359,10 +362,10 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   if (facts.vendor) hca.vendor = dir.text(Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = dir.text(Part::kPool, "device/device");
   if (!facts.driver) return;
-  // With hand_out, only the driver of a software device depends on the node type. Hardware does not need this read.
+  // With hand_out, the node type only serves to find the driver of a software device. So it is not read for hardware.
   if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
   hca.driver = dir.directory.read_link_name("device/driver");
-  // EINVAL: the entry is not a link, as in a file tree.
+  // EINVAL: the entry is no link. This happens in a file tree.
   if (const int code = errno; !hca.driver && code != EINVAL) dir.note(Part::kPool, "device/driver", code);
   if (!hca.driver && !hca.pci) hca.driver = software_driver(dir.directory, hca.node_type);
   hca.physfn = dir.directory.read_link_name("device/physfn");
@@ -380,12 +383,12 @@ void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   dir.note(Part::kPool, "ports", error);
 }
 
-// Returns true if the HCA was renamed during the read. A container can rename HCAs in a shared RDMA subsystem. Uverbs
-// nodes are found by the name of their HCA, so after a rename the node may belong to another HCA.
+// Returns true if the HCA was renamed during the read: a container can rename HCAs in a shared RDMA subsystem. The
+// uverbs node is found by the name of the HCA. So after a rename it may belong to another HCA.
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
   const std::string_view device = device_in_link(*hca.class_link);
   if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;
-  // All software HCAs have the same device in their links, so the GUID decides.
+  // The links of all software HCAs name the same device, so the GUIDs are compared.
   if (device != kNoDevice || hca.node_guid.empty()) return false;
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
@@ -407,8 +410,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   }
   auto link = all.link(name);
   auto path = pci::addresses_in_path(link.value_or(""));
-  // The last address is the HCA's own function, or the parent function of a subfunction, which has the HCA on its
-  // auxiliary bus.
+  // The last address is the HCA's own function. For a subfunction it is the parent function, because the HCA is on the
+  // auxiliary bus of that function.
   if (!path.empty()) {
     hca.pci = path.back();
   } else if (const auto device = infiniband.read_link_name((name + "/device").c_str());
@@ -418,7 +421,7 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   if (!opened) return hca;
   const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
   const bool hands_out = scan.hand_out && facts.node;
-  // The ledger identifies software HCAs by node GUID.
+  // The GUID of a software HCA is always read, because the ledger identifies software HCAs by it.
   facts.guid |= hands_out && link && device_in_link(*link) == kNoDevice;
   read_ids(dir, facts, hca);
   if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *opened, hca, std::move(path));

@@ -23,7 +23,7 @@ struct HcaFacts {
   bool guid = false;       // node GUID
   bool vendor = false;     // PCI vendor
   bool device_id = false;  // PCI device
-  bool driver = false;     // driver, PF; for software devices, the node type
+  bool driver = false;     // driver, PCI address of the PF; for software devices, the node type
   bool link_layer = false;
   bool netdevs = false;  // netdevs of the ports, and their masters
   bool place = false;    // NUMA node, upstream PCI ports
@@ -31,13 +31,13 @@ struct HcaFacts {
   bool gids = false;  // complete GID tables
   bool vfs = false;   // the HCAs of its VFs
   bool pfs = false;   // the HCAs of its PF
-  // The link layers of ACTIVE ports, and their rates if the link layers differ: the facts that a trainer's choice
-  // needs.
+  // The link layers of ACTIVE ports, and their rates if the link layers differ. From these facts, a training program
+  // chooses its ports.
   bool use = false;
-  // With `use`: the netdev of each ACTIVE RoCE port, and whether a GID has an address of this network namespace. If
-  // there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
+  // With `use`: the netdev of each ACTIVE RoCE port, and whether the port has a GID with an address of this network
+  // namespace. If there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
   bool own_gids = false;
-  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports up to the first RoCE v2
+  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports up to the first of v2
   bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
@@ -58,26 +58,26 @@ inline constexpr HcaFacts kUsualFacts{.guid = true,
 
 namespace rdma_sysfs {
 
-// Facts of RDMA netlink about the HCAs that it lists.
+// An answer of RDMA netlink about HCAs and their ports.
 struct PortNetdevs {
-  std::set<std::string> hcas;
+  std::set<std::string> hcas;                                       // that RDMA netlink lists
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port; only netdevs of this netns
 };
 
-// Appends `unreadable` to `unread`, except if `unread` is nullptr, the code is 0, or the code proves that the file does
-// not exist. Three codes prove this: ENOENT; ENODEV, which an attribute returns after its device was removed (kernfs;
-// ibdev in uverbs_main.c, Linux 6.12); and ENOTDIR, for a path below a plain file among the devices, such as
+// Appends `unreadable` to `unread`. Does nothing if `unread` is nullptr, if the code is 0, or if the code proves that
+// the file does not exist. Three codes prove this: ENOENT; ENODEV, which an attribute returns after its device was
+// removed (kernfs; ibdev in uverbs_main.c, Linux 6.12); and ENOTDIR, for a path below a plain file such as
 // /sys/class/infiniband_verbs/abi_version.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 
 // The class directories of one sysfs, each opened once. nullopt: the class does not exist, or the caller did not
 // request it.
 struct Classes {
-  // Opens only `infiniband`: without it, no other directory is needed. sys: "/sys", or a mount of sysfs of another
-  // network namespace.
+  // Opens only `infiniband`, because without HCAs the other directories are not needed. sys: "/sys", or a mount of
+  // sysfs of another network namespace.
   explicit Classes(std::string sys);
-  // Opens infiniband_verbs, and infiniband_mad if mad_part is set. mad_part: the part that a failure to open
-  // infiniband_mad affects. Failures are added to `unread`.
+  // Opens infiniband_verbs, and infiniband_mad if mad_part is set. Failures are added to `unread`. mad_part: the part
+  // of the inventory that is incomplete if infiniband_mad cannot be opened.
   void open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread = nullptr);
   // Returns the names of the HCAs in natural order. A failure is added to `unread`.
   std::vector<std::string> names(std::vector<Unread>* unread = nullptr) const;
@@ -94,17 +94,19 @@ struct Scan {
   const Classes& classes;
   std::string root;
   bool full = false;
-  // Read complete GID tables. false: stop after the last GID that this netns can own, with hand_out after the first.
+  // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when one is
+  // found.
   bool whole_tables = false;
   bool first_v2 = false;  // stop after the first GID of type RoCE v2, in any netns
   const std::vector<Netdev>* netdevs = nullptr;
-  // Facts of RDMA netlink. nullptr: netlink is not available, sysfs replaces it.
+  // The answer of RDMA netlink. nullptr: netlink is not available, and sysfs is read in its place.
   const PortNetdevs* port_netdevs = nullptr;
-  HcaFacts facts = kUsualFacts;  // members netdevs, gids, place and own_gids: only with hand_out
-  // Reads for the allocation of HCAs (read_node()): device numbers and links, and the netdev of each port by its name
-  // in sysfs. Opens no device node.
+  HcaFacts facts = kUsualFacts;  // netdevs, gids, place and own_gids have an effect only with hand_out
+  // true: read what the allocation of HCAs needs (read_node()): device numbers and links, and the netdev of each port
+  // by its name in sysfs. Open no device node.
   bool hand_out = false;
-  // With hand_out: the HCAs to read with `facts`; all other HCAs are read with `other_facts`. nullptr: all HCAs.
+  // With hand_out: names of the HCAs to read with `facts`; all other HCAs are read with `other_facts`. nullptr: all
+  // HCAs are read with `facts`.
   const std::vector<std::string>* wanted = nullptr;
   HcaFacts other_facts = {};
   bool mad_nodes = false;                 // with hand_out: umad and issm nodes
@@ -116,8 +118,8 @@ struct Scan {
 // Source: devlink, Linux 6.12.
 bool is_representor(std::string_view phys_port_name);
 
-// Reads GIDs of a port of the HCA until one makes the port usable in the network namespace of scan.netdevs, or no GID
-// can. With scan.first_v2, reads until the first GID of type RoCE v2.
+// Reads GIDs of a port of the HCA. Stops at the first GID that makes the port usable in the network namespace of
+// scan.netdevs, or when no further GID can do so. With scan.first_v2, stops at the first GID of type RoCE v2.
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
 // Reads the named HCAs. Names that no longer exist are left out.

@@ -27,7 +27,8 @@ Attr<int> read_carrier(const sysfs::Directory& netdev) {
   const auto text = netdev.read("carrier");
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   const auto value = parse_number<int>(std::get<std::string>(text));
-  // The kernel returns EINVAL for a down netdev. A file in a tree cannot return it, so an empty file stands for EINVAL.
+  // For a down netdev, the read from sysfs fails with EINVAL. A read of a file in a file tree cannot fail so; there, an
+  // empty file means the same.
   if (!value) return Unreadable{EINVAL};
   return *value;
 }
@@ -59,7 +60,7 @@ Netdev read_netdev(const sysfs::Directory& dir, const std::string& name) {
   return netdev;
 }
 
-// Adds the addresses of addrs.txt. Malformed lines and unknown netdevs are ignored.
+// Adds the addresses of the text of addrs.txt. Malformed lines and unknown netdevs are ignored.
 void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
   for (const std::string_view line : split(text, '\n')) {
     const auto fields = split(trim(line), ' ');
@@ -82,7 +83,7 @@ void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
 void read_live_network(const ReadOptions& options, Inventory& inventory) {
   auto network = netlink::read_network(options.full);
   if (!network) {
-    // If netlink is not available (gVisor, seccomp), the HCAs must still be reported.
+    // A failure is no error of the call: without netlink (gVisor, seccomp), the HCAs must still be reported.
     inventory.net_error = network.error().message;
     return;
   }
@@ -108,7 +109,8 @@ std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) 
   return {};
 }
 
-// Adds the netdevs of the ports from sysfs. Netlink would list every netdev of the node, thousands with VFs and pods.
+// Adds the netdevs of the ports. Reads them from sysfs, because netlink would list every netdev of the node, thousands
+// with VFs and pods.
 void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < inventory.netdevs.size(); ++i)
@@ -128,7 +130,7 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
       const auto dir = sysfs::Directory::open(path);
       if (const int code = errno; !dir) {
         note(path, code);
-        port.netdev.reset();  // it moved to another network namespace meanwhile
+        port.netdev.reset();  // the netdev moved to another network namespace meanwhile
         continue;
       }
       Netdev netdev;
@@ -143,9 +145,9 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// Adds the addresses of the known netdevs, and their masters with addresses.
+// Adds addresses to the netdevs of the inventory. Also adds their masters (bonds and bridges), with addresses.
 void read_addresses(const std::string& root, Inventory& inventory) {
-  // Only the netdevs before `count` are searched for masters: the netdevs appended below are masters themselves.
+  // Search only the netdevs before `count` for masters: the netdevs that the loop appends are masters themselves.
   const std::size_t count = inventory.netdevs.size();
   for (Netdev& netdev : read_netdevs(root, inventory)) {
     bool is_master = false;
@@ -169,8 +171,8 @@ void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   }
 }
 
-// Reads the rates of usable ports if the link layers differ. Rates have no other use here, and each costs five system
-// calls.
+// Reads the rates of usable ports if their link layers differ. Otherwise no decision needs a rate, and each costs five
+// system calls.
 void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   std::vector<std::pair<const Hca*, Port*>> usable;
   std::vector<const Port*> ports;
@@ -201,8 +203,8 @@ void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unre
   }
 }
 
-// Returns the device number of rdma_cm, a misc device with a dynamic minor. The number comes from the device node if
-// sysfs lacks the attribute, as in a file tree.
+// Returns the device number of /dev/infiniband/rdma_cm, a misc device with a dynamic minor. A file tree may lack the
+// attribute in sysfs; the number then comes from the device node.
 std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
   const auto unknown = [&](const std::string& path, int code) {
     rdma_sysfs::note_unread(&unread, {Part::kRdmaCm, path, code});
@@ -241,10 +243,11 @@ Inventory read_inventory(const ReadOptions& options) {
   const auto names = classes.names();
   if (classes.error != 0) inventory.rdma_error = classes.error;
   const bool live = options.root.empty();
-  // Without an HCA, the network does not affect the decision. So a start without RDMA costs one failed open() only.
+  // Without an HCA, no decision needs the network. So on a node without RDMA, a start costs only one failed open().
   if (names.empty() && !options.full) return inventory;
 
-  // The network is read before the HCAs: the scan of a GID table ends after the addresses of this namespace.
+  // The network is read before the HCAs, because the scan of a GID table stops when the addresses of this namespace are
+  // found.
   if (live) {
     read_live_network(options, inventory);
   } else {
@@ -298,7 +301,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
-  // A view of sysfs copies the class directories, which exist only if their module is loaded.
+  // A view has the same class directories as the node, where a directory exists only if its module is loaded.
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;
     auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
@@ -312,7 +315,7 @@ Inventory read_node(const NodeReadOptions& options) {
   add_class("infiniband_mad", classes.mad);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
-  // A node without HCAs saves the netlink request.
+  // Without HCAs the mode does not matter, so the netlink request is saved.
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (!options.gpus) return inventory;
   inventory.gpus = pci::read_gpus(options.root);

@@ -13,12 +13,12 @@
 namespace fabric {
 
 struct ReadOptions {
-  // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree: addresses come from its addrs.txt and
-  // /sys/class/net, and netlink is not used.
+  // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree, such as a copy from another machine:
+  // addresses come from its addrs.txt and /sys/class/net, and netlink is not used.
   std::string root;
-  // false: read only the facts that the choice of ports needs. GID slots are read until every GID that this network
-  // namespace can own on a port is found. The tables of unusable ports are not read. true: read every fact of the
-  // snapshot format.
+  // false: read only the facts that the choice of ports needs. The GID table of a usable port is read until every GID
+  // that this network namespace can own is found. The tables of unusable ports are not read. true: read every fact of
+  // the snapshot format.
   bool full = false;
   // Read complete GID tables of usable ports, without the other facts of `full`.
   bool whole_tables = false;
@@ -46,9 +46,10 @@ struct NodeReadOptions {
   bool mad_nodes = false;  // umad and issm nodes
 };
 
-// Reads the named HCAs and their netdevs in another network namespace, for an exclusive RDMA subsystem. The facts are
-// those of read_node() with kUsualFacts. root: prefix of the node, for PCI. sys: a mount of sysfs of that namespace.
-// names: names that do not exist there are left out.
+// Reads the named HCAs and their netdevs in another network namespace. Use it if the RDMA subsystem is in exclusive
+// mode: then each HCA is visible in one namespace only. The facts are those of read_node() with kUsualFacts. root:
+// prefix of the node, for PCI. sys: a mount of sysfs of that namespace. names: a name that does not exist there is
+// skipped.
 // Never fails: failed reads are in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 

@@ -5,12 +5,12 @@
 namespace fabric {
 
 std::string remedy_of(const Error& error, const char* otherwise) {
-  // The kernel also returns ENFILE for the name of an RDMA device that exists already (assign_name(),
-  // drivers/infiniband/core/device.c). The message of that error states this cause instead of the text of ENFILE.
+  // The kernel also returns ENFILE if an RDMA device with the new name exists already (assign_name(),
+  // drivers/infiniband/core/device.c). The message of that error states this cause in place of the text of ENFILE.
   const bool is_limit = (error.code == EMFILE || error.code == ENFILE) &&
                         error.message.find(std::strerror(error.code)) != std::string::npos;
   if (!is_limit) return error.hint.empty() ? std::string(otherwise) : error.hint;
-  // inotify_init1(2) returns EMFILE for its own limit of instances.
+  // inotify_init1(2) has its own limit, of instances, and also returns EMFILE if it is reached.
   if (error.code == EMFILE)
     return "raise the process's limit of open files: LimitNOFILE= of its systemd unit, or `ulimit -n`; for a watch, "
            "sysctl fs.inotify.max_user_instances";

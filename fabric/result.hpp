@@ -36,7 +36,7 @@ class [[nodiscard]] Result {
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
-  // Result<bool> has no such conversion, because callers would mistake it for the value.
+  // Result<bool> has no such conversion, because callers would take it for the bool inside.
   explicit operator bool() const requires(!std::is_same_v<T, bool>) { return has_value(); }
 
   T& value() & { return std::get<0>(state_); }
@@ -89,13 +89,13 @@ inline Error wrap(Error error, std::string_view context) {
   return error;
 }
 
-// Keeps the first error, for work that continues after an error.
+// Sets `first` to the error of `next`, unless `first` has an error already. For work that continues after an error.
 inline void keep_first(Result<void>& first, Result<void> next) {
   if (first && !next) first = std::move(next);
 }
 
-// Returns the remedy to print with an error, empty if none is known. A message with the text of EMFILE or ENFILE has a
-// limit of open files as its cause. The remedy of that limit then replaces the hint.
+// Returns the remedy to print with an error, empty if none is known. If the message has the text of EMFILE or ENFILE,
+// the cause is a limit of open files; the remedy is then to raise that limit, whatever the hint.
 // otherwise: the remedy if none is known. Callers pass it instead of `own.empty() ? otherwise : own` in a braced
 // initializer: GCC 12 destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");

@@ -76,7 +76,7 @@ Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope)
     list.exclude = true;
     text.remove_prefix(1);
   }
-  // NCCL_IB_HCA uses "=" for exact names, so users may copy it from there.
+  // Users may copy a list from NCCL_IB_HCA, where "=" requests exact names.
   if (text.starts_with('=')) {
     return make_error("`{}`: names are always exact; remove the `=`", printable(list.text));
   }

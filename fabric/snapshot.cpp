@@ -81,7 +81,7 @@ struct Text {
   const char* expected;
   std::optional<T> (*parse)(std::string_view text);
   Json (*print)(const T& value);
-  bool counts = false;              // a number is accepted, too
+  bool counts = false;              // JSON numbers are accepted, too
   std::optional<T> minus_one = {};  // meaning of the number -1
 };
 
@@ -121,12 +121,14 @@ constexpr Text<unsigned> kTable{
     },
     [](const unsigned& table) -> Json { return table; }, true};
 
-// Reads or writes the members of an object. describe() serves both directions, so that they cannot differ.
+// Reads or writes the members of an object. The describe() functions serve both directions, so that reading and writing
+// cannot differ.
 class Members {
  public:
   explicit Members(const Json* source) : source_(source) {}  // nullptr: write
 
-  // A missing or null key leaves the member unchanged. Members after the first wrong one are not read.
+  // Reads or writes one member. Reading: a missing or null key leaves the member unchanged, and after the first wrong
+  // member no further member is read.
   template <typename T, typename Form = Plain>
   void operator()(const char* key, T& member, const Form& form = {}) {
     if (!source_) {
@@ -135,13 +137,13 @@ class Members {
       settle(key, take(*json, member, form));
     }
   }
-  // A null list becomes an empty list: the writer knew that there are no entries.
+  // If the list in JSON is null, it is read as an empty list: its writer knew that there are no entries.
   template <typename T, typename Form = Plain>
   void operator()(const char* key, std::optional<T>& member, const Form& form = {}) {
     if (source_ && (find(key) || (std::same_as<Form, AtMost> && source_->contains(key)))) member.emplace();
     if (member) (*this)(key, *member, form);
   }
-  // A required member must be present and not empty.
+  // Reads or writes a member that must be present and not empty.
   template <typename T, typename Form = Plain>
   void required(const char* key, T& member, const char* expected, const Form& form = {}) {
     (*this)(key, member, form);
@@ -149,17 +151,17 @@ class Members {
     const Json* json = find(key);
     if (!json || (json->is_string() && json->get_ref<const std::string&>().empty())) settle(key, {expected});
   }
-  // Writes null if the member has no value.
+  // As operator(), but writes null if the member has no value.
   template <typename T>
   void or_null(const char* key, std::optional<T>& member) {
     if (!source_) written[key] = nullptr;
     (*this)(key, member);
   }
-  // Sets the flag if the key is missing.
+  // Reading: sets the flag if the key is missing.
   void missing(const char* key, bool& flag) const {
     if (source_) flag = !source_->contains(key);
   }
-  // Sets the flag if the key is present and null, and writes null for it.
+  // Reading: sets the flag if the key is present and null. Writing: writes null if the flag is set.
   void null(const char* key, bool& flag) {
     if (source_) flag = source_->contains(key) && !find(key);
     if (!source_ && flag) written[key] = nullptr;
@@ -380,8 +382,8 @@ Wrong take(const Json& json, T& object, Plain) {
   return members.wrong;
 }
 
-// A port without these keys counts as usable, so that a short snapshot works. GIDs are sorted because the choice
-// depends on table order.
+// If these keys are missing, a port counts as usable, so that a short snapshot works. GIDs are sorted because the
+// choice depends on table order.
 Wrong take(const Json& json, Port& port, Plain form) {
   port.state = "4: ACTIVE";
   port.phys_state = "5: LinkUp";
@@ -392,7 +394,7 @@ Wrong take(const Json& json, Port& port, Plain form) {
 }
 
 Wrong take(const Json& json, Netdev& netdev, Plain form) {
-  // A netdev without this key counts as up.
+  // A netdev without the key `carrier` counts as up.
   netdev.carrier = 1;
   return take<Netdev>(json, netdev, form);
 }
@@ -451,7 +453,7 @@ Result<Inventory> read_snapshot(const std::string& path) {
   const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
   if (path != "-") {
-    // The path may be a pipe with a slow writer, or without one. poll() limits the wait.
+    // The path may be a pipe whose writer is slow or missing. poll() limits the wait.
     pollfd written{fd.get(), POLLIN, 0};
     if (::poll(&written, 1, kSnapshotTimeoutMs) == 0)
       return sys_error(ETIMEDOUT, "read snapshot `{}`", printable(path));
@@ -469,7 +471,7 @@ std::string write_snapshot(const Inventory& inventory) {
   Members members(nullptr);
   members.written["schema"] = kSchema;
   if (inventory.about) members.written["about"] = Json::parse(*inventory.about, nullptr, false);
-  // describe() changes the object only when it reads.
+  // The cast is safe, because describe() changes the object only when it reads.
   describe(members, const_cast<Inventory&>(inventory));
   // Names come from devices and images. Invalid UTF-8 is replaced, because dump() would throw.
   return members.written.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -18,8 +18,8 @@ Result<Inventory> parse_snapshot(std::string_view json);
 // Reads and parses a file of at most 64 MiB. path: "-" is the standard input.
 Result<Inventory> read_snapshot(const std::string& path);
 
-// Returns indented JSON with a final newline. parse_snapshot() of it returns an equal Inventory, except for members
-// without a key in the format (ifindex, kinds of netdevs, the extent of table reads).
+// Returns indented JSON with a final newline. parse_snapshot() of this text returns an equal Inventory, except for
+// members that the format does not have (ifindex, kinds of netdevs, whether a table was read to its end).
 std::string write_snapshot(const Inventory& inventory);
 
 inline constexpr int kMaxSnapshotDepth = 64;

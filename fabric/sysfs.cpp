@@ -13,7 +13,7 @@ namespace fabric::sysfs {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// O_NONBLOCK is set because a FIFO in place of an attribute must not block the start of a trainer.
+// O_NONBLOCK: open(2) of a FIFO in place of an attribute would otherwise block the start of a container.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
 }  // namespace
@@ -80,7 +80,8 @@ std::vector<std::string> Directory::list(int* error) const {
     names.emplace_back(name);
     return true;
   };
-  // The first listing of an open directory needs no lseek().
+  // next_names() starts at the current position of the descriptor. At the first listing this is the start, so no
+  // lseek() is needed.
   const bool again = std::exchange(listed_, true);
   const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
   if (!whole && error) *error = errno;
@@ -90,7 +91,7 @@ std::vector<std::string> Directory::list(int* error) const {
 
 Attr<std::string> read_all(int fd, std::size_t limit) {
   struct stat info {};
-  // A descriptor from the caller may be a directory, which must not count as an empty file.
+  // The caller may have passed a directory, which must not count as an empty file.
   if (::fstat(fd, &info) != 0) return Unreadable{errno};
   if (S_ISDIR(info.st_mode)) return Unreadable{EISDIR};
   std::string text;

@@ -58,7 +58,7 @@ class Directory {
   std::optional<std::string> read_text(const char* name) const;
   // Reads a decimal integer. Returns nullopt if the attribute is unreadable or not an integer.
   std::optional<int> read_int(const char* name) const;
-  // Returns the target of a symbolic link as stored. Returns nullopt and sets errno on failure.
+  // Returns the target of a symbolic link, not resolved. Returns nullopt and sets errno on failure.
   std::optional<std::string> read_link(const char* name) const;
   // Returns the last component of the target: the driver for .../driver, the PCI address for .../device.
   std::optional<std::string> read_link_name(const char* name) const;

@@ -129,8 +129,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
-  // Backtracking to the last '*' is enough: an earlier one cannot match better. So the cost is at most the product of
-  // the lengths.
+  // After a mismatch, try a longer match for the last '*' only: a longer match for an earlier '*' cannot succeed where
+  // this fails. So the cost is at most the product of the lengths.
   std::size_t star = std::string_view::npos;  // last '*' in the pattern, and the text position tried after it
   std::size_t retry = 0;
   while (t < text.size()) {
@@ -215,7 +215,8 @@ std::string errno_name(int code) {
 }
 
 std::optional<int> errno_number(std::string_view name) {
-  // strerrorname_np() returns the other name of these numbers (asm-generic/errno.h, bits/errno.h).
+  // Each of these numbers has two names, and strerrorname_np() returns the other one (asm-generic/errno.h,
+  // bits/errno.h).
   if (name == "EWOULDBLOCK") return EWOULDBLOCK;
   if (name == "EDEADLOCK") return EDEADLOCK;
   if (name == "ENOTSUP") return ENOTSUP;
@@ -224,7 +225,7 @@ std::optional<int> errno_number(std::string_view name) {
     const char* known = strerrorname_np(code);
     if (known && name == known) return code;
   }
-  // errno_name() writes "E999" for numbers without a name.
+  // A number without a name: errno_name() writes it as "E999".
   if (name.empty() || name[0] != 'E') return std::nullopt;
   const auto number = parse_number<int>(name.substr(1));
   if (!number || *number < 1 || *number > kMaxErrno) return std::nullopt;
@@ -232,7 +233,7 @@ std::optional<int> errno_number(std::string_view name) {
 }
 
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
-  // A longer text would cost quadratic time.
+  // The distance costs time in proportion to the product of the lengths, so a longer text is not compared.
   constexpr std::size_t kLongestWord = 64;
   std::string_view nearest;
   std::size_t least = kLongestWord;

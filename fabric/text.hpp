@@ -33,8 +33,8 @@ std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text);
 std::string_view trim(std::string_view text);
 // Splits text: "a,,b" is {"a", "", "b"}, and "" is {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
-// Returns the word that a user who wrote `text` probably meant: the one with the fewest changed letters, case ignored,
-// if at most one letter or a third of its letters differ. Returns an empty word if no word is that near.
+// Returns the word that a user who wrote `text` probably meant: the one that needs the fewest changed letters, case
+// ignored. Returns an empty word if each word needs more than one changed letter and more than a third of its letters.
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // Returns true if the text matches a shell glob with '*' only. The cost is at most proportional to the product of the

@@ -30,7 +30,8 @@ class UniqueFd {
 
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
-  // Closes the descriptor and takes another one. Preserves errno, so that an error path may close before it reports.
+  // Closes the descriptor and owns `fd` from now on. Preserves errno, so that an error path may close before it
+  // reports.
   void reset(int fd = -1) {
     const int saved = errno;
     if (fd_ >= 0) ::close(fd_);
