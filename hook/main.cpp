@@ -14,11 +14,11 @@ constexpr int kExitUsage = 2;
 }  // namespace
 
 int main(int argc, char** argv) {
-  // If a runtime has closed its end of a pipe, a write must fail instead of killing the hook half-way.
+  // If a runtime has closed its end of a pipe, a write must fail and not kill the hook half-way.
   std::signal(SIGPIPE, SIG_IGN);
   // crun runs hooks under the container's limits: a write beyond RLIMIT_FSIZE must be an error, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
-  // Opened late: a stage closes all descriptors first.
+  // The log is opened only when it is needed, because a stage first closes all descriptors.
   const auto log = [&] { return argc > 1 && hook::is_stage(argv[1]) ? hook::Log::of_stage() : hook::Log(); };
   try {
     const auto options = hook::parse_options({argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)});
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       return options.error().code == EINVAL ? kExitUsage : kExitFailure;
     }
     return hook::run_command(*options);
-  } catch (const std::exception& error) {  // bad_alloc: no other exception is thrown on purpose
+  } catch (const std::exception& error) {  // bad_alloc; the program itself throws no exceptions
     log().error({error.what(), 0, {}});
     return kExitFailure;
   }

@@ -1,4 +1,4 @@
-// Lines of text for a terminal of 80 columns. A byte that continues a UTF-8 sequence has no column.
+// Lays out text for a terminal of 80 columns. A byte that continues a UTF-8 sequence takes no column.
 #pragma once
 
 #include <cstddef>

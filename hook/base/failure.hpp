@@ -11,13 +11,13 @@ enum class fabric::Reason : std::uint8_t {
   kState,    // the container's state, bundle or process, as the engine passes it
   kConfig,   // the administrator's configuration
   kRefused,  // the request is wrong, or not allowed
-  kNoHca,    // an HCA that does not exist, or a node without any
+  kNoHca,    // an HCA that does not exist, or a node without HCAs
   kBusy,     // another container holds the HCA, or the limit of the HCA is reached
   kLedger,
   kNetwork,      // rails, and their addresses, routes and RDMA devices
   kUnreachable,  // a gateway that does not answer, or an address that another host has
-  kDevices,      // device nodes, device rules, limits, and the view
-  kTimeout,      // a lock, a plugin, or hardware that did not return
+  kDevices,      // device nodes and rules, limits, and the view
+  kTimeout,      // a lock, a plugin or a device was not ready in time
   kInternal,
 };
 
@@ -36,8 +36,8 @@ Result<T> about(FailureReason reason, Result<T> result) {
   return result;
 }
 
-// Returns the reason by which an error is counted: its own reason, made more precise by its errno; kState if the error
-// has no reason.
+// Returns the reason by which metrics count an error: the reason of the error, made more precise by its errno; kState
+// if the error has no reason.
 FailureReason failure_reason(const Error& error);
 
 }  // namespace hook

@@ -22,16 +22,16 @@ namespace {
 constexpr int kDaemonFacility = 3 << 3;
 constexpr std::size_t kLongestLine = 2000;  // bytes; a message may contain any text of a state or an image
 
-// Returns true for a pipe or terminal, which has a reader now. Excludes a stderr that crun opened at the path in an
-// image's annotation, which can be a FIFO, a terminal or the pipe of another process. crun opens it with O_APPEND
-// (1.21, open_hooks_output()), which a caller that makes a pipe or passes a terminal does not set.
+// Returns true for a pipe or terminal, because a program or person reads it now. Returns false for a stderr that crun
+// opened at the path in an image's annotation: it may be a FIFO, a terminal or the pipe of another process. crun opens
+// it with O_APPEND (1.21, open_hooks_output()); a pipe or terminal that a caller passes does not have this flag.
 bool has_reader(int fd, mode_t mode) {
   const int flags = ::fcntl(fd, F_GETFL);
   return (S_ISFIFO(mode) || ::isatty(fd) == 1) && (flags < 0 || (flags & O_APPEND) == 0);
 }
 
-// Opens the file of a descriptor again, because O_NONBLOCK would apply to all processes that share the open file
-// description. Returns no descriptor if the file belongs to another user.
+// Opens the file of a descriptor again, with O_NONBLOCK. If O_NONBLOCK were set on the descriptor itself, it would
+// apply to all processes that share the open file. Returns no descriptor if the file belongs to another user.
 fabric::UniqueFd open_without_waiting(int fd) {
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   return fabric::UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -47,7 +47,7 @@ fabric::UniqueFd connect_syslog() {
   return socket;
 }
 
-// A pipe that is writable for poll(2) accepts PIPE_BUF bytes at once (pipe(7)).
+// Writes only if this cannot block: a pipe that poll(2) reports as writable accepts PIPE_BUF bytes at once (pipe(7)).
 void write_at_once(int fd, std::string_view line) {
   pollfd ready{fd, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
@@ -58,7 +58,7 @@ constexpr std::size_t kLongestValue = 128;
 constexpr std::size_t kLongestList = 512;
 
 // Returns false for a character that needs quotes: a blank, `=`, `\`, a character that is not printable ASCII, or one
-// that a shell could obey.
+// that a shell interprets.
 bool is_plain(char c) {
   return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !fabric::is_obeyed_by_shell(c);
 }
@@ -132,7 +132,8 @@ void Log::note(const Note& note) const {
   if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
-// A runtime that has closed its end or does not read must not stop the container's start.
+// The write must not fail or wait: a runtime that has closed its end, or does not read, must not stop the container's
+// start.
 void Log::say(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:

@@ -1,5 +1,5 @@
-// The hook's log: one line for each message, on stderr and to syslog, because crun and NRI discard a hook's stderr.
-// Neither output waits for its reader: a line that a full pipe or socket does not accept is lost there.
+// The hook's log: one line for each message, on stderr and to syslog, because crun and NRI discard a hook's stderr. A
+// write never waits for the reader: if the pipe or socket is full, the line is lost there.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hook {
 // A message that explains why a container got no HCA. It is neither error nor warning. An empty text is not logged.
 struct Note {
   std::string text = {};
-  bool for_all = false;  // true: as info; false: to syslog only, as debug
+  bool for_all = false;  // true: to stderr and syslog, as info; false: to syslog only, as debug
 };
 
 class Log {
@@ -24,17 +24,16 @@ class Log {
   // Writes to stderr only.
   Log() = default;
   // Opens the log of a hook stage: syslog's socket /dev/log, if there is one, and stderr if that is a pipe, a socket or
-  // a terminal. A stderr that crun opened, as root, at the path that an image names in `run.oci.hooks.stderr` is not
-  // used. No line waits for room. Call it after isolate(), which closes descriptors, and before the sandbox, which
-  // forbids new sockets. This log and that of to_syslog() write the same warning only once, because each serves one
-  // container.
+  // a terminal. An image can name a path in `run.oci.hooks.stderr`, which crun then opens as root; such a stderr is not
+  // used. Call it after isolate(), which closes descriptors, and before the sandbox, which forbids new sockets. This
+  // log and that of to_syslog() write the same warning only once, because each serves one container.
   static Log of_stage();
-  // Opens syslog only, under this name: for a program with the container's stderr.
+  // Opens syslog only; lines begin with the name of `program`. For a program whose stderr belongs to the container.
   static Log to_syslog(std::string_view program);
-  // Writes to stderr only, under this name.
+  // Writes to stderr only; lines begin with the name of `program`.
   static Log to_stderr(std::string_view program);
 
-  // Sets the container of later messages.
+  // Sets the name of the container in later messages.
   void set_container(std::string_view id);
 
   void error(const Error& error) const;
@@ -51,10 +50,10 @@ class Log {
   fabric::UniqueFd syslog_;
   std::string program_ = "rdma-hook";
   Stderr stderr_ = Stderr::kPolled;
-  fabric::UniqueFd own_;  // for kOwn: nonblocking
+  fabric::UniqueFd own_;  // with kOwn: stderr, opened again as nonblocking
   std::string container_;
   bool warns_once_ = false;
-  mutable std::vector<std::string> warned_;  // with warns_once_
+  mutable std::vector<std::string> warned_;  // with warns_once_: the warnings already written
 };
 
 // One event as one line for programs, in logfmt: `granted container=web-1 hcas=mlx5_0,mlx5_1 total_us=2310`. For any
@@ -70,12 +69,12 @@ class EventLine {
   // "...".
   EventLine& add(std::string_view key, std::string_view value);
   EventLine& add(std::string_view key, std::uint64_t value);
-  // Adds a list, separated by commas, up to 512 bytes and then the number of the rest: "a,b,+3". Adds no field for an
-  // empty list.
+  // Adds a list, separated by commas. After 512 bytes, the number of the values that are left replaces them: "a,b,+3".
+  // Adds no field for an empty list.
   EventLine& add(std::string_view key, const std::vector<std::string>& values);
 
-  // Longest line, in bytes. A field that would exceed it is left out whole, and `left_out=N` at the end counts such
-  // fields. Otherwise the log could cut a line inside a quoted value.
+  // Longest line, in bytes. A field that would exceed it is left out, and `left_out=N` at the end counts such fields. A
+  // longer line could be cut by the log inside a quoted value.
   static constexpr std::size_t kLongest = 1750;
   std::string text() const;
 

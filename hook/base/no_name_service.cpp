@@ -1,6 +1,6 @@
-// Replaces the resolver functions of the C library. libnl-3 can resolve names, and in a static program glibc does so
-// with libraries that it loads at run time (nsswitch.conf). A process of root must not load code from the file system.
-// The hook resolves no names, and these stubs save 160 kB.
+// Replaces the resolver functions of the C library by stubs. libnl-3 can resolve names. In a static program, glibc does
+// so with libraries that it loads at run time (nsswitch.conf). A process of root must not load code from the file
+// system. The hook resolves no names, and the stubs save 160 kB.
 #include <netdb.h>
 
 extern "C" {

@@ -1,5 +1,6 @@
-// The result of a lookup of an object that may end at any moment. Absence is proven by ENOENT or ESRCH in the recorded
-// directory, by another start time, or by another inode. Any other failure is an error, and proves nothing.
+// The result of a lookup of an object that may end at any moment, such as a process. The object is proven gone if the
+// lookup in the recorded directory fails with ENOENT or ESRCH, or finds another start time or another inode. Any other
+// failure is an error and proves nothing.
 #pragma once
 
 #include "hook/base/result.hpp"

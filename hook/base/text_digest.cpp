@@ -50,8 +50,9 @@ void compress(Words& state, const char* block) {
 
 }  // namespace
 
-// The first half of SHA-256 (FIPS 180-4). Two containers with one key would share a grant, so a user with a free choice
-// of container ids must not be able to find a collision.
+// The digest is the first half of SHA-256 (FIPS 180-4). The key of a grant has a digest of the container id, so two
+// containers with the same digest would share a grant. A user who chooses container ids must not be able to find such a
+// pair.
 std::string text_digest(std::string text) {
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   text.push_back('\x80');

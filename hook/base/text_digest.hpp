@@ -1,11 +1,11 @@
-// Digests as file names for texts of any length.
+// Makes a digest of a text of any length. The digest is short enough for a file name.
 #pragma once
 
 #include <string>
 
 namespace hook {
 
-// Returns 32 hex digits. No attacker can find two texts with the same digits.
+// Returns 32 hex digits. An attacker cannot find two texts with the same digest.
 std::string text_digest(std::string text);
 
 }  // namespace hook

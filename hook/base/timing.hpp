@@ -27,13 +27,14 @@ inline int ms_until(Deadline deadline, int most) {
 class Timing {
  public:
   Timing() : last_(std::chrono::steady_clock::now()), begin_(last_) {}
-  // Adds the time since the last call to this step. A step may occur more than once.
+  // Adds the time since the previous call to the step `name`. A step may occur more than once.
   void step(std::string_view name) {
     const auto now = std::chrono::steady_clock::now();
     add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
     last_ = now;
   }
-  // Adds `part_us` of the time since the last call to the step `part`, and the rest to this step.
+  // Splits the time since the previous call: adds `part_us` to the step `part`, and the remaining time to the step
+  // `name`.
   void step(std::string_view name, std::string_view part, std::uint64_t part_us) {
     const std::chrono::microseconds of_part(part_us);
     last_ += of_part;

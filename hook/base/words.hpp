@@ -1,4 +1,4 @@
-// Tables of values and their words in files, options and messages.
+// Tables that assign a word to each value of an enumeration, for files, options and messages.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct Word {
   Value value;
 };
 
-// Returns the first word of a value; empty: it has none.
+// Returns the first word in the table for this value, empty if there is none.
 template <typename Value, std::size_t size>
 constexpr std::string_view to_word(const Word<Value> (&words)[size], Value value) {
   for (const Word<Value>& one : words) {
@@ -22,7 +22,7 @@ constexpr std::string_view to_word(const Word<Value> (&words)[size], Value value
   return {};
 }
 
-// Returns the value of a word; nullopt: no such word.
+// Returns the value for this word, nullopt if the table does not have it.
 template <typename Value, std::size_t size>
 constexpr std::optional<Value> from_word(const Word<Value> (&words)[size], std::string_view word) {
   for (const Word<Value>& one : words) {

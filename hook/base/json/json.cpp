@@ -1,7 +1,7 @@
-// Parses in one pass: bounds, duplicate keys and the document.
+// Parses a text in one pass: checks the limits, refuses duplicate keys and builds the document.
 //
-// nlohmann's SAX parser has no positions. But it reads its input from an iterator, and an iterator that counts line
-// ends has the line at each event.
+// nlohmann's SAX parser does not report positions. But it reads its input from an iterator. An iterator that counts
+// line ends knows the line of each parser event.
 #include "hook/base/json/json.hpp"
 
 #include <fcntl.h>
@@ -31,12 +31,12 @@ struct Position {
   unsigned next_line = 1;  // line of the next character
   char last = 0;           // last character read
 
-  // Returns the line of the last token. The parser detects the end of a number, and a syntax error, one character late,
-  // which may have been the line end.
+  // Returns the line of the last token. The parser finds the end of a number, and a syntax error, only after it has
+  // read one more character. If that character is a line end, next_line is one too high.
   unsigned line() const { return last == '\n' ? next_line - 1 : next_line; }
 };
 
-// The parser copies the iterator, so all copies share one position.
+// The parser copies the iterator, so all copies share one Position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -65,8 +65,8 @@ class CountingIterator {
   Position* position_;
 };
 
-// Builds the document, and the lines of its values if the caller wants them. Refuses duplicate keys, because two
-// readers of one text could use different ones.
+// Builds the document, and the table of lines if the caller wants it. Refuses duplicate keys: one reader of a text
+// could use the first value, and another the last.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(const Position& position, const JsonLimits& limits, JsonLines* lines)
@@ -112,7 +112,8 @@ class Builder : public nlohmann::json_sax<Json> {
     };
     skip("[json.exception", "] ");
     skip("parse error at", ": ");
-    // Only the token comes from the document, so only it is cut.
+    // Only the token may be long: it comes from the document, and the text around it from nlohmann. So only the token
+    // is cut.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
     const bool is_quoted = at < text.size();
     return fail(fabric::one_line(text.substr(0, at)) + (is_quoted ? shown(token, kLongestToken) : "") +
@@ -134,7 +135,8 @@ class Builder : public nlohmann::json_sax<Json> {
     return false;
   }
   bool count() { return ++values_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
-  // Notes the line of the next value and returns its pointer. Returns an empty text if the caller wants no lines.
+  // Records the line of the next value and returns the JSON pointer of the value. Returns an empty text if the caller
+  // wants no lines.
   std::string note() {
     if (!lines_) return {};
     std::string pointer;
@@ -196,7 +198,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     fault = {0, fmt::format("longer than {} bytes", limits.bytes)};
     return std::nullopt;
   }
-  // nlohmann's lexer takes a NUL byte for the end, and would ignore the text after it.
+  // nlohmann's lexer takes a NUL byte as the end of the text, and would ignore the text after it.
   const std::size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     fault = {1 + static_cast<unsigned>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')),
@@ -210,7 +212,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     const CountingIterator end(text.data() + text.size(), &position);
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return std::move(builder.root());
     fault = builder.fault();
-  } catch (const std::exception& error) {  // bad_alloc
+  } catch (const std::exception& error) {  // bad_alloc: no other exception is expected
     fault = {position.line(), error.what()};
   }
   return std::nullopt;

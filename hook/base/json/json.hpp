@@ -17,16 +17,17 @@
 
 namespace hook {
 
-// Parses a text. what: the text's name in messages ("config.json of the bundle"). Errors: too long, too deep, too many
-// values, a duplicate key, no JSON; all but the first name the line. Never throws.
+// Parses a text. what: the text's name in messages ("config.json of the bundle"). Errors: the text is too long, too
+// deep, has too many values or a duplicate key, or is not JSON. Each error except "too long" names the line. Never
+// throws.
 Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
 
-// The fault of a text, for a caller that composes the message itself.
+// The first fault of a text, for a caller that composes the message itself.
 struct JsonFault {
   unsigned line = 0;  // 0: the text as a whole
   std::string message;
 };
-// Parses a text, and reports the fault instead of an error: on nullopt, `fault` is set.
+// As parse_json(), but returns nullopt and sets `fault` in place of an error.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
 // Returns the quotation of a text that may be hostile and megabytes long: one line, cut to `longest` bytes and "...".
@@ -39,14 +40,14 @@ using JsonLines = std::map<std::string, unsigned>;
 // Returns the lines of a text; empty if it cannot be parsed.
 JsonLines json_lines(std::string_view text);
 
-// Reads a descriptor to its end, at most limit bytes (else EFBIG) and timeout_ms milliseconds in all (-1: no limit).
-// what: its name in messages.
+// Reads a descriptor to its end. limit: largest size in bytes; a longer text is an error with EFBIG. timeout_ms:
+// longest time in milliseconds for all reads together, -1: no limit. what: the text's name in messages.
 Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
 // Reads a file of at most limits.bytes. Errors name the path.
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
 
-// The next functions read members of a document that a program wrote, not a person: a member that is missing or has
-// another type means damage.
+// The next functions read members of a document that a program wrote, not a person. A member that is missing or has
+// another type therefore means that the document is damaged.
 //
 // Returns a member; nullptr: no object, or no such member.
 const Json* member(const Json& object, const char* name);

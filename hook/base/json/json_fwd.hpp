@@ -6,7 +6,8 @@
 
 namespace hook {
 
-// Keeps the order of keys, unknown keys and 64-bit integers, so that an edited document is otherwise unchanged.
+// This type keeps the order of keys, unknown keys and 64-bit integers. So editing one value leaves the remaining
+// document unchanged.
 using Json = nlohmann::ordered_json;
 
 // The limits of parse_json().

@@ -38,7 +38,7 @@ class RecordWriter {
   void operator()(const char* name, const T& value) {
     json_[name] = to_record(value);
   }
-  // Writes no member for the default value.
+  // Writes the member, unless the value is the default value of its type.
   template <typename T>
   void optional(const char* name, const T& value) {
     if (!(value == T())) (*this)(name, value);
@@ -130,7 +130,7 @@ class RecordReader {
   void optional_group(const char* name, bool, Describe describe_members) {
     if (known(name)) group(name, describe_members);
   }
-  // Accepts any value of a member that is for people only.
+  // Accepts any value of this member and ignores it: it is written for people only.
   template <typename ToText>
   void note(const char* name, ToText) {
     known(name);

@@ -17,7 +17,7 @@ namespace {
 using fabric::split;
 using fabric::UniqueFd;
 
-// Returns the text without mountinfo's escapes: space, tab, newline and backslash are three octal digits.
+// Decodes a field of mountinfo: it has `\` and three octal digits for a space, tab, newline or backslash.
 std::string unescape(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -92,8 +92,8 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
   return false;
 }
 
-// Tries the usual mount points, the likely ones first. A group that lists the process is the right one, whatever root
-// the path is relative to.
+// Tries the usual mount points, the likely ones first. The path may be relative to the root of another cgroup namespace
+// and denote a wrong group here. A group that lists the process is the right one.
 std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
   constexpr std::pair<CgroupKind, const char*> kPoints[] = {{CgroupKind::kV2, "/sys/fs/cgroup"},
                                                             {CgroupKind::kV2, "/sys/fs/cgroup/unified"},
@@ -126,7 +126,7 @@ Result<CgroupPaths> paths_of(pid_t pid) {
   return parse_proc_cgroup(TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup)));
 }
 
-// Returns nullopt if the process is in no group of that kind, or none is mounted.
+// Returns nullopt if the process is in no group of this kind, or no hierarchy of this kind is mounted.
 Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<std::string>& path, pid_t pid) {
   if (!path) return std::optional<Cgroup>();
   auto found = find_usual(kind, *path, pid);
@@ -144,7 +144,7 @@ Result<std::string> read_text(int fd, std::size_t limit, const std::string& path
 CgroupPaths parse_proc_cgroup(std::string_view text) {
   CgroupPaths paths;
   for (const std::string_view line : split(text, '\n')) {
-    // A line is "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
+    // A line of /proc/PID/cgroup is "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
@@ -161,7 +161,7 @@ CgroupPaths parse_proc_cgroup(std::string_view text) {
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
   std::vector<CgroupMount> mounts;
   for (const std::string_view line : split(mountinfo, '\n')) {
-    // A line is "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS".
+    // A line of mountinfo is "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS".
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
     const auto left = split(line.substr(0, dash), ' ');

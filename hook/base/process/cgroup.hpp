@@ -1,6 +1,6 @@
-// Finds the control groups that decide about the devices of a process: the group with the `devices` controller of v1,
-// or the group with the BPF programs of v2. On hybrid systems the kernel checks both. Also finds the group that limits
-// its RDMA objects: the `rdma` controller is in one hierarchy only.
+// Finds the cgroups that decide which devices a process may open: the cgroup with the `devices` controller of v1, or
+// the cgroup with the BPF programs of v2. On hybrid systems the kernel checks both. Also finds the cgroup that limits
+// the RDMA objects of the process: the `rdma` controller is in one hierarchy only.
 //
 // Sources: /proc/PID/cgroup (cgroups(7)), with paths relative to the root of the reader's cgroup namespace, and
 // /proc/self/mountinfo (proc(5)).
@@ -20,7 +20,8 @@
 
 namespace hook {
 
-// Limit of /proc/PID/mountinfo, in bytes: fs.mount-max is 100000.
+// Limit for reading /proc/PID/mountinfo, in bytes. A mount namespace has at most 100,000 mounts (fs.mount-max,
+// default).
 inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 
 // Returns true if a descriptor, also one with O_PATH, is on a file system of this kind (linux/magic.h). Files at /proc
@@ -32,8 +33,8 @@ inline bool is_on(int fd, long magic) {
 
 enum class CgroupKind { kV1Devices, kV1Rdma, kV2 };
 
-// The paths of a process in the hierarchies that matter here: "/docker/ID"; nullopt: the process is in no such
-// hierarchy.
+// The paths of a process in the cgroup hierarchies for devices and RDMA, such as "/docker/ID"; nullopt: the process is
+// in no such hierarchy.
 struct CgroupPaths {
   std::optional<std::string> v1_devices;
   std::optional<std::string> v2;
@@ -44,14 +45,14 @@ struct CgroupPaths {
 // the reader's cgroup namespace.
 CgroupPaths parse_proc_cgroup(std::string_view text);
 
-// A mount of one of these hierarchies.
+// A mount of a cgroup hierarchy for devices or RDMA.
 struct CgroupMount {
   CgroupKind kind = CgroupKind::kV2;
-  std::string root;   // the group that is mounted: "/" except in nested containers
+  std::string root;   // the group at the mount point: "/" except in nested containers
   std::string point;  // mount point
   friend bool operator==(const CgroupMount&, const CgroupMount&) = default;
 };
-// Parses mountinfo. Returns these mounts in its order; skips other mounts and malformed lines.
+// Parses mountinfo. Returns the cgroup mounts in the order of the lines. Skips other mounts and malformed lines.
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo);
 
 // Returns the path of a group below a mount: "/" or "/a/b"; nullopt: the mount does not show the group.
@@ -76,14 +77,14 @@ bool is_unit(const Cgroup& cgroup);
 // Returns true if the parent of the group is a scope of systemd: such a scope is made for one container only.
 bool is_inside_scope(const Cgroup& cgroup);
 
-// Returns the groups that decide about the devices of a live process, v1 first; empty: none is mounted here. Tries the
-// usual mount points first, and trusts a group there if it lists the process: so the cost does not grow with the mounts
-// of the node. Checks the file system of each directory (fstatfs). Errors: /proc is not procfs; a hierarchy is mounted
-// but does not show the process's group.
+// Returns the groups that decide which devices a live process may open, v1 first; empty: no such hierarchy is mounted
+// here. Tries the usual mount points first, and trusts a group there if it lists the process. So the cost does not grow
+// with the mounts of the node. Checks the file system of each directory (fstatfs). Errors: /proc is not procfs; a
+// hierarchy is mounted but does not show the process's group.
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
-// Returns the group with the rdma.max that limits the process; nullopt: none is mounted here. The directory of the
-// group need not have that file. Errors: as device_cgroups().
+// Returns the group of a process in the hierarchy with the `rdma` controller; nullopt: it is not mounted here. The file
+// rdma.max may be missing in the group's directory. Errors: as device_cgroups().
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Opens the directory of a group for reading. Errors: it cannot be opened, or is not on a cgroup file system.

@@ -49,8 +49,8 @@ std::vector<std::string> names_of(int directory, const std::string& program) {
   return names;
 }
 
-// Returns true if another live process has the lock of the file. The lock is that of fcntl(2) and not of flock(2),
-// because a child that outlives the process must not inherit it.
+// Returns true if another live process has locked the file. Uses locks of fcntl(2): unlike a lock of flock(2), a child
+// process does not inherit them. So the lock ends with its process, even if a child lives on.
 bool is_locked(const UniqueFd& file) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -69,7 +69,7 @@ void remove_stale(int directory, const std::string& program) {
   }
 }
 
-// Order: the lock comes before the rename, so that no reader finds the file of a live process without its lock.
+// The file is locked before the rename, so that a reader never finds the file of a live process without its lock.
 Result<UniqueFd> write_state(const std::string& ledger, const std::string& program, bool is_first,
                              const std::string& line) {
   const std::string path = directory_of(ledger);

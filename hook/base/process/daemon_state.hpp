@@ -2,8 +2,8 @@
 // a process at rest writes nothing.
 //
 // Each process has its own file LEDGER/state/PROGRAM.PID, so that an old and a new instance do not replace each other's
-// state. The process holds a lock on it. The kernel releases the lock when the process ends, also for readers in
-// another PID namespace, to which a process ID and a start time would prove nothing.
+// state. The process keeps its file locked until it ends; the kernel then releases the lock. The lock proves that the
+// process lives also to a reader in another PID namespace, where a process ID and a start time would prove nothing.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ class DaemonState {
   DaemonState(std::string ledger, std::string program, const Log& log)
       : ledger_(std::move(ledger)), program_(std::move(program)), log_(log) {}
 
-  // Replaces the state by a rename if it differs from the recorded one. A failure is logged once, and the next call
-  // tries again.
+  // Records the state if it differs from the recorded one: writes a new file and renames it. A failure is logged once,
+  // and the next call tries again.
   void set(ProbedState state);
 
  private:
@@ -36,12 +36,13 @@ class DaemonState {
   std::string program_;
   const Log& log_;
   ProbedState recorded_;
-  fabric::UniqueFd file_;  // with the lock; not open: nothing is recorded
+  fabric::UniqueFd file_;  // locked; not open: no state is recorded yet
   std::string last_message_;
 };
 
-// Returns the state of the live processes of the program: the first one that is not ready, else a ready one. Not ready
-// with the reason: none has recorded a state; a state cannot be read. A file of the calling process counts as stale.
+// Returns the state of the live processes of the program: a state that is not ready, if a process has recorded one,
+// otherwise a ready one. Also returns "not ready", with the reason, if no process has recorded a state, or if a state
+// cannot be read. Ignores the file of the calling process, because a process does not see its own lock.
 ProbedState probe_daemon(const std::string& ledger, const std::string& program);
 
 // Prints "PROGRAM: ready: TEXT" or "PROGRAM: not ready: TEXT" to stdout. Returns the exit code: 0 ready, 1 not.

@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as a descriptor, for a process that keeps running and waits in poll(2).
+// Makes SIGTERM and SIGINT readable from a descriptor, for a process that runs until it gets one of them and waits in
+// poll(2).
 #pragma once
 
 #include "fabric/unique_fd.hpp"
@@ -6,8 +7,8 @@
 
 namespace hook {
 
-// Blocks both signals and returns a nonblocking signalfd(2) for them. Call it before threads are created, because they
-// inherit the mask. Errors: no descriptor or no memory is left.
+// Blocks SIGTERM and SIGINT and returns a nonblocking signalfd(2) for them. Call it before threads are created, because
+// each thread inherits the blocked signals. Errors: no descriptor or no memory is left.
 Result<fabric::UniqueFd> ending_signals();
 
 }  // namespace hook

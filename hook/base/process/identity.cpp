@@ -49,8 +49,8 @@ Error no_procfs() {
       .message = "cannot read processes: `/proc` is not procfs", .code = ENODEV, .hint = "mount procfs at /proc"};
 }
 
-// Returns ESRCH only for a proven absence. A missing file proves it only in procfs. If a process ends between open(2)
-// and read(2), the kernel returns ESRCH (proc_single_show() of fs/proc/base.c).
+// Returns ESRCH only if the process is proven not to exist. A missing file proves it only in procfs. If a process ends
+// between open(2) and read(2), the kernel returns ESRCH (proc_single_show() of fs/proc/base.c).
 Result<Stat> read_stat(pid_t pid) {
   const std::string path = fmt::format("/proc/{}/stat", pid);
   const auto failed = [&](int code) { return sys_error(code, "cannot read process `{}`", pid); };

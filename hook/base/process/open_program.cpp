@@ -25,7 +25,7 @@ bool is_roots(const struct stat& status) {
   return S_ISLNK(status.st_mode) || sticky || (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Opens one component of the path without following it, and checks its owner and mode.
+// Opens one component of the path without following a symbolic link, and checks its owner and mode.
 Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
                            struct stat& status) {
   UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
@@ -36,7 +36,7 @@ Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, c
                fmt::format("chown -h root {0}; chmod go-w {0}", path)};
 }
 
-// Pushes the components in reverse order, so that the next one is the last element.
+// Pushes the components of `path` in reverse order, so that the next step is always the last element.
 void put_before(std::vector<std::string>& steps, std::string_view path) {
   const auto parts = fabric::split(path, '/');
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -57,7 +57,7 @@ Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
   for (int links = 0; !steps.empty();) {
     const std::string name = std::move(steps.back());
     steps.pop_back();
-    if (name == ".." && shown.empty()) continue;  // above the top, ".." stays at the top
+    if (name == ".." && shown.empty()) continue;  // at the root directory, ".." is the root directory itself
     const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
     UniqueFd next = TRY(open_step(here, name, at, status));
     if (S_ISLNK(status.st_mode)) {

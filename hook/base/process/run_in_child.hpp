@@ -11,13 +11,14 @@
 
 namespace hook {
 
-// Descriptors that the child returns (SCM_RIGHTS), each at its index; empty: none.
+// The descriptors that the child returns, sent with SCM_RIGHTS. An element without a descriptor stays empty.
 inline constexpr std::size_t kChildFiles = 4;
 using ChildFiles = std::array<fabric::UniqueFd, kChildFiles>;
 
-// Returns the descriptors that the function has set. Errors: the function's, with the same message, code and hint, each
-// text cut to 1,999 bytes; the child cannot be made or ends without a report. The child is killed if its parent dies.
-// where: "the container's mount namespace", for the error of a child that ended without a report.
+// Returns the descriptors that `function` has stored in its argument. Errors: the error of `function`, with the same
+// message, code and hint, each text cut to 1,999 bytes; the child cannot be made, or ends without a report. The child
+// is killed if its parent dies. where: place for the message about a child without a report, such as "the container's
+// mount namespace".
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function);
 
 }  // namespace hook

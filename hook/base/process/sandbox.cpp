@@ -27,8 +27,8 @@ namespace {
 
 constexpr int kStandardDescriptors = 3;
 
-// Opens /dev/null on closed descriptors 0 to 2. Otherwise a later file could get such a number, and be read as state or
-// written to as log.
+// Opens /dev/null on closed descriptors 0 to 2. Otherwise a file that is opened later could get such a number: the hook
+// would then read it as the container's state (0), or write its log to it (2).
 Result<void> open_standard_descriptors() {
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_NOFOLLOW);  // NOLINT(android-cloexec-open): it stands for stdin
@@ -39,8 +39,8 @@ Result<void> open_standard_descriptors() {
   }
 }
 
-// Raises the limit of descriptors. crun runs hooks under the container's limits, which may be too low for the locks of
-// many HCAs.
+// Raises the limit of open descriptors. crun runs hooks under the container's limits, which may be too low: the hook
+// holds one lock for each HCA.
 void raise_descriptor_limit() {
   rlimit limit{};
   constexpr rlim_t kEnough = 16384;
@@ -51,21 +51,21 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The capabilities that the steps need. A process that never had one of them does not need it. CAP_DAC_READ_SEARCH adds
-// nothing to CAP_DAC_OVERRIDE as long as no file handle is opened. CAP_FOWNER is not needed, because the steps change
-// only files that they made.
+// The capabilities that the steps of a hook stage need. If the process lacks one of them from the start, it goes on
+// without it. CAP_DAC_READ_SEARCH adds nothing to CAP_DAC_OVERRIDE as long as no file handle is opened. CAP_FOWNER is
+// not needed, because the steps change only files that they made.
 constexpr int kKeptCapabilities[] = {
-    CAP_SYS_ADMIN,     // setns(2), mounts, device programs and lists
+    CAP_SYS_ADMIN,     // setns(2), mounts, BPF programs and device lists of cgroups
     CAP_SYS_CHROOT,    // setns(2) of a mount namespace
     CAP_SYS_PTRACE,    // /proc/PID of containers and of processes that hold a lock
     CAP_SYS_RESOURCE,  // RLIMIT_MEMLOCK of containers
-    CAP_SYSLOG,        // the instructions of device programs (kallsyms_show_value(), Linux 6.12)
+    CAP_SYSLOG,        // reading a cgroup's BPF instructions (kallsyms_show_value(), Linux 6.12)
     CAP_NET_ADMIN,     // links, addresses, routes, RDMA devices
-    CAP_NET_RAW,       // probes
+    CAP_NET_RAW,       // ARP and ND probes
     CAP_MKNOD,         // device nodes
     CAP_CHOWN,         // device nodes of another owner
     CAP_DAC_OVERRIDE,  // directories of images, and of other users
-    CAP_SETUID,        // setfsuid(2): files of the container's root
+    CAP_SETUID,        // setfsuid(2), to open files as the container's root
     CAP_SETGID,        // setfsgid(2)
 };
 
@@ -80,8 +80,8 @@ std::uint32_t kept_in(int word, std::span<const int> kept) {
   return mask;
 }
 
-// Keeps only these capabilities. Leaves the bounding set as it is: the filter forbids execve(2). glibc has no functions
-// for capget(2) and capset(2).
+// Keeps only the capabilities in `kept`. Leaves the bounding set as it is: it matters only at execve(2), which the
+// filter forbids. glibc has no functions for capget(2) and capset(2).
 Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};
@@ -129,7 +129,7 @@ Result<void> isolate() {
   if (name && setenv(kNodeName, name->c_str(), 1) != 0) return sys_error(errno, "cannot keep `{}`", kNodeName);
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
-  TRY_VOID(open_standard_descriptors());  // first, because any other file would get their numbers
+  TRY_VOID(open_standard_descriptors());  // first, because any other open() would get the numbers 0 to 2
   close_from(kStandardDescriptors);
   raise_descriptor_limit();
   const rlimit none{0, 0};

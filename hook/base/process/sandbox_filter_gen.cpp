@@ -1,5 +1,5 @@
-// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. It runs on the building
-// machine, for the architecture of that machine. Leaves out calls that an architecture lacks.
+// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. It runs on the machine that
+// builds, and the filters are for the architecture of that machine. A call that the architecture lacks gets no rule.
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -40,7 +40,7 @@ constexpr const char* kAlways[] = {
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
     "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "recvmmsg", "getsockname",
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
-    // Changes of a live container, and children that join its namespaces.
+    // Calls to change a running container, and to wait for children that join its namespaces.
     "wait4", "setfsuid", "setfsgid",
 };
 // clang-format on
@@ -49,7 +49,7 @@ constexpr const char* kAlways[] = {
 // clang-format off
 constexpr const char* kOfConfig[] = {
     "brk", "munmap", "clock_gettime", "exit_group", "geteuid",
-    // Reads the node's files, the cluster's and sysfs.
+    // Reads the configuration files of the node and of the cluster, and sysfs.
     "openat", "read", "lseek", "close", "newfstatat", "faccessat", "readlink", "readlinkat", "getdents64",
     // Replaces one file.
     "flock", "write", "fsync", "fchmod", "fchown", "rename", "unlink",
@@ -57,11 +57,11 @@ constexpr const char* kOfConfig[] = {
     "inotify_init1", "inotify_add_watch", "poll", "clock_nanosleep", "restart_syscall",
     // Reads netdevs and HCAs from the kernel.
     "setsockopt", "sendto", "recvfrom",
-    // Calls that libc uses instead on arm64, and before glibc 2.33.
+    // Variants of the calls above that libc makes on arm64, or before glibc 2.33.
     "unlinkat", "renameat", "renameat2", "ppoll", "stat", "lstat", "fstat",
 };
 
-// Calls of the serving process, on the sockets that it has.
+// Calls of the process that serves metrics over HTTP. It can accept connections but opens no other socket.
 constexpr const char* kOfServing[] = {
     "brk", "munmap", "mremap", "clock_gettime", "restart_syscall", "exit_group", "poll", "ppoll", "accept4", "recvfrom",
     "shutdown", "close",
@@ -77,7 +77,7 @@ constexpr const char* kNever[] = {
     "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup", "personality", "modify_ldt",
 };
 
-// Calls that no stage makes: a process that makes one is under an attacker's control.
+// Calls that no hook stage makes. If a stage makes one, an attacker controls it.
 constexpr const char* kNotInStages[] = {
     "execve", "execveat", "chroot", "unshare", "sethostname", "setdomainname", "syslog", "setuid", "setgid",
     "setresuid", "setresgid", "setreuid", "setregid", "setgroups", "capset",
@@ -87,7 +87,8 @@ constexpr const char* kNotInStages[] = {
 constexpr std::uint64_t kNamespaceFlags =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-// Commands for programs of device cgroups. The last three are for BPF links of a netdev that is restored to the node.
+// Commands of bpf(2) for the BPF programs that filter a cgroup's device accesses. The last three are for BPF links that
+// a container attached to a netdev, which are detached when the netdev is restored to the node.
 constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
                                     BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                     BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
@@ -101,7 +102,7 @@ int number(const char* name) {
   return seccomp_syscall_resolve_name(name);
 }
 
-// Adds a rule. Succeeds if the architecture lacks the call. Returns false on any other error.
+// Adds a rule for a call. Succeeds without a rule if the architecture lacks the call. Returns false on any other error.
 bool add(void* filter, std::uint32_t action, const char* name, const std::vector<scmp_arg_cmp>& arguments = {}) {
   const int call = number(name);
   if (call < 0) return true;
@@ -115,8 +116,8 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Mask for arguments that are no addresses: they are 32 bits wide, and the kernel ignores the upper half of the
-// register.
+// Mask for arguments that are no addresses. They are 32 bits wide, and the kernel ignores the upper half of the
+// register, which a filter must therefore not compare.
 constexpr std::uint64_t kInt = UINT32_MAX;
 
 scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
@@ -131,12 +132,13 @@ scmp_arg_cmp null(unsigned index) {
 
 struct Bounded {
   const char* name;
-  std::vector<scmp_arg_cmp> arguments;  // the call is allowed if all of them hold
+  std::vector<scmp_arg_cmp> arguments;  // the call is allowed if all of these comparisons hold
 };
 
 // Calls that are allowed with certain arguments only. No memory may be executable, because code could be written into
-// it. Sockets lead only to the kernel, because the log is already open. Namespaces can only be joined. Device nodes can
-// only be character devices. The mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
+// it. New sockets lead to the kernel or a netdev but to no process; the log is already open. Namespaces can be joined
+// but not created. Device nodes can only be character devices. The mounts are those of container_root.cpp,
+// run_steps.cpp and netlink.cpp.
 std::vector<Bounded> bounded() {
   constexpr std::uint64_t kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   std::vector<Bounded> calls = {
@@ -146,8 +148,8 @@ std::vector<Bounded> bounded() {
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_GENERIC)}},
       {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
-      // This pair of sockets passes descriptors. Only a datagram socket of a pair could send to a path, so that type is
-      // not allowed.
+      // This pair of sockets passes descriptors. A pair of type SOCK_DGRAM is not allowed: such a socket could also
+      // send to any socket with a path.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
       {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
       {"clone", {masked(0, kNamespaceFlags, 0)}},
@@ -198,17 +200,18 @@ bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
       calls, [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
 }
 
-// Starts a filter with this action for calls without a rule.
+// Starts a filter. `otherwise`: the action for calls without a rule.
 Filter start_filter(std::uint32_t otherwise) {
   Filter filter(seccomp_init(otherwise));
   const bool good = filter && seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
-                    // A binary tree, because the kernel runs the filter once for each call number when it loads it.
+                    // Arrange the rules as a binary tree. When the kernel loads the filter, it runs it once for each
+                    // call number, and a tree makes each run short.
                     seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0;
   return good ? std::move(filter) : nullptr;
 }
 
-// Makes a filter that allows only these calls. The calls of kNever and kNotInStages kill the process; `otherwise`
-// applies to any other call.
+// Makes a filter that allows only the calls in `always` and `bounded`. The calls of kNever and kNotInStages kill the
+// process. Any other call gets the action `otherwise`.
 Filter make_filter(std::uint32_t otherwise, std::span<const char* const> always, const std::vector<Bounded>& bounded) {
   Filter filter = start_filter(otherwise);
   const bool good =
@@ -257,8 +260,8 @@ bool print(const char* name, const Filter& filter) {
 }  // namespace
 
 int main() {
-  // Level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). The level is set here, because libseccomp otherwise detects the
-  // level by seccomp(2) of the machine that builds, which an emulator of another architecture lacks.
+  // API level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). Without this call, libseccomp detects the level by
+  // seccomp(2) on the building machine. An emulator that builds for another architecture may not have seccomp(2).
   if (seccomp_api_set(3) == 0 && print("kFilter", make_filter_for_stages()) &&
       print("kFilterForChildren", make_filter_for_children()) &&
       print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&
