@@ -20,7 +20,7 @@ struct Address {
 
   bool is_zero() const;
   bool is_ipv4() const;        // ::ffff:0:0/96
-  bool is_link_local() const;  // fe80::/10; 169.254/16 is not: NCCL and the kernel treat it as any other IPv4 address
+  bool is_link_local() const;  // fe80::/10; not 169.254/16, because NCCL and the kernel use it as any IPv4 address
   bool is_loopback() const;    // ::1, 127.0.0.0/8
   Family family() const { return is_ipv4() ? Family::kIpv4 : Family::kIpv6; }
 

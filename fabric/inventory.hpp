@@ -224,7 +224,7 @@ struct Inventory {
   std::optional<NetnsMode> netns_mode;
   std::optional<Limits> limits;
   std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
-  std::optional<std::map<std::string, std::string>> env;   // variables already set
+  std::optional<std::map<std::string, std::string>> env;   // environment variables that are already set
 
   // Set if hcas is empty because /sys/class/infiniband cannot be opened: the errno of the failure. ENOENT: no RDMA
   // driver is loaded. ENODEV: no sysfs is mounted.
@@ -266,7 +266,7 @@ const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
 const Hca* find_hca(const Inventory& inventory, std::string_view name);
 Hca* find_hca(Inventory& inventory, std::string_view name);
 // Returns the netdev of the first default route in the main table, IPv4 before IPv6. Returns nullptr if the inventory
-// has no such route or not its netdev.
+// does not have such a route, or does not have its netdev.
 const Netdev* default_route_netdev(const Inventory& inventory);
 
 // Returns the device in the target of a class directory link: "0000:0c:00.0" for

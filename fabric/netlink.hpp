@@ -118,7 +118,7 @@ Bytes bytes_of(const T& value) {
 
 struct Network {
   std::vector<Netdev> netdevs;  // every netdev of this netns, ascending ifindex
-  std::vector<Route> routes;    // unicast: default routes of the main table, with all_routes the routes of all tables
+  std::vector<Route> routes;    // unicast: the default routes of the main table; with all_routes, all routes
 };
 
 // Reads netdevs, addresses and routes. With all_routes, about 4,096 routes at most are read. Errors: no netlink socket

@@ -93,8 +93,9 @@ AllEntries read_all_entries(const Scan& scan) {
   return entries;
 }
 
-// Returns the entries of one HCA. Entries of hardware are also below its PCI function, so that the lookup does not read
-// the entries of 2,048 VFs. Software devices have no such directory, and there are few of them.
+// Returns the class entries of one HCA. Reads them below the PCI function of the HCA: the class directory has the
+// entries of all HCAs, 2,048 on a node with VFs. Software devices have no directory below a PCI function, so the class
+// directory is read.
 std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
   if (known) {
@@ -447,7 +448,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
 
 Classes::Classes(std::string sys_path)
     : sys(std::move(sys_path)), infiniband(Directory::open(sys + kInfinibandClass)), error(infiniband ? 0 : errno) {
-  // ENODEV separates a missing sysfs from a kernel without an RDMA driver.
+  // ENODEV means that no sysfs is mounted. ENOENT means that sysfs has no RDMA devices, because no RDMA driver is
+  // loaded.
   if (error == ENOENT && !Directory::open(sys + "/class")) error = ENODEV;
 }
 

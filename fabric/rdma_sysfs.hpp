@@ -60,7 +60,7 @@ namespace rdma_sysfs {
 
 // An answer of RDMA netlink about HCAs and their ports.
 struct PortNetdevs {
-  std::set<std::string> hcas;                                       // that RDMA netlink lists
+  std::set<std::string> hcas;                                       // HCAs that netlink lists
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port; only netdevs of this netns
 };
 

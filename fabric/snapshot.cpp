@@ -98,7 +98,7 @@ constexpr Text<NetnsMode> kMode{
     },
     [](const NetnsMode& mode) -> Json { return mode == NetnsMode::kShared ? "shared" : "exclusive"; }};
 
-// Accepts the forms of getrlimit(2), where -1 is unlimited, and of ulimit.
+// Accepts the number of getrlimit(2), where -1 is unlimited, and the word "unlimited" of `ulimit`.
 constexpr Text<std::uint64_t> kBytes{
     "bytes or \"unlimited\"",
     [](std::string_view text) {
@@ -182,7 +182,7 @@ class Members {
   const Json* source_;
 };
 
-// The describe() functions list every key of the format in the order of the file.
+// The describe() functions list every key of the format, in the order in which write_snapshot() writes the keys.
 void describe(Members& members, GidEntry& entry) {
   members("index", entry.index, Slot{});
   members.required("gid", entry.gid, kGid.expected, kGid);
@@ -382,8 +382,8 @@ Wrong take(const Json& json, T& object, Plain) {
   return members.wrong;
 }
 
-// If these keys are missing, a port counts as usable, so that a short snapshot works. GIDs are sorted because the
-// choice depends on table order.
+// A port without the key `state` counts as ACTIVE, so that a short snapshot works. A missing link layer or rate counts
+// as an attribute that does not exist. GIDs are sorted by index, because the choice depends on table order.
 Wrong take(const Json& json, Port& port, Plain form) {
   port.state = "4: ACTIVE";
   port.phys_state = "5: LinkUp";
