@@ -192,7 +192,7 @@ class RecordReader {
   }
 
   const Json& object_;
-  std::vector<std::string_view> names_;  // known members
+  std::vector<std::string_view> names_;  // members that describe() has named
   std::optional<Error> error_;
 };
 

@@ -20,8 +20,8 @@
 
 namespace hook {
 
-// Limit for reading /proc/PID/mountinfo, in bytes. A mount namespace has at most 100,000 mounts (fs.mount-max,
-// default).
+// Limit for reading /proc/PID/mountinfo, in bytes. By default (sysctl fs.mount-max), a mount namespace has at most
+// 100,000 mounts.
 inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 
 // Returns true if a descriptor, also one with O_PATH, is on a file system of this kind (linux/magic.h). Files at /proc

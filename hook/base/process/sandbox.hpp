@@ -17,7 +17,7 @@ inline constexpr const char* kNodeName = "NODE_NAME";
 Result<void> isolate();
 
 // Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp)
-// and makes none inheritable. Works also in a process that lacks some of the kept ones. Then sets a seccomp filter.
+// and makes none inheritable. Works also if the process lacks some of the needed ones. Then sets a seccomp filter.
 // libseccomp makes the filter when this program is built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms,
 // while the kernel loads the filter in 0.1 ms.
 // A forbidden call fails with EPERM, and the kernel logs it if audit is on. A call that no hook makes (execve, ptrace,

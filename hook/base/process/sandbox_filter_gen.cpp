@@ -88,7 +88,7 @@ constexpr std::uint64_t kNamespaceFlags =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
 // Commands of bpf(2) for the BPF programs that filter a cgroup's device accesses. The last three are for BPF links that
-// a container attached to a netdev, which are detached when the netdev is restored to the node.
+// a container attached to a netdev: the hook detaches them when it restores the netdev.
 constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
                                     BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                     BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
@@ -261,7 +261,7 @@ bool print(const char* name, const Filter& filter) {
 
 int main() {
   // API level 3 has SCMP_ACT_KILL_PROCESS (libseccomp 2.4). Without this call, libseccomp detects the level by
-  // seccomp(2) on the building machine. An emulator that builds for another architecture may not have seccomp(2).
+  // seccomp(2) on the building machine. In a build under an emulator, seccomp(2) may be missing.
   if (seccomp_api_set(3) == 0 && print("kFilter", make_filter_for_stages()) &&
       print("kFilterForChildren", make_filter_for_children()) &&
       print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&
