@@ -12,8 +12,8 @@ std::string remedy_of(const Error& error, const char* otherwise) {
   if (!is_limit) return error.hint.empty() ? std::string(otherwise) : error.hint;
   // inotify_init1(2) has its own limit, of instances, and also returns EMFILE if it is reached.
   if (error.code == EMFILE)
-    return "raise the process's limit of open files: LimitNOFILE= of its systemd unit, or `ulimit -n`; for a watch, "
-           "sysctl fs.inotify.max_user_instances";
+    return "raise the process's limit of open files: LimitNOFILE= of its systemd unit, or `ulimit -n`; if inotify "
+           "failed, raise sysctl fs.inotify.max_user_instances";
   return "raise the node's limit of open files: sysctl fs.file-max";
 }
 

@@ -308,7 +308,8 @@ class Life(NriCase):
 class Probe(NriCase):
     def test_reports_missing_process(self):
         self.assertEqual(self.probe(NRI), (1, "rdma-nri: not ready: no running process has recorded a state in "
-                                              f"`{self.ledger_directory}/state`: it does not run, or has just started"))
+                                              f"`{self.ledger_directory}/state`: the program does not run, or has just "
+                                              "started"))
 
     def test_reports_missing_runtime(self):
         self.runtime.stop()

@@ -91,7 +91,7 @@ class Builder : public nlohmann::json_sax<Json> {
     Level& level = open_.back();
     Json& object = *level.value;
     if (object.size() >= kManyMembers ? !level.long_keys.insert(name).second : object.contains(name)) {
-      return fail(fmt::format("`{}` is there twice", shown(name, kLongestShownKey)));
+      return fail(fmt::format("the key `{}` occurs twice", shown(name, kLongestShownKey)));
     }
     if (object.size() + 1 == kManyMembers) {
       for (const auto& [known, value] : object.items())
@@ -265,7 +265,7 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
       const std::int64_t left = deadline - now_ms();
       const int ready = left <= 0 ? 0 : ::poll(&waiting, 1, static_cast<int>(left));
       if (ready < 0 && errno == EINTR) continue;
-      if (ready == 0) return make_error("{} does not end within {} ms", what, timeout_ms);
+      if (ready == 0) return make_error("cannot read {}: it has not ended after {} ms", what, timeout_ms);
     }
     const ssize_t count = ::read(fd, buffer, sizeof buffer);
     if (count < 0 && (errno == EINTR || (errno == EAGAIN && timeout_ms >= 0))) continue;
@@ -310,7 +310,7 @@ Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint6
 }
 
 Error unknown_member(const std::string& name) {
-  return make_error("`{}` is not known", shown(name, kLongestShownKey));
+  return make_error("unknown member `{}`", shown(name, kLongestShownKey));
 }
 
 }  // namespace hook

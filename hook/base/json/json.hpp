@@ -55,8 +55,8 @@ const Json* member(const Json& object, const char* name);
 Error wrong_member(const char* name);
 Result<std::string> text_at(const Json& object, const char* name);
 Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
-// Returns the error "`NAME` is not known". An unknown member is an error, because a misspelt one would otherwise count
-// as missing.
+// Returns the error "unknown member `NAME`". An unknown member is an error, because a misspelt one would otherwise
+// count as missing.
 Error unknown_member(const std::string& name);
 
 template <typename Value>

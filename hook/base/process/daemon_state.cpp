@@ -105,7 +105,7 @@ std::optional<ProbedState> read_state(int directory, const std::string& name) {
   const std::string_view line = text.substr(0, text.find('\n'));
   for (const std::string_view word : {kReady, kNotReady})
     if (line.starts_with(word)) return ProbedState{word == kReady, std::string(line.substr(word.size()))};
-  return ProbedState{false, fmt::format("the recorded state `{}` has another format", name)};
+  return ProbedState{false, fmt::format("the recorded state `{}` has an unknown format", name)};
 }
 
 }  // namespace
@@ -123,8 +123,8 @@ void DaemonState::set(ProbedState state) {
 
 ProbedState probe_daemon(const std::string& ledger, const std::string& program) {
   const std::string path = directory_of(ledger);
-  ProbedState found{false, fmt::format("no running process has recorded a state in `{}`: it does not run, or has just "
-                                       "started",
+  ProbedState found{false, fmt::format("no running process has recorded a state in `{}`: the program does not run, or "
+                                       "has just started",
                                        path)};
   const UniqueFd directory = open_directory(path);
   if (!directory.ok()) {

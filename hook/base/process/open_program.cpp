@@ -63,7 +63,8 @@ Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
     if (S_ISLNK(status.st_mode)) {
       char target[PATH_MAX];
       const ssize_t size = ::readlinkat(next.get(), "", target, sizeof target);
-      if (size <= 0 || ++links > kMostLinks) return sys_error(size < 0 ? errno : ELOOP, "follow `{}`", printable(at));
+      if (size <= 0 || ++links > kMostLinks)
+        return sys_error(size < 0 ? errno : ELOOP, "follow the symbolic link `{}`", printable(at));
       const std::string_view leads(target, static_cast<std::size_t>(size));
       put_before(steps, leads);
       if (!leads.starts_with('/')) continue;

@@ -55,7 +55,8 @@ bool send_report(int channel, Report& report, const ChildFiles& files) {
   return sendmsg(channel, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof report);
 }
 
-// Returns false if the child ended without a report, or some descriptors did not arrive (RLIMIT_NOFILE).
+// Returns false if the child ended without a report, or if this process could not receive all descriptors
+// (RLIMIT_NOFILE).
 bool receive_report(int channel, Report& report, ChildFiles& files) {
   iovec text{&report, sizeof report};
   alignas(cmsghdr) Rights rights{};
@@ -120,7 +121,7 @@ Result<ChildFiles> run_in_child(std::string_view where, const std::function<Resu
   }
   if (!told) {
     const bool killed = WIFSIGNALED(status);
-    return make_error("cannot work in {}: the child ended with {} {}", where, killed ? "signal" : "exit status",
+    return make_error("cannot work in {}: the child process ended with {} {}", where, killed ? "signal" : "exit status",
                       killed ? WTERMSIG(status) : WEXITSTATUS(status));
   }
   if (report.failed != 0) return Error{report.message, report.code, report.hint};

@@ -95,7 +95,8 @@ Result<void> drop_capabilities(std::span<const int> kept) {
   return done ? Result<void>() : sys_error(errno, "cannot drop capabilities");
 }
 
-// Forbids new privileges. Without CAP_SYS_ADMIN, a filter requires this flag too (seccomp(2)).
+// Sets no_new_privs, so that execve(2) grants no privileges. Without CAP_SYS_ADMIN, a process can set a seccomp filter
+// only with this flag (seccomp(2)).
 Result<void> forbid_new_privileges() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
   return {};
@@ -126,7 +127,8 @@ Result<void> isolate() {
   const char* node = std::getenv(kNodeName);
   const std::optional<std::string> name = node ? std::optional<std::string>(node) : std::nullopt;
   clearenv();
-  if (name && setenv(kNodeName, name->c_str(), 1) != 0) return sys_error(errno, "cannot keep `{}`", kNodeName);
+  if (name && setenv(kNodeName, name->c_str(), 1) != 0)
+    return sys_error(errno, "cannot set the environment variable `{}`", kNodeName);
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
   TRY_VOID(open_standard_descriptors());  // first, because any other open() would get the numbers 0 to 2

@@ -439,7 +439,7 @@ TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
   EXPECT_EQ(error_code(failed), EROFS);
   EXPECT_EQ(error_hint(failed), "remedy");
   EXPECT_EQ(error_message(run_in_mount_namespace(own.get(), []() -> fabric::Result<void> { _exit(3); })),
-            "cannot work in the container's mount namespace: the child ended with exit status 3");
+            "cannot work in the container's mount namespace: the child process ended with exit status 3");
 }
 
 constexpr std::uint64_t kUnlimited = UINT64_MAX;

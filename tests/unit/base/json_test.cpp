@@ -57,12 +57,13 @@ TEST(HookJson, ErrorsNameTheLine) {
   const std::tuple<const char*, std::string, const char*> rows[] = {
       {"empty", "",
        "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal"},
-      {"twice", "{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "it, line 3: `a` is there twice"},
-      {"twice, escaped", R"({"a":1,"\u0061":2})", "it, line 1: `a` is there twice"},
-      {"twice, below", "{\"a\":\n{\"b\":1,\n\"b\":1}}", "it, line 3: `b` is there twice"},
-      {"twice, in a large object", many + "\"k7\":0}", "it, line 102: `k7` is there twice"},
-      {"twice, the first of a large object", many + "\"k0\":0}", "it, line 102: `k0` is there twice"},
-      {"twice, no terminal's business", "{\"\\u001b[2J\":1,\"\\u001b[2J\":2}", "it, line 1: `?[2J` is there twice"},
+      {"twice", "{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "it, line 3: the key `a` occurs twice"},
+      {"twice, escaped", R"({"a":1,"\u0061":2})", "it, line 1: the key `a` occurs twice"},
+      {"twice, below", "{\"a\":\n{\"b\":1,\n\"b\":1}}", "it, line 3: the key `b` occurs twice"},
+      {"twice, in a large object", many + "\"k7\":0}", "it, line 102: the key `k7` occurs twice"},
+      {"twice, the first of a large object", many + "\"k0\":0}", "it, line 102: the key `k0` occurs twice"},
+      {"twice, no terminal's business", "{\"\\u001b[2J\":1,\"\\u001b[2J\":2}",
+       "it, line 1: the key `?[2J` occurs twice"},
       {"comment", "{\n// no\n}",
        "it, line 2: syntax error while parsing object key - invalid literal; last read: "
        "'{\\x3cU+000A\\x3e/'; expected string literal"},
@@ -140,7 +141,8 @@ TEST(HookJson, RefusesPipeThatIsTooLongOrDoesNotEnd) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ASSERT_EQ(::write(ends[1], "{}", 2), 2);
-  EXPECT_EQ(hook::read_text_fd(ends[0], 100, 20, "stdin").error().message, "stdin does not end within 20 ms");
+  EXPECT_EQ(hook::read_text_fd(ends[0], 100, 20, "stdin").error().message,
+            "cannot read stdin: it has not ended after 20 ms");
   ASSERT_EQ(::write(ends[1], "123456", 6), 6);
   const auto text = hook::read_text_fd(ends[0], 5, 1000, "stdin");
   ASSERT_FALSE(text);

@@ -217,7 +217,7 @@ TEST(HookConfigProblems, RefusesInvalidJson) {
                   "invalid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
                   "a literal; " +
                       remedy},
-                 {R"({"rails":[],"rails":[]})", "invalid JSON: `rails` is there twice; " + remedy},
+                 {R"({"rails":[],"rails":[]})", "invalid JSON: the key `rails` occurs twice; " + remedy},
                  {"[]", "expected an object, found a list; begin with { and end with }"}});
   std::string deep;
   for (int i = 0; i < 17; ++i)

@@ -122,13 +122,13 @@ TEST(ReadStateText, TimeoutCoversWholeRead) {
   const auto text = read_state_text(pipe.in.get(), 100);
   pipe.in.reset();
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 100 ms");
+  EXPECT_EQ(text.error().message, "cannot read the container's state on stdin: it has not ended after 100 ms");
 }
 
 TEST(ReadStateText, RefusesMissingOrTooLongInput) {
   const Pipe pipe;
   EXPECT_EQ(read_state_text(pipe.in.get(), 20).error().message,
-            "the container's state on stdin does not end within 20 ms");
+            "cannot read the container's state on stdin: it has not ended after 20 ms");
   const fabric::UniqueFd zeros(open("/dev/zero", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(read_state_text(zeros.get(), 10000).error().message,
             "the container's state on stdin is longer than 1048576 bytes");
