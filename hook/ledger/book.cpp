@@ -22,13 +22,13 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Returns the text that a refusal shows as owner if a grant cannot be checked. If the record of the grant cannot be
-// read, the text names the file to repair. Otherwise the release of the grant failed, and the text has the error of the
-// release.
+// Returns what a refusal prints in place of the owner if the owner's grant cannot be checked. If the record cannot be
+// read, the text names the file to repair. Otherwise the grant is stale and its release failed, and the text has the
+// error of the release.
 std::string doubtful_owner(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
-  // Each error of reading a record begins with this text.
+  // Each error of read_record() about the content of the file begins with this text.
   if (!error.message.starts_with(unread)) {
     return fmt::format("a grant that cannot be released: {}{}", error.message,
                        error.hint.empty() ? "" : fmt::format(" ({})", error.hint));
@@ -37,8 +37,8 @@ std::string doubtful_owner(const LedgerFiles& files, const std::string& key, con
                      error.hint);
 }
 
-// Returns the grant by which another key holds this HCA exclusively, if it is not stale. looked_at: the key that was
-// checked last, also on error.
+// Returns the grant of another key that holds this HCA exclusively; nullopt: there is none. A stale grant is released
+// and does not count. looked_at: receives the key of the grant that was checked last, also on error.
 Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files, const std::string& hca,
                                                        const std::string& key, std::string& looked_at) {
   const auto holder = TRY(exclusive_key(files, hca));
@@ -46,8 +46,8 @@ Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files,
   looked_at = *holder;
   auto grant = TRY(check_exclusive(files, hca, *holder));
   if (grant) return grant;
-  // The exclusive link names no living grant: a killed process left it, or it is damaged. The entries then show the
-  // grant that holds the HCA.
+  // The exclusive link names a grant that is gone or does not hold the HCA exclusively, for example because a process
+  // was killed. Then the index entries lead to the grant that holds the HCA, if there is one.
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     if (entry.key == key) continue;
     looked_at = entry.key;
@@ -59,8 +59,8 @@ Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files,
   return grant;
 }
 
-// Returns the units of the HCA that other keys hold. If a grant cannot be checked, the units of its index entry count.
-// doubt: receives the text for the first such grant.
+// Returns the units of the HCA that other keys hold; `most` is explained at count_others(). If a grant cannot be
+// checked, the units of its index entry count. doubt: receives the text that describes the first such grant.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
                               std::string& doubt) {
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
@@ -71,8 +71,8 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
   });
 }
 
-// Returns the share of other owners in one HCA. A grant that cannot be checked blocks this HCA only, so that one
-// damaged record does not stop every start on the node.
+// Returns the units of one HCA that other owners hold, and the exclusive owner. A grant that cannot be checked blocks
+// this HCA only, so that one damaged record does not stop every start on the node.
 Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
   Holding holding;
   std::string looked_at;
@@ -98,7 +98,7 @@ Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, c
   return before ? remove_ids(files, *before, grant) : Result<void>();
 }
 
-// Writes the grant and its index back as they were before the booking. If this fails, the marker in pending/ stays, and
+// Restores the grant and its index to the state before the booking. If this fails, the marker in pending/ stays, and
 // the next call repairs the grant after this process has ended.
 Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                           const StepWorker& worker) {
@@ -123,8 +123,8 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
   std::vector<PlannedHca> own;
   {
-    // refresh() releases a stale grant, so its HCAs do not count as own. The kernel reuses the inode number of a
-    // namespace at once: the grant of this key may belong to a pod that is gone.
+    // The grant of this key may belong to a pod that is gone, because the kernel reuses the inode number of a network
+    // namespace at once. refresh() releases such a grant, so that its HCAs do not count as `requesting`'s own.
     const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
     if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }
@@ -174,8 +174,8 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
-  // The recorded path may be gone while the namespace lives on. The path of this call leads to that namespace, so the
-  // grant gets the new path.
+  // The recorded path of the namespace may be gone while the namespace lives on. This call found the same namespace at
+  // another path, so the grant gets the new path.
   const bool moved = is_namespace_gone(grant.owner);
   if (moved) grant.owner = owner;
   // A pod's grant outlives its containers, so drop the users that ended without a poststop.
@@ -183,7 +183,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
                        std::erase_if(grant.users, [](const StoredUser& one) { return is_user_gone(one); }) > 0;
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
-    if (!moved && !dropped) return {};  // bind() has already added this user and its HCAs
+    if (!moved && !dropped) return {};  // an earlier bind() has added this user and these HCAs
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }

@@ -46,7 +46,7 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   const std::string path = directory.path + "/" + name;
   const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
   if (!inner.fd.ok()) return errno == ENOENT ? Result<void>() : path_error(errno, "open", path);
-  (void)::fchmod(inner.fd.get(), 0700);  // views have mode 0555, which stops an owner that is not root
+  (void)::fchmod(inner.fd.get(), 0700);  // views have mode 0555: an owner other than root could not remove entries
   for (const std::string& entry : TRY(list_names(inner)))
     TRY_VOID(remove_below(inner, entry, levels - 1));
   if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
@@ -55,7 +55,7 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   return {};
 }
 
-// Returns this process's PID and time namespaces, in which pids and start times are valid:
+// Returns the PID namespace and the time namespace of this process. A pid and a start time are valid only in them.
 // "pid-4026531836.time-4026531834".
 Result<std::string> own_place() {
   std::string place;
@@ -77,8 +77,8 @@ bool is_place(std::string_view text) {
   return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
 }
 
-// Returns the namespaces that the link DIR/place names; nullopt: there is no link. The text of a damaged link is one
-// that is_place() refuses. For a file that is no link, the text is empty.
+// Returns the text of the link DIR/place, which names two namespaces; nullopt: there is no link. Returns the text of a
+// damaged link too, which is_place() refuses. If DIR/place is another file than a link, the text is empty.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   char buffer[256];
   const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
@@ -88,8 +88,8 @@ Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   return std::optional(std::string(buffer, static_cast<std::size_t>(length)));
 }
 
-// Returns true if a record depends on DIR/place. A ledger without grants and without pending changes may move to other
-// namespaces.
+// Returns true if the ledger has a grant or a pending change: their pids and start times are valid only in the
+// namespaces of DIR/place. An empty ledger can be used in other namespaces.
 Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
     if (!directory->fd.ok()) continue;  // missing in open_to_list()
@@ -107,8 +107,8 @@ bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
 }
 
-// Returns the FNV-1a hash. Each step is a bijection of the hash, so two texts of equal length that differ in one byte
-// never have the same checksum.
+// Returns the FNV-1a hash. For one character, each step maps different hashes to different hashes. So two texts of
+// equal length that differ in one byte never have the same checksum.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) {
@@ -144,7 +144,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have made the link first, in these namespaces or in other ones.
+  // Another process may have made the link first. That is an error only if it did so in other namespaces.
   if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
   return ledger_error(errno, "write", files.root, kPlace);
 }
@@ -218,7 +218,7 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
   UniqueFd fd(
       ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
-  int failed = write_all(fd.get(), text);  // no fsync(2): /run does not outlive the node's kernel
+  int failed = write_all(fd.get(), text);  // no fsync(2): /run is in memory, so a crash of the node empties it
   fd.reset();
   if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
     failed = errno;
@@ -229,7 +229,7 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
 }
 
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {
-  // O_NONBLOCK is set, because a FIFO must not stop the start of a container.
+  // O_NONBLOCK: if the file is a FIFO, open(2) would wait for a writer, and the container would not start.
   const UniqueFd fd(
       ::openat(directory.fd.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ENOENT) return std::optional<std::string>();
@@ -240,7 +240,7 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "users other than root can change it");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size > kLargestLedgerFile) return path_error(EFBIG, "read", path);
-  // The size that fstat() gave is the size to read: files of the ledger are replaced, never written in place.
+  // The file cannot grow after fstat(2): files of the ledger are replaced, never written in place.
   std::string text(size, '\0');
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::read(fd.get(), text.data() + done, text.size() - done);

@@ -1,4 +1,5 @@
-// The ledger's directory: descriptors that are opened and checked once, and files that appear whole or not at all.
+// The ledger's directory: opens and checks its subdirectories once, and replaces files in one step, so that no reader
+// gets half a file.
 #pragma once
 
 #include <sys/stat.h>
@@ -28,14 +29,14 @@ inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
 // checksum.
 std::uint64_t checksum(std::string_view text);
 
-// Checks the name of an HCA or device. Errors: not is_file_name(), or longer than 63 (IB_DEVICE_NAME_MAX is 64 with the
-// NUL).
+// Checks the name of an HCA or device. Errors: it is no file name (is_file_name()), or is longer than 63
+// (IB_DEVICE_NAME_MAX is 64 with the NUL).
 Result<void> check_hca_name(const std::string& name);
 
 // Returns true if root or the calling user owns the file.
 bool is_ours(const struct stat& info);
 
-// A directory that is_ours(), with no access for group and other users.
+// A directory that root or the calling user owns (is_ours()), with no access for group and other users.
 struct LedgerDirectory {
   fabric::UniqueFd fd;
   std::string path;  // for messages only
@@ -52,8 +53,8 @@ class LedgerFiles {
                                                          std::shared_ptr<const GrantEffects> effects = nullptr,
                                                          std::string container = {});
 
-  // Opens root, grants and pending only. Makes nothing and does not check DIR/place. Returns nullptr if root or grants
-  // is missing. A missing pending is no error.
+  // For commands that only read: opens root, grants and pending, makes nothing and does not check DIR/place. Returns
+  // nullptr if root or grants is missing. A missing pending is no error.
   static Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;
@@ -64,17 +65,18 @@ class LedgerFiles {
   // This process. Its pid and start time are part of the names in pending/, so a child made by fork() must open its own
   // ledger.
   ProcessIdentity self;
-  // Id of the container for which the ledger is open; empty: none. The lock file of an HCA has this id, for messages of
-  // processes that wait for the lock.
+  // Id of the container for which the ledger is open; empty: none. It is written into the lock file of an HCA, so that
+  // a process that waits for the lock can print it.
   std::string container;
-  // The names of the files in pending/ that mark unsettled steps of this ledger's calls, by the grant's key.
+  // The marker files in pending/ that calls through this object made and settle() has not removed yet, by the grant's
+  // key.
   mutable std::map<std::string, std::set<std::string>> begun;
 
-  // The result of the next take_released(): grants that this ledger released, and pod grants that stay after it removed
-  // a container from them.
+  // The result of the next Ledger::take_released(): grants that this object released, and pod grants from which it
+  // removed a container.
   mutable std::vector<Released> released;
 
-  // These two functions call those of GrantEffects, if the ledger was opened with effects.
+  // These two functions call the functions of GrantEffects with the same name, if the ledger was opened with effects.
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const {
     return effects_ ? effects_->undo_beyond(key, held, grant) : Result<void>();
@@ -97,11 +99,11 @@ class LedgerFiles {
   std::shared_ptr<const GrantEffects> effects_;
 };
 
-// Checks that this process is in the PID and time namespace of the ledger's records (DIR/place). In other namespaces
-// the same pid and start time name another process or none. note: if the link is missing, or if it names other
-// namespaces and no record depends on it, the link is made for the namespaces of this process. Errors: EXDEV, a record
-// depends on the link and the link names other namespaces; EBADMSG, a record depends on the link and the link is
-// damaged; the link or a directory cannot be read or written.
+// Checks that this process is in the PID and time namespace in which the ledger's records were written. The link
+// DIR/place names them. In other namespaces the same pid and start time name another process or none. note: if the
+// ledger has no record, and the link is missing or names other namespaces, makes the link for the namespaces of this
+// process. Errors, if the ledger has a record: EXDEV, the link names other namespaces; EBADMSG, the link is damaged.
+// Also: the link or a directory cannot be read or written.
 Result<void> check_place(const LedgerFiles& files, bool note);
 
 // Reads a file of the ledger; nullopt: there is none. Errors: it is not a regular file, not is_ours(), writable by

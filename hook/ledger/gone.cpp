@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process is checked first: while it runs, it may still make the runtime's state file.
+// The process is checked first: it may be a runtime that has not made its state file yet.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
@@ -76,14 +76,14 @@ bool is_stale(const StoredGrant& grant, std::string_view binding, const Witness&
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
-  // A pod's grant is stale if all its users are dead tokens: its namespace may outlive tokens that no container will
-  // bind. With any other user, or with none, the grant stays as long as the namespace: a container may have ended
-  // without a poststop, and between two starts a pod has no container.
+  // A pod's grant is stale if all its users are tokens with dead requesters: no container will bind them, even if the
+  // pod's namespace lives on. With any other user, or with none, the grant stays as long as the namespace: a container
+  // may have ended without a poststop, and between two starts a pod has no container.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
   if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
   if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;
-  // The path is gone, but the namespace may live on in the processes of its containers. A user without a recorded
-  // process is no evidence of that.
+  // The path is gone, but the namespace may live on in the processes of its containers. The grant stays if such a
+  // process may live. A user without a recorded process is no evidence of that.
   return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
     return (user.worker || user.user.process) && !is_user_gone(user, witness);
   });
@@ -103,10 +103,10 @@ Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witn
 }
 
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness) {
-  // The poststop is this user's own: this process rolls back the user's start, or an earlier call has recorded the
-  // user's end.
+  // In two cases the poststop is meant for this user: this process rolls back the user's start, or an earlier call has
+  // recorded the user's end.
   if (user.ended || (user.worker && user.worker->process == self)) return false;
-  if (user.worker && !user.worker_gone) return true;  // its createRuntime is running
+  if (user.worker && !user.worker_gone) return true;  // another process is in the user's createRuntime
   return user.user.process && !has_ended(user.user, witness) && !witness.is_above_me(*user.user.process);
 }
 

@@ -1,5 +1,5 @@
-// Decides whether the users and the owner of a grant are gone. Pure: a Witness does the lookups. A lookup that fails
-// proves nothing, so the grant stays held.
+// Decides whether the users and the owner of a grant are gone. Pure: a Witness does all lookups of processes and files.
+// A lookup that fails proves nothing, so the grant stays held.
 #pragma once
 
 #include <string>
@@ -36,8 +36,8 @@ const Witness& node_witness();
 
 // Returns true if the process that works on the steps is proven gone.
 bool is_worker_gone(const StepWorker& worker, const Witness& witness = node_witness());
-// Returns true if the user's process is proven gone, and so is its container if the record names a runtime's state.
-// Returns false if no process is recorded.
+// Returns true if the user's process is proven gone and, if the user has a runtime's state (GrantUser::state), the
+// container is proven gone too. Returns false if no process is recorded.
 bool has_ended(const GrantUser& user, const Witness& witness = node_witness());
 // Returns true if the user has ended, no process that may live works on its steps, and its recorded cgroup is proven
 // empty or gone.
@@ -47,32 +47,34 @@ bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness(
 bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
 // stale if is_namespace_gone() and each user with a recorded process or worker is gone. It is also stale if it has
-// users, all are tokens, and all are gone. binding: a token that counts as alive although its requester is gone.
+// users, all are tokens, and all are gone. binding: key of the token that the caller is about to bind; it counts as
+// alive, although the process that requested HCAs for it may be gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
 
 enum class Left { kAll, kSome, kNothing };
-// Drops the steps of dead workers, and a pod's tokens with dead requesters. The HCAs of such a token stay: after
-// settle, the record does not list HCAs by user. Returns kAll if nothing was dropped, kSome if a part was, and kNothing
-// if the grant is stale or has neither user nor HCA left. binding: a token that stays, because its container has
-// started to bind it.
+// Removes from the grant the unfinished changes (steps) of dead processes and, if a pod owns the grant, the tokens for
+// which the requesting process is dead. The HCAs of such a token stay, because the record does not show which user
+// added an HCA. Returns kAll if nothing was removed, kSome if a part was, and kNothing if the grant is stale or has
+// neither user nor HCA left. binding: key of a token that stays, because its container is about to bind it.
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
-// Returns true if a poststop with this user's id and bundle belongs to another container: an earlier one, or one below
-// another runtime root. A poststop names only id and bundle. A runtime that calls poststop in `run` or after a failed
-// `create` is an ancestor of the calling process: then the poststop is the user's. self: the calling process.
+// Returns true if a poststop that names this user's id and bundle is meant for another container with this id and
+// bundle: an earlier one, or one below another runtime root. It is meant for the user if the user's recorded process is
+// an ancestor of the calling process: that is the runtime, which calls poststop at the end of `run` and after a failed
+// `create`. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
 // Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
 // it.
 Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Checks that the user's cgroup is not known to have a process. Errors (EBUSY): a process is in the cgroup. A failed
+// Checks that no process is known to be in the user's cgroup. Errors (EBUSY): a process is in the cgroup. A failed
 // lookup is no error. The check is needed because a runtime can report the end of a container while other processes of
 // the cgroup still run.
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
-// Checks that the user can be proven gone at all. Errors: its process is gone, but its container cannot be looked up.
-// If the runtime's root is no longer the recorded directory, for example because /run was emptied, each later lookup
-// fails too.
+// Checks that a lookup can still show whether the user is gone. Errors: its process is gone, but its container cannot
+// be looked up. If the runtime's root is no longer the recorded directory, for example because /run was emptied, each
+// later lookup fails too.
 Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
 
 }  // namespace hook

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kShownId = 64;
 constexpr std::string_view kTokenPrefix = "token-";  // a container's key begins with "container-"
 
-// Returns the rank of a mode: a higher rank excludes more other use of the HCA.
+// Returns the rank of a mode: a mode with a higher rank allows less use by other owners.
 int strength(Mode mode) {
   switch (mode) {
     case Mode::kHca:

@@ -1,5 +1,5 @@
-// A grant, its owner and its users. Keys are file names of at most 128 characters, however long the name of a container
-// is.
+// A grant, its owner and its users. The key of an owner is the file name of its grant. It has at most 128 characters,
+// because a long container id is cut in it, and a digest tells such ids apart.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace hook {
 
 inline constexpr std::size_t kLongestKey = 128;
 
-// The owner of a grant: the network namespace that the container joins by path (a pod's), unless that is the node's
-// own. Otherwise the container, or a token before the container exists.
+// The owner of a grant: the network namespace that the container joins by path, as in a pod, unless that is the node's
+// own namespace. Otherwise the container itself, or a token before the container exists.
 struct Owner {
   enum class Kind { kNetns, kContainer, kToken };
   Kind kind = Kind::kContainer;
@@ -30,10 +30,11 @@ struct Owner {
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
-// Returns the owner for a container. place: distinguishes containers with the same id; the bundle's path, or
-// root_name().
+// Returns the owner for a container. place: the bundle's path or root_name(), because two containers of a node can have
+// the same id.
 Owner container_owner(std::string_view id, std::string_view place);
-// Returns a name of the runtime's root that is the same for every path to it.
+// Returns a name of the runtime's root directory (--root), by device and inode: two paths to one directory give one
+// name.
 std::string root_name(const RuntimeState& state);
 Owner token_owner(std::string_view token);
 // Returns true for the key of a token. A user with such a key has no container yet.
@@ -45,18 +46,20 @@ Result<std::string> new_token();
 // `rdma-hook devices` can be joined.
 std::string shown_key(const std::string& key);
 
-// A container that uses a grant. Also a token before its container exists, and a pod itself while it has no container.
+// A container that uses a grant. Before the container exists, this is its token. While a pod has no container, this is
+// the pod itself.
 struct GrantUser {
   std::string key;                         // Owner::key of the container, the token or the pod
   std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
   std::string bundle = {};                 // absolute; empty: not known at booking
-  // The container's own cgroup. Set if the kernel does not end all processes of the container with its init: each
-  // process in the cgroup uses the grant too.
+  // The container's own cgroup. Set if processes of the container can outlive its init, because the container has no
+  // PID namespace of its own: these processes still use the grant.
   std::optional<CgroupIdentity> cgroup = {};
   std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
-  // The runtime's state of the container, which proves its end after the end of `process`. Set if `process` becomes
-  // that runtime by execve(2), because then no hook reports the container's init.
+  // The directory in which the runtime keeps the state of the container. After `process` has ended, the state shows
+  // whether the container has ended too. Set if `process` becomes the runtime by execve(2): no hook then reports the
+  // container's init.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
   std::string name = {};  // the container's name in its pod; empty: not known
@@ -75,8 +78,8 @@ struct Grant {
   bool stale = false;  // stale: is_stale()
 };
 
-// The process that works on a user's steps, and the number of its change. Together they name a marker file in pending/.
-// The steps run as long as the marker exists.
+// The process that makes an unfinished change (steps) of a user, and a number of that change. They form the name of a
+// marker file in pending/. The change is unfinished as long as this file exists.
 struct StepWorker {
   ProcessIdentity process;
   std::uint64_t change = 0;
@@ -85,14 +88,14 @@ struct StepWorker {
 
 struct StoredUser {
   GrantUser user;
-  // The process that works on the user's steps, and the HCAs that the steps add to the grant. Worker and HCAs are
-  // cleared when the steps are done.
+  // The process that makes an unfinished change (steps) of this user, and the HCAs that the change adds to the grant.
+  // Both are cleared when the change is done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
-  bool worker_gone = false;  // the worker was proven gone while its marker existed; set once, by read_grant()
-  // The user had the grant before these steps, and keeps it if they are rolled back.
+  bool worker_gone = false;  // `worker` is proven gone and its marker file exists; set by read_grant()
+  // The user had the grant before the unfinished change, and keeps it if the change is rolled back.
   bool settled = false;
-  // The user has left, but its effects could not be undone yet.
+  // The container has ended, but the effects of the grant (GrantEffects) could not be undone yet.
   bool ended = false;
   friend bool operator==(const StoredUser&, const StoredUser&) = default;
 };
@@ -107,16 +110,16 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Returns held_hcas(), then each entry of grant.hcas and of unfinished steps unmerged: each of them may have left an
-// entry in the index.
+// Returns all HCAs for which the index may have an entry of this grant: held_hcas(), then grant.hcas and the HCAs of
+// unfinished steps. One HCA can occur several times, because each number of units has its own index entry.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
-// Returns the HCA that is booked under this name; nullptr: none.
+// Returns the HCA with booked_as() == booked; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
 // Adds `more` to `into`. An HCA that is in both stays one entry, with the stronger mode and the larger number of units.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 // Marks the user's steps as done: their HCAs become the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
-// Returns the grant of the record only; `stale` is false.
+// Returns the grant as recorded: looks up no process and no namespace, and leaves `stale` false.
 Grant recorded_grant(const StoredGrant& grant);
 
 // Effects of a grant beyond the ledger's own files, such as netdevs in the container's network namespace. The ledger

@@ -33,8 +33,8 @@ Error cannot_look(int code, const std::string& path) {
   return sys_error(code, "cannot read the network namespace `{}`", fabric::printable(path));
 }
 
-// Opens the directory of the recorded path. For a path in procfs any mount of procfs is right, because the ledger is
-// used in one PID namespace only (LedgerFiles::open()).
+// Opens the directory of the recorded path, and checks that it is the recorded directory. For a path in procfs, any
+// mount of procfs is right: LedgerFiles::open() has checked the PID namespace, so all mounts show the same processes.
 Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   const bool in_proc = netns.path.starts_with(kProc);
   const std::string directory = in_proc ? std::string(kProc) : directory_of(netns.path);
@@ -54,10 +54,10 @@ Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   return error;
 }
 
-// A container may create any number of groups below its own. This limit bounds the time of a lookup.
+// A container may create any number of cgroups below its own. This limit bounds the time of a lookup.
 constexpr unsigned kMostGroups = 10000;
 
-// kernfs returns ENODEV for an open file of a group that was removed.
+// A read of an open file of a cgroup that was removed fails with ENODEV (kernfs).
 bool is_removed(int code) {
   return code == ENOENT || code == ENODEV;
 }
@@ -80,9 +80,9 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
   return std::optional(true);
 }
 
-// Returns true if a thread is in the group or in a group below it. In cgroup v1, a group lists only its own members, so
-// each group is read. `tasks` is read, because it lists threads: a process with a dead first thread still runs. left:
-// how many groups may still be read.
+// Returns true if a thread is in the cgroup or in one below it. In cgroup v1, each cgroup lists only its own members,
+// so the whole tree is read. The file `tasks` lists threads: a process can still run after its first thread has ended.
+// left: how many cgroups may still be read.
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
   if (left-- == 0) return cannot_read_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");
@@ -120,8 +120,8 @@ Result<Presence> read_presence(const NetnsIdentity& netns) {
   struct stat status {};
   const auto is_it = [&] { return status.st_dev == netns.dev && status.st_ino == netns.ino; };
   if (::stat(netns.path.c_str(), &status) == 0 && is_it()) return Presence::kPresent;
-  // The check of the directory and the lookup below it use one descriptor, so that a mount in between cannot make the
-  // path seem missing.
+  // One descriptor serves both the check of the directory and the lookup in it. Otherwise a mount over the directory
+  // between the two could make the path seem missing.
   const UniqueFd directory = TRY(open_noted_directory(netns));
   const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_of(netns.path).size();
   if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {

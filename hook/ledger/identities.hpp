@@ -1,5 +1,5 @@
-// Identities of a container's network namespace and of its own cgroup, safe against the reuse of a number or name.
-// Every process of the container that outlives its init is in that cgroup.
+// Identities of a container's network namespace and of its own cgroup. They have inode numbers and paths, so that a
+// later namespace or cgroup with the same number or name is not mistaken for the recorded one.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace hook {
 struct NetnsIdentity {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"; kPresent: the path leads to this namespace
-  // The directory of the path. In another directory a missing path proves nothing, for example in a mount namespace
-  // without the node's /var/run/netns. 0: not recorded, as for a path in procfs.
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"
+  // The directory that contains the path. Another directory in its place proves nothing: in a mount namespace without
+  // the node's /var/run/netns, every path there is missing. 0: not recorded, as for a path in procfs.
   std::uint64_t directory_dev = 0;
   std::uint64_t directory_ino = 0;
   friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
@@ -24,8 +24,9 @@ struct NetnsIdentity {
 // Reads the identity of the namespace at a path. Errors: ENOENT or ENOTDIR, the path does not exist; any other errno:
 // it cannot be read.
 Result<NetnsIdentity> identify_netns(const std::string& path);
-// Looks up a namespace. Returns kGone if the path in the recorded directory leads to another namespace or none; the
-// namespace may live on in its processes. Errors: it cannot be read, or the directory is not the recorded one.
+// Looks up a namespace by its path. Returns kPresent if the path leads to it. Returns kGone if the path in the recorded
+// directory leads to another namespace or none; the namespace itself may live on in its processes. Errors: the path
+// cannot be read, or the directory is not the recorded one.
 Result<Presence> read_presence(const NetnsIdentity& netns);
 
 // Describes the members for records of grants and of rails (hook/base/json/record.hpp).
@@ -52,9 +53,9 @@ struct CgroupIdentity {
 
 // Reads the identity of a cgroup. Errors: one of the two directories cannot be read.
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
-// Looks up a cgroup. Returns kPresent if a process is in it or in a group below it. Returns kGone if there is no such
-// process, if the recorded root has no group of this path, or if that group was made again. Errors: the root is not the
-// recorded one, or a file cannot be read.
+// Looks up a cgroup. Returns kPresent if a process is in the cgroup or in one below it. Returns kGone if there is no
+// such process, if the cgroup is missing from the recorded hierarchy, or if another cgroup was made at its path.
+// Errors: the root is not the recorded hierarchy, or a file cannot be read.
 Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
 // Describes the members for records of grants (hook/base/json/record.hpp).

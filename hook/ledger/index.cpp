@@ -46,7 +46,7 @@ Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
-    // Between the two calls, another process removed its last entry of this id, and the directory with it.
+    // Between the two calls, another process removed the last entry of this id, and then the directory.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);
@@ -56,7 +56,7 @@ Result<void> remove_id(const LedgerFiles& files, const std::string& path, const 
   const int root = files.root.fd.get();
   const std::string entry = path + "/" + key;
   if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return ids_error(files, "remove", entry);
-  // rmdir fails while other keys have this id.
+  // The directory has one entry for each grant with this id, and its removal fails unless it is empty.
   if (::unlinkat(root, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
     return {};
   return ids_error(files, "remove", path);
@@ -74,7 +74,7 @@ Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::s
   return names;
 }
 
-// Makes the entry of this id if the grant has the id, else removes it.
+// Adds the grant to the index of the id with this digest if the grant has such an id; otherwise removes its entry.
 Result<void> recover_entry(const LedgerFiles& files, const std::string& digest, const std::string& key,
                            int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
@@ -98,7 +98,7 @@ Error index_error(const LedgerFiles& files, const char* verb, const std::string&
   return sys_error(errno, "cannot {} `{}/{}`", verb, files.hca.path, path);
 }
 
-// Makes the file of an entry. Returns false if its directory is missing.
+// Makes the file of an index entry. Returns false if its directory is missing. how: more flags for open(2).
 Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int how = 0) {
   const UniqueFd fd(
       ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | how, 0600));
@@ -108,7 +108,7 @@ Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int ho
 
 Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
   const std::string path = entry_path(hca, key, units);
-  // The directories usually exist, so one system call is enough.
+  // Usually the directories exist: the first attempt then costs one system call.
   if (TRY(try_entry(files, path))) return {};
   const auto directory = TRY(files.open_hca(hca, true));
   TRY(files.open_holders(directory));
@@ -119,7 +119,7 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
   const std::string path = exclusive_path(hca);
-  // symlink(2) never replaces a file: of two processes, one makes the link.
+  // symlink(2) never replaces a file: if two processes make the link at once, one of them fails.
   const auto make = [&] { return ::symlinkat(key.c_str(), files.hca.fd.get(), path.c_str()) == 0; };
   if (make()) return {};
   if (errno == ENOENT) {
@@ -136,7 +136,8 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
                .hint = "run `rdma-hook recover`, then try again"};
 }
 
-// Adds the new entries before the old ones are removed: in between, an owner counts twice rather than not at all.
+// Adds the new entries. The caller removes the old ones afterwards: in between, the units of an owner count twice, but
+// never as 0.
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
@@ -215,8 +216,8 @@ Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, cons
       if (expected.erase(key) > 0 || unread.contains(key)) continue;
       keep_first(first, recover_entry(files, digest, key, timeout_ms));
     }
-    // A process was killed before it made an entry in this directory. The removal is safe: a directory that another
-    // process uses is not empty, or that process makes it again.
+    // If the directory is empty, a process was killed before it made an entry there. The removal is safe: it fails if
+    // another process has just made an entry, and a process that is about to make one makes the directory again.
     if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
         errno != ENOTEMPTY && errno != EEXIST) {
       return ids_error(files, "remove", path);
@@ -258,7 +259,8 @@ Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std:
 
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units) {
-  // The right entry is made first, for the reason in add_entries(). O_EXCL detects whether it existed.
+  // The right entry is made before the wrong one is removed, so that the grant always counts. O_EXCL detects whether
+  // the right entry existed.
   auto made = try_entry(files, entry_path(hca, key, units), O_EXCL);
   if (!made.has_value() && made.error().code == EEXIST) made = false;
   if (made.has_value()) TRY_VOID(remove_entry(files, hca, key, wrong));
@@ -271,7 +273,8 @@ Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return std::optional<std::string>();
   if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: not a link
-  // A key that is longer than the buffer is cut to kLongestKey + 1, which is_file_name() refuses.
+  // readlink(2) cuts a longer target to the size of the buffer, kLongestKey + 1, and is_file_name() refuses that
+  // length.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
   return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),

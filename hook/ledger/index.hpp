@@ -4,16 +4,17 @@
 //   DIR/hca/DEVICE/holders/KEY@UNITS
 //   DIR/hca/DEVICE/exclusive -> KEY     read by readlink(2) only; replaced by replace_exclusive() only
 //
-// DEVICE is booked_as(), and so is each parameter `hca` below. All files are reached by path from DIR/hca, without a
-// check of each directory on the way, because only root can write below DIR.
+// DEVICE is the HCA's device, or its name if it has no device (booked_as()); so is each parameter `hca` below. All
+// files are reached by path from DIR/hca, without a check of each directory on the way, because only root can write
+// below DIR.
 //
 // For each id of a container or a pod, the index names the grants with a user of this id:
 //
 //   DIR/ids/DIGEST/KEY                  a link of which only the name counts
 //
-// The entry of an id is made after the grant lists the steps that bring the id, so that both are undone together.
-// Ledger::note_pod() has no steps, and makes the entry before it writes the grant. An entry is removed after the grant
-// has lost the id. If a process is killed in between, recover() removes the entry.
+// The entry of an id is made after the unfinished change that adds the id is written into the grant, so a roll-back of
+// the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry before it. An
+// entry is removed after the grant has lost the id. If a process is killed in between, recover() removes the entry.
 #pragma once
 
 #include <functional>
@@ -40,23 +41,23 @@ struct IndexEntry {
 std::optional<IndexEntry> parse_index_entry(std::string_view name);
 std::string index_entry_name(std::string_view key, unsigned units);
 
-// Changes the index entries of this key from `before` (every claim that may have left an entry) to `after`. Idempotent.
-// replaces: the key of another grant; an exclusive link that names it then names this key.
+// Changes the index entries of this key from `before` to `after`. before: all HCAs that may have an entry
+// (all_claims()). Idempotent. replaces: the key of another grant; an exclusive link that names it then names this key.
 // Locks: the caller holds the key's lock, and the lock of each HCA in `after` that the key did not hold before.
 // Errors: an exclusive link names a third key; an entry cannot be written or removed.
 Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
                        const std::vector<PlannedHca>& after, std::string_view replaces = {});
 
-// Removes the entries and exclusive links of these claims, except those that `keep` needs. The second half of
-// set_index().
+// Removes the key's entries and exclusive links for the HCAs in `claims`, except those that the HCAs in `keep` need.
+// The second half of set_index().
 Result<void> remove_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& claims,
                           const std::vector<PlannedHca>& keep);
 
 // Removes one entry. Succeeds if there is none.
 Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned units);
 
-// Replaces an entry with wrong units by the right one of the same grant. Returns true if the wrong entry was the
-// grant's only one.
+// Replaces an entry with wrong units by one with the right units. Returns false if the entry with the right units
+// existed already, so that the caller does not count this grant twice.
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units);
 
@@ -73,28 +74,31 @@ Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, 
 Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
 
 using IsValid = std::function<bool(const IndexEntry&)>;
-// Returns the units that other keys hold, exact up to `most`. When the sum of the entries reaches `most`, checks each
-// entry with is_valid(), which removes stale entries, until `most` units are certain or all entries are checked.
+// Returns the units of this HCA in the entries of other keys, stale entries included. If their sum reaches `most`,
+// checks the entries with is_valid(), which removes stale ones, and goes on with the valid ones. So a result of `most`
+// or more counts valid entries only.
 Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
                               const IsValid& is_valid);
 // Returns all entries of an HCA, stale ones too.
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 
-// Makes the entries of the ids that `after` has and `before` has not. Locks: the caller holds the key's lock.
+// Adds the grant to the index of each id that `after` has and `before` has not. Locks: the caller holds the key's lock.
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before);
-// Removes the entries of the ids that `before` has and `after` has not. Locks: the caller holds the key's lock.
+// Removes the grant from the index of each id that `before` has and `after` has not. Locks: the caller holds the key's
+// lock.
 Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after);
 
-// Returns the keys of an id; some may be stale.
+// Returns the keys of the grants that the index lists for a container or pod id. Some of these grants may be gone or
+// may no longer have the id.
 Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);
 
 // Returns the ids of the grant's users and of their pods.
 std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
 // The ids of each grant, by its key.
 using IdsOfKeys = std::map<std::string, std::set<std::string>>;
-// Corrects the index of ids to match all grants. Locks a key only where index and grant do not agree, one key at a
-// time, at most timeout_ms each. unread: keys of grants that could not be read; their entries stay. Errors: the first
-// one. An entry that cannot be corrected does not stop the rest.
+// Corrects the index of ids so that it agrees with all grants. Locks a key only where index and grant do not agree, one
+// key at a time, and waits at most timeout_ms for each. unread: keys of grants that could not be read; their entries
+// stay. Returns the first error. An entry that cannot be corrected does not stop the rest.
 Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
                          int timeout_ms);
 

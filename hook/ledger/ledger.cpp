@@ -1,37 +1,40 @@
-// Why neither a crash nor a race lets two owners hold one exclusive HCA, or loses a grant.
+// Why neither a crash nor a race lets two owners hold one exclusive HCA, or loses a grant. Terms: each owner has a key,
+// the file name of its grant. Steps are an unfinished change of one user in a grant. Their worker is the process that
+// makes the change, and their marker is a file in pending/ that exists until the change is done.
 //
-// 1. DIR/grants/KEY.json is the truth: an owner without this file holds nothing. The index (holders/, exclusive) names
-//    the grants to read. It may name too many (an entry without a grant is stale, and is removed when it matters),
-//    never too few. The same holds for the index of ids once steps are done: its entries are made with the steps and
-//    removed after the grant.
+// 1. DIR/grants/KEY.json is the truth: an owner without this file holds nothing. The index (holders/, exclusive) lists
+//    the grants to read. It may list too many grants, never too few. An entry without a grant is stale; the next call
+//    that needs an exact answer removes it. The index of ids (ids/) lacks an id only while the steps that add the id
+//    are unfinished.
 // 2. The files of a key (its grant, index entries and markers) change only under the lock of that key. So no process
-//    can replace an exclusive link that names KEY between the read and the removal of that link. One change needs no
-//    lock: the process that made a marker removes it, once, when its steps are done.
-// 3. A change that takes an HCA (an index entry where its owner had none) also needs the lock of that HCA. A change
-//    that frees an HCA does not. A process that holds the lock of one HCA can therefore release all of a stale grant.
-// 4. Locks are taken in this order: HCAs by device, then keys and names of views, all that are needed in one call. A
-//    process that holds the lock of a key takes no further lock.
-// 5. A grant that cannot be read, or with a marker that cannot be read, holds each HCA that the index lists for it.
+//    can replace an exclusive link that names KEY while the process with the lock reads and then removes that link. One
+//    change needs no lock: the worker removes its own marker when its steps are done.
+// 3. A change that adds an HCA to an owner's grant also needs the lock of that HCA. A change that removes an HCA does
+//    not. A process that holds the lock of one HCA can therefore release all HCAs of a stale grant.
+// 4. Locks are taken in this order: first the HCAs of the call, by device; then, in one step, all keys and names of
+//    views that the call needs. A process that holds the lock of a key takes no further lock.
+// 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it.
 //
-// One change is one write of the grant. The steps of a user run as long as their marker exists. Without the marker,
-// read_grant() counts the HCAs of these steps as the grant's, and the next change writes them so.
+// Each change writes the grant once. As long as the marker of steps exists, the steps are unfinished. Without the
+// marker, read_grant() counts the HCAs of the steps as HCAs of the grant, and the next change records them so.
 //
-// The order of writes. A reader can use every prefix of it:
-//   book    Write the marker, then the grant with the steps of the new user, then the index. Killed: repair drops the
-//           steps of the dead worker, first from the index, then from the grant, then it removes the marker. No process
-//           saw the gap between grant and index, because the HCA was locked. Afterwards the steps of the dead worker do
-//           not count: see refresh(). No other process removes the marker of steps that a grant lists, because these
-//           steps would then count as done.
-//   settle  The marker is removed. Killed before: as for book. Killed after: the steps are done.
+// The order of writes. A process may be killed after each write, and the next call can use what it finds:
+//   book    Write the marker, then the grant with the steps of the new user, then the index. If the process is killed,
+//           the next call (refresh()) drops the steps of the dead worker, first from the index, then from the grant,
+//           and then removes the marker. No process saw the gap between grant and index, because the HCA was locked. No
+//           process but the worker removes the marker of steps that a grant lists, because these steps would then count
+//           as done.
+//   settle  Remove the marker. If the process is killed before, the case is that of book. If it is killed after, the
+//           steps are done.
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
 //           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
 //   leave   Write the grant without the user, or release it as above. Both first undo the effects of the grant beyond
 //           the ledger (GrantEffects): until these are undone, the grant is held.
-//   bind    Marker of the new owner, release of the token's grant up to the rename, grant of the new owner with the
-//           steps, index (a rename replaces an exclusive link), rest of the release. Killed before the rename of the
-//           token's grant: the token holds the HCAs. Killed after it and before settle: neither the token nor the new
-//           owner holds them.
+//   bind    Write the marker of the new owner. Rename the token's grant as for release. Write the grant of the new
+//           owner with the steps, then the index (a rename replaces an exclusive link). Finish the release. If the
+//           process is killed before the rename, the token holds the HCAs. If it is killed between the rename and
+//           settle, neither the token nor the new owner holds them.
 //
 // A process with CAP_NET_ADMIN may rename an HCA at any time. Locks, grants and index therefore identify an HCA by its
 // device (HcaDevices). Names are for people.
@@ -87,8 +90,8 @@ bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
 }
 
-// Adds the token's view, pod and container name to the user. config.json already mounts the view. The engine's
-// config.json need not have pod and name; rdma-nri, which booked for the token, received them from the engine.
+// Adds view, pod and container name of the token to the user. The container's config.json already mounts this view. It
+// need not have pod and name, which rdma-nri received from the engine when it booked for the token.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
   user.name = token.name;
@@ -96,7 +99,8 @@ GrantUser after_token(GrantUser user, const GrantUser& token) {
   return user;
 }
 
-// Binds a token that is a user of the pod's grant: the container replaces it as user, and the HCAs stay where they are.
+// Binds a token that is a user of the pod's grant: the container replaces the token as user, and the HCAs stay in the
+// grant.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
                                        const GrantUser& user) {
   const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
@@ -116,7 +120,8 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   return std::optional(to_grant(*grant));
 }
 
-// Moves the token's own grant to the container. The caller holds the locks of its HCAs and of both keys.
+// Moves the token's own grant to the container or its pod. Locks: the caller holds the locks of the HCAs and of both
+// keys.
 Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, const Owner& owner,
                          const GrantUser& user) {
   const auto before = TRY(refresh(files, owner.key));
@@ -132,8 +137,9 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   return to_grant(grant);
 }
 
-// StopPodSandbox may name a pod by its id only: containerd 1.7 sends no namespace, because the task that knew it has
-// ended. So when the last container of a pod leaves, the pod itself stays as user, and its id still leads to the grant.
+// A later call of the engine (StopPodSandbox) may name a pod only by its id: containerd 1.7 does not pass the network
+// namespace when the sandbox has ended. So when the last container of a pod leaves, the pod itself stays as a user, and
+// its id still leads to the grant.
 void keep_pod(StoredGrant& grant, const GrantUser& left) {
   const auto is_known = [&](const StoredUser& user) { return has_id(user.user, left.pod); };
   if (left.pod.empty() || left.id == left.pod || std::any_of(grant.users.begin(), grant.users.end(), is_known)) return;
@@ -145,7 +151,7 @@ void keep_pod(StoredGrant& grant, const GrantUser& left) {
 }
 
 // Records that the user has ended. Best effort: without this note, the grant is held until the user's process is proven
-// gone. A grant that is already in pending/ needs no note.
+// gone. If the release has already moved the grant to pending/, no note is needed: repair_pending() ends the release.
 void note_end(const LedgerFiles& files, const std::string& key, std::string_view user_key) {
   auto grant = read_grant(files, key);
   if (!grant || !*grant) return;
@@ -154,7 +160,7 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
   (void)write_grant(files, **grant).has_value();
 }
 
-// Calls use(grant) for each key, in order. Skips a grant that is released meanwhile.
+// Calls use(grant) for each key, in order. Skips a grant that another process releases during the loop.
 template <typename Find, typename Use>
 Result<void> each_grant(const Find& find, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
   std::sort(keys.begin(), keys.end());
@@ -198,8 +204,8 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
   }
   std::vector<LockedHcas::Locked> locked;
   for (const auto& [key, name] : names) {
-    // Two HCAs may have one device: before Linux 5.11 an rxe HCA has the PCI function of its netdev as device. A second
-    // flock of that file would wait for this process itself.
+    // Two HCAs may have one device: before Linux 5.11, the device of an rxe HCA is the PCI function of its netdev.
+    // flock(2) of the same file through a second descriptor would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
     auto lock = is_locked ? fabric::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
     locked.push_back({name, key, std::move(lock)});
@@ -241,7 +247,7 @@ Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::fu
 Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {
   auto keys = TRY(keys_of_id(*files_, id));
   auto grants = TRY(find_all(*this, std::move(keys), unread));
-  // An index entry may outlive the id in the grant (see index.hpp), so the grant decides.
+  // The index may list a grant that no longer has the id (see index.hpp), so check the users of the grant.
   std::erase_if(grants, [&](const Grant& grant) {
     return std::none_of(grant.users.begin(), grant.users.end(),
                         [&](const GrantUser& user) { return has_id(user, id); });
@@ -275,8 +281,8 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
     return {};
   }
   auto grant = before;
-  // While a start is rolled back, processes of the container still run, because the runtime ends them afterwards. So
-  // the cgroup is not checked then.
+  // While a start is rolled back, processes of the container still run, because the runtime ends them after the hook.
+  // So the cgroup is not checked then.
   if (!user->worker) TRY_VOID(check_empty(owner, user->user));
   std::erase_if(grant->users, leaves);
   if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);
@@ -297,7 +303,8 @@ Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const
       if (user.user.id == id && user.user.pod.empty()) user.user.pod = pod;
     }
     if (grant->users == before->users) continue;
-    // No steps cover this change, so the index comes first: it may name too many grants, never too few.
+    // If this process is killed between the two writes, no steps exist that a later call could roll back. So the index
+    // comes first: it may list too many grants, never too few.
     TRY_VOID(add_ids(*files_, *grant, before));
     TRY_VOID(write_grant(*files_, *grant));
   }
@@ -310,8 +317,8 @@ Result<void> Ledger::release_grant(std::string_view key) const {
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
   const auto grant = TRY(read_grant(*files_, name));
   if (!grant) return settle(key);
-  // The release comes before the markers: a marker without its grant is only a leftover, but steps without their marker
-  // count as done.
+  // The grant is released before its markers are removed: a marker without a grant does no harm, but steps without a
+  // marker count as done.
   TRY_VOID(return_grant(*files_, *grant));
   for (const StoredUser& user : grant->users) {
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
@@ -327,7 +334,7 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   const std::string key = token_owner(token).key;
   if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
-  // The grant lists the HCAs to lock, and may change before they are locked: then read it again.
+  // The grant lists the HCAs to lock. If the grant changes before they are locked, read it again.
   for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
     const auto seen = TRY(read_grant(*files_, key));
     if (!seen) return bind_user(*files_, key, owner, user);

@@ -2,21 +2,21 @@
 // on a node with a thousand. A crash leaves no half-written file, because each file is written under another name and
 // then renamed. The next call repairs the leftovers of a killed process.
 //
-//   DIR/lock                          one byte for each key of a grant and name of a view; locked during a change
+//   DIR/lock                          one byte for each grant and each view, which a change locks: locks.hpp
 //   DIR/place -> PLACE                the PID and time namespace of the processes in the records
-//   DIR/hca/DEVICE/lock               flock, held only while a call decides about that HCA
+//   DIR/hca/DEVICE/lock               flock(2), held only while a call decides about that HCA
 //   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
 //   DIR/hca/DEVICE/exclusive -> KEY   the grant that holds the HCA exclusively
 //   DIR/grants/KEY.json               a grant: owner, time, HCAs and users, with a checksum
 //   DIR/pending/                      changes that are under way, with pid and start time of their process: store.hpp
-//   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container id or pod id: index.hpp
+//   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container or pod id: index.hpp
 //   DIR/views/SET/                    the view of /sys/class of containers with these HCAs: views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
 // DIR is /run/rdma-hook, mode 0700, owned by root. A directory that other users own or can access is refused, and
 // symlinks are not followed. The top of ledger.cpp explains the order of writes. A child made by fork() must open its
-// own ledger: as long as the child lives, it keeps locks that its parent held.
+// own ledger: it inherits the parent's descriptors, so a lock of the parent stays taken until the child has ended too.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ inline constexpr std::chrono::seconds kRecoverPatience{20};
 // The result of recover().
 struct Recovered {
   std::vector<std::string> returned;  // labels of the stale grants that were released
-  std::vector<std::string> warnings;  // leftovers that hold nothing, and users that cannot be proven gone
+  std::vector<std::string> warnings;  // views that could not be removed, and users that cannot be proven gone
 };
 
 class LedgerFiles;
@@ -52,16 +52,16 @@ class LedgerFiles;
 class Ledger {
  public:
   // Opens the ledger, and makes its directories if they are missing.
-  // effects: the effects of grants beyond the ledger; nullptr: none. container: the id to name to other processes that
-  // wait for a lock of this ledger.
+  // effects: undoes the changes that grants make outside the ledger, such as moved netdevs; nullptr: there are none.
+  // container: id of the container of this call. A process that waits for a lock of this ledger prints the id.
   // Errors: a directory belongs to another user, is open to other users, or is a symlink; the file system is read-only;
-  // a record depends on other PID or time namespaces than those of this process (check_place()). The message names the
-  // path.
+  // a record was written in other PID or time namespaces than those of this process (check_place()). The message names
+  // the path.
   static Result<Ledger> open(const std::string& path = kLedgerPath,
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of their devices, so that two calls cannot wait for each other. hcas: names,
-  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: for each HCA. Errors: as lock_hca().
+  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for one HCA. Errors: as lock_hca().
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                           const HcaDevices& devices = {}) const;
 
@@ -75,63 +75,68 @@ class Ledger {
   // Returns false if there is no ledger. Errors: as list(); an error of use() ends the call.
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
-  // Does the same from the records only: reads no process, no namespace and not DIR/place, so it works in any PID
-  // namespace. `stale` is always false.
+  // Like for_each_at(), but from the records only: reads no process, no namespace and not DIR/place, so it works in any
+  // PID namespace. `stale` is always false.
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
-  // Returns the grants with a user that is this container or belongs to this pod. Reads no other grant.
+  // Returns the grants with a user of this id. id: of a container or a pod. Reads no other grants.
   Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // Returns all grants, stale ones too. Reads every record: for commands that people run, not for the start of a
   // container.
   Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
-  // Marks the steps that this ledger booked or bound for this grant as done. Until then, they are rolled back if this
-  // process dies. Succeeds if there are no such steps or no such grant.
+  // Marks the changes of this grant that LockedHcas::book() and bind() made through this object as done. Without
+  // settle(), the next call rolls them back when this process has ended. Succeeds if there are no such changes or no
+  // such grant.
   Result<void> settle(std::string_view key) const;
 
-  // Removes a user from a grant. The grant of a container or token is released with its user. A namespace's grant stays
-  // until the namespace is gone, without the HCAs of the user's unsettled steps. If the last user that names a pod
-  // leaves, the pod itself becomes a user of that grant, so that its id still leads there. Succeeds if there is no such
+  // Removes a user from a grant when its container ends or its start fails. The grant of a container or token is
+  // released with its user. A pod's grant (its owner is a network namespace) stays until the namespace is gone, but
+  // loses the HCAs that an unfinished start of this user added. If no other user belongs to the user's pod, the pod
+  // itself becomes a user of the grant, so that the pod's id still leads to the grant. Succeeds if there is no such
   // grant or user.
-  // passed_over: set if the user stays. A user stays while another process works on its start. It also stays while its
-  // process, or its container in the runtime's state, is not proven gone, unless that process is this one or an
-  // ancestor. The reason: the poststop may belong to another container of the same id and bundle.
-  // Errors: EBUSY, the user's steps were settled and a process is still in its cgroup. If another step fails, the
-  // record notes that the user has ended. The grant is then held until the next call that needs it, or recover(), can
-  // release it.
+  // passed_over: set to true if the user stays, because the poststop may belong to another container: it names only id
+  // and bundle, which two containers can share. The user stays while another process works on its start. It also stays
+  // while its process, or its container in the runtime's state, is not proven gone, unless that process is this one or
+  // an ancestor.
+  // Errors: EBUSY, a process is still in the user's cgroup; this is not checked while the user's start is rolled back.
+  // If the release fails, the record notes that the user has ended. The grant is then held until recover(), or a later
+  // request for its HCAs, can release it.
   Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
-  // Records the pod of this container in each grant, for users of this id that have no pod yet. Succeeds if there is no
-  // such user.
+  // Records `pod` as the pod of the container `id` in each grant, for users of this id that have no pod yet. Succeeds
+  // if there is no such user.
   Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Releases the grant, even if containers use it. Succeeds if there is none.
   Result<void> release_grant(std::string_view key) const;
 
-  // Moves the grant of a token to the container or its pod, pending until settle(). A token that is a user of the pod's
-  // grant becomes that container. The token's view becomes the container's. Returns nullopt if there is no such token:
-  // already bound, released, or invented.
+  // Moves the grant of a token, which stands for a container before it exists, to the container or its pod. The change
+  // is pending until settle(). If the token is a user of the pod's grant, the container replaces it. The container gets
+  // the token's view. Returns nullopt if there is no such token: it is already bound, was released, or was never made.
   // Locks: takes the locks of the token's HCAs.
   // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Nothing is
   // bound then.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
-  // Repairs what killed processes left. Reads only pending/, which is empty unless a change is under way. This function
-  // runs before the work of every hook, so it is best effort and never waits: it skips leftovers that another process
-  // has locked or that it cannot repair. Errors: pending/ cannot be listed.
+  // Repairs the changes that killed processes left unfinished. Reads only pending/, which is empty unless a change is
+  // under way. This function runs before the work of every hook, so it is best effort and never waits: it skips changes
+  // that another process has locked or that it cannot repair. Errors: pending/ cannot be listed.
   Result<void> repair_pending() const;
   // Releases stale grants, removes index entries without a grant and views that no user names, and corrects the
   // indexes. Reads each grant once in each round, and locks it only if it is stale or does not agree with the index.
   // The first round does not wait. If a grant or file is stuck, a second round waits for it until the deadline. A grant
   // that is stuck or cannot be read does not stop the rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
-  // Undoes the effects (GrantEffects) that are recorded for a key without a grant. First releases a stale grant of this
-  // key. Returns false and undoes nothing if the key still has a grant, or if a process that may live works on steps of
-  // the key. Otherwise undoes the effects, calls rest() with the key's lock held, and returns true.
+  // Undoes effects (GrantEffects) that outlived their grant. key: the key of that grant. If the grant still exists and
+  // is stale, releases it first. Returns false and undoes nothing if the key still has a grant, or if a process that
+  // may live works on a grant of this key. Otherwise undoes the effects, calls rest(), the caller's own clean-up, with
+  // the key's lock held, and returns true.
   // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
   // Errors: the lock is not free until the deadline; something cannot be read or undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
-  // Returns the grants that were released or left through this ledger since the last call, in this order.
+  // Returns the grants that this object has released, or from which it has removed a container of a pod, since the last
+  // call of this function; oldest first.
   std::vector<Released> take_released() const;
 
   // Makes the view of these entries, at view_directory()/view_name(). Returns warnings. Keeps an existing view that is

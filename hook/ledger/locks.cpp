@@ -32,14 +32,15 @@ std::string holder_sentence(const ProcessIdentity& holder, std::string_view cont
   return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
 }
 
-// Returns the seconds since the process started. Start times count clock ticks since boot, suspend included (proc(5)).
+// Returns the seconds since the process started. Start times count clock ticks since boot, suspend included (proc(5)),
+// as CLOCK_BOOTTIME does.
 std::int64_t age(const ProcessIdentity& process) {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec - static_cast<std::int64_t>(process.start_time) / ::sysconf(_SC_CLK_TCK);
 }
 
-// Returns true if the fdinfo of a descriptor of the process has this line.
+// Returns true if /proc/PID/fdinfo/FD of one of the process's descriptors has this line.
 bool has_lock(std::string_view pid, std::string_view line) {
   constexpr std::size_t kLargestInfo = std::size_t{1} << 20;
   const std::string path = fmt::format("/proc/{}/fdinfo", pid);
@@ -65,7 +66,7 @@ std::string hca_lock_holder(int fd) {
   struct stat info {};
   if (count <= 0 || ::fstat(fd, &info) != 0) return kAnotherProcess;
   const std::string_view text(buffer, static_cast<std::size_t>(count));
-  // The line of an earlier, longer text may follow: the file is not truncated.
+  // Only the first line counts: the file is not truncated, so the end of an earlier, longer text may follow.
   const std::string_view line = text.substr(0, text.find('\n'));
   const auto fields = fabric::split(line, ' ');
   if (fields.size() < 3) return kAnotherProcess;
@@ -79,9 +80,9 @@ std::string hca_lock_holder(int fd) {
   return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// Returns a text as hca_lock_holder() for a lock on one byte (F_OFD_SETLK), but without container and with the age of
-// the process. F_OFD_GETLK names no process (fcntl(2)), so this function searches fdinfo in procfs. The fdinfo of
-// another user's process cannot be read without CAP_SYS_PTRACE.
+// Returns a text as hca_lock_holder() for a lock on one byte (F_OFD_SETLK). The text has no container, and its age is
+// that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function searches
+// the fdinfo files of all processes. It cannot read those of another user's processes without CAP_SYS_PTRACE.
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
@@ -102,8 +103,8 @@ std::string byte_lock_holder(int fd, off_t offset) {
 constexpr long kFirstPause = 100'000;  // ns
 constexpr long kLongestPause = 4'000'000;
 
-// Repeats attempt() until it gets the lock: neither flock(2) nor fcntl(2) can wait for a bounded time, and the signal
-// of a timer would need a handler. Returns 0 or an errno; EAGAIN: the time is over.
+// Repeats attempt() until it gets the lock. A blocking flock(2) or fcntl(2) has no timeout, and a timer that interrupts
+// it needs a signal handler. Returns 0 or an errno; EAGAIN: the time is over.
 int acquire(const std::function<int()>& attempt, int timeout_ms) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
@@ -132,7 +133,7 @@ off_t key_offset(std::string_view key) {
 
 Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
   TRY_VOID(check_hca_name(name));
-  // The file usually exists, so one system call is enough.
+  // The file usually exists, so try to open it before its directory is checked or made.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
   if (!fd.ok()) {
@@ -148,7 +149,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
                  .hint = "try again; if the error persists, check that process"};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
-  // Only messages use this text, so a failed write is no error.
+  // The text is only for messages of processes that wait for this lock, so a failed write is no error.
   const std::string text = lock_text(files.self, files.container);
   (void)!::pwrite(fd.get(), text.data(), text.size(), 0);
   return fd;
@@ -163,8 +164,9 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     offsets.push_back(key_offset(key));
   std::sort(offsets.begin(), offsets.end());
   for (const off_t offset : offsets) {
-    // The lock belongs to the open file description, not to the process: it excludes threads, and close() of another
-    // descriptor of the file does not release it (fcntl(2), "Open file description locks", Linux 3.15).
+    // The lock belongs to the open file description of this call, not to the process. So it also excludes other
+    // threads, and close() of another descriptor of the file does not release it (fcntl(2), "Open file description
+    // locks", Linux 3.15).
     struct flock range {};
     range.l_type = F_WRLCK;
     range.l_whence = SEEK_SET;
@@ -172,8 +174,8 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     range.l_len = 1;
     const int failed = acquire([&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); }, timeout_ms);
     if (failed == EAGAIN) {
-      // A call that does not wait runs at every start and skips the locked grant, so it does not search procfs for the
-      // process.
+      // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it
+      // cheap, it does not search procfs for the process that holds the lock.
       const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
       return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
                                           fabric::one_line(fabric::join(keys, "` or `")), duration(timeout_ms), holder),

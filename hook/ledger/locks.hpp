@@ -1,4 +1,4 @@
-// Locks on HCAs and on keys of grants. Both exclude processes and threads.
+// Locks on HCAs and on keys of grants. A lock excludes other processes, and other threads of this process.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ inline constexpr int kKeyLockTimeoutMs = 10000;
 
 // Takes flock(2) on DIR/hca/DEVICE/lock. Returns the descriptor that holds the lock. A child made by fork() shares the
 // lock. Errors: as check_hca_name(), open_directory(); EAGAIN, the lock is not free within timeout_ms. The message of
-// EAGAIN names the process that holds the lock. This name is for people only, because it may be outdated.
+// EAGAIN names the process that holds the lock. The name is only for the reader of the message: the process may have
+// ended meanwhile.
 Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
 // Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file
@@ -24,7 +25,7 @@ Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& n
 // forever.
 class KeyLock {
  public:
-  // Locks these keys. timeout_ms: for each key. Errors: EAGAIN, as lock_hca().
+  // Locks these keys. timeout_ms: longest wait for one key. Errors: EAGAIN, as lock_hca().
   static Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
                               int timeout_ms = kKeyLockTimeoutMs);
 

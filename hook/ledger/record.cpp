@@ -118,7 +118,7 @@ Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, 
   const std::string_view rest = text.substr(std::min(line.size() + 1, text.size()));
   JsonFault fault;
   const auto document = try_parse_json(line, {.bytes = kLargestLedgerFile, .depth = kDepth}, fault);
-  // Check the format before the checksum, which another format need not have.
+  // The format is checked before the checksum: a record of another format may have no checksum.
   const auto format = document ? number_at(*document, "format", UINT64_MAX) : Result<std::uint64_t>(kFormat);
   if (format && *format != kFormat)
     return complete(make_error("{}: its format is {}, this program's is {}", what, *format, kFormat), EPROTONOSUPPORT);

@@ -9,8 +9,8 @@
 // Optional: "netns", and "directory" in it; "limit", "held_only", "device" and "open", and "index" and "node" in
 // "open"; all members of a user but "key", "id" and "settled".
 //
-// A record of another format is an error. No conversion is needed: /run is empty after a boot, and an upgrade or
-// downgrade begins with a drain.
+// A record of another format is an error. This program converts none, because /run is empty after a boot, and the
+// administrator drains the node before an upgrade or downgrade.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// Repairs the leftovers of killed processes (repair_pending) and releases stale grants (recover). Both functions take
-// the lock of one grant at a time, so that hooks continue meanwhile, and read the grant again under its lock. A
-// leftover is harmless (see the top of ledger.cpp), so one that cannot be repaired is no reason to refuse a container.
+// Repairs the unfinished changes of killed processes (repair_pending) and releases stale grants (recover). Both
+// functions take the lock of one grant at a time, so that hooks of other containers can continue, and read the grant
+// again under its lock. An unfinished change does no harm (see the top of ledger.cpp), so if it cannot be repaired, no
+// container is refused.
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -43,7 +44,8 @@ void note_unreleased(Unreleased& stuck, const std::string& name, const Result<vo
   if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
 }
 
-// Repairs the leftovers of dead processes. Adds those that it cannot repair to `stuck`, and continues.
+// Repairs the changes in pending/ whose processes are dead. Adds each change that it cannot repair to `stuck`, and
+// continues.
 void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Unreleased& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
@@ -54,8 +56,8 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// Releases the grant if it is stale, or drops its dead steps and tokens. Sets `grant` to the result. Most grants need
-// no change: they are not locked.
+// Releases the grant if it is stale. Otherwise removes its steps of dead processes and its tokens with dead requesters.
+// Sets `grant` to the result. A grant that needs no change, as most do, is not locked.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
                            std::optional<StoredGrant>& grant) {
   auto seen = *grant;
@@ -65,8 +67,8 @@ Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Dea
   return {};
 }
 
-// Warns of users that cannot be proven gone. If the runtime's root was made again, for example after /run was emptied,
-// it never shows earlier containers.
+// Warns of users that cannot be proven gone. If the runtime's root directory was made again, for example after /run was
+// emptied, the new directory never shows whether an earlier container has ended.
 void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
   for (const StoredUser& user : grant.users) {
     const auto seen = check_seen(user);
@@ -79,18 +81,19 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
   }
 }
 
-// One HCA as each grant holds it, by the grant's key.
+// The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
 using Claims = std::map<std::string, PlannedHca>;
 
-// Restores an index entry or an exclusive link that a grant lacks.
+// Adds the index entry or the exclusive link of an HCA that a grant holds but the index does not have.
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
   const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
   return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
 }
 
-// Corrects a damaged link and returns the key that it then names. Under the HCA's lock no grant can take the HCA, so
-// the keys of the index and of the claims are complete. If one of them cannot be read, the link stays.
+// Replaces a damaged exclusive link, and returns the key that it then names. While the HCA is locked, no grant can take
+// the HCA, so one of the keys in the index and in `claims` is the right one, or there is none. If one of these grants
+// cannot be read, the link stays.
 Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const Claims& claims, Deadline deadline) {
   const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
@@ -112,8 +115,8 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
   return holder.empty() ? std::nullopt : std::optional(std::move(holder));
 }
 
-// Corrects the index of one HCA. Takes locks only where the index does not agree with the claims. unread: keys of
-// grants that could not be read; their entries stay.
+// Corrects the index of one HCA to agree with `claims`, the grants that hold it. Takes a lock only for an entry that
+// does not agree. unread: keys of grants that could not be read; their entries stay.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
                          const std::set<std::string>& unread, Deadline deadline, Unreleased& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
@@ -142,9 +145,10 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   return {};
 }
 
-// Runs one round over all files. Grants come before the index. The release of a grant removes its entries, so an entry
-// that is still stale afterwards belongs to no grant. A grant that gets stuck in the repair of pending/ is not tried
-// again in this round. views: receives the views that users name.
+// Checks pending/, then all grants, then the index. Grants come before the index: the release of a grant removes its
+// entries, so an entry that is still wrong afterwards belongs to no grant. A grant that could not be repaired in
+// pending/ is not tried again here. views: receives the views that users name. Returns the grants and files that are
+// stuck.
 Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                                  std::set<std::string>& views) {
   Unreleased stuck;
@@ -179,7 +183,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   return stuck;
 }
 
-// Joins the messages; code and hint are those of the first error.
+// Returns one error with all messages, and with code and hint of the first one.
 Result<void> to_result(const Unreleased& stuck) {
   if (stuck.empty()) return {};
   Error all = stuck.begin()->second;
@@ -188,7 +192,7 @@ Result<void> to_result(const Unreleased& stuck) {
   return all;
 }
 
-// Limits the waits of GrantEffects to the deadline, as long as this object lives.
+// Limits the time that GrantEffects wait to the deadline, as long as this object lives.
 class Patience {
  public:
   Patience(const LedgerFiles& files, Deadline deadline) : files_(files) { files_.wait_until(deadline); }
@@ -200,7 +204,8 @@ class Patience {
   const LedgerFiles& files_;
 };
 
-// Returns true if a process that is not proven gone works on steps of this key. The grant itself may be gone.
+// Returns true if pending/ has a marker for the grant of this key, and the process of the marker is not proven gone.
+// The grant itself may be gone.
 Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   const auto names = TRY(list_names(files.pending));
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -222,8 +227,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Unreleased stuck;
   const std::size_t before = files_->released.size();
-  // The views are listed before the grants. A view is made after its user is booked, so each listed view that is in use
-  // has its user in a grant.
+  // The views are listed before the grants are read. A view is made only after a grant has its user, so for each listed
+  // view in use the grants read later have a user.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
   // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries

@@ -34,8 +34,8 @@ Result<void> make_directories(const std::string& ledger) {
   return {};
 }
 
-// Returns the target of a link; nullopt: no record was written (ENOENT, ENOTDIR), or the ledger belongs to another user
-// (EACCES), so it has no record for this one.
+// Returns the target of a link; nullopt: the link does not exist (ENOENT, ENOTDIR), or this user may not read the
+// ledger (EACCES): it belongs to another user, and has no record of this user's containers.
 Result<std::optional<std::string>> read_link(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t size = ::readlink(path.c_str(), target, sizeof target);
@@ -48,16 +48,16 @@ Error damaged(const std::string& path) {
   return Error{fmt::format("cannot read `{}`: it is damaged", path), EINVAL, "remove it"};
 }
 
-// Takes the lock under which records are removed and replaced. Without it, the record that is removed could be a newer
-// one than the record that was checked.
+// Takes the lock under which records are removed and replaced. Without the lock, another process could write a newer
+// record after the check of the old one, and the newer one would be removed.
 UniqueFd lock_records(const std::string& ledger, int how) {
   UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();
   return fd;
 }
 
-// Returns true if the path is missing from its directory. If the directory is missing too, this may be another mount
-// namespace, which proves nothing.
+// Returns true if the path is missing and its directory exists. If the directory is missing too, this process may be in
+// another mount namespace than the container's runtime, so nothing is proven.
 bool is_witness_gone(const std::string& path) {
   struct stat status {};
   if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
@@ -125,7 +125,7 @@ void forget_runtime(const std::string& ledger, const std::string& key) {
 }
 
 void mark_ending(const std::string& ledger, const std::string& key) {
-  // Without a record this fails, which is no error: `delete --force` of a container that never existed leaves no trace.
+  // Fails without a record, which is no error: runtimes accept `delete --force` of a container that never existed.
   (void)!::linkat(AT_FDCWD, runtime_path(ledger, "containers", key).c_str(), AT_FDCWD,
                   runtime_path(ledger, "ending", key).c_str(), 0);
 }

@@ -1,12 +1,12 @@
 // Records which runtime made each container, because the configuration may name another runtime when the container is
 // killed. Each record is the target of a symbolic link, so that a read is one system call.
 //
-//   DIR/runtime/settings -> ENGINE RUNTIME                    of the last configuration that could be read
+//   DIR/runtime/settings -> ENGINE RUNTIME                    from the last configuration that could be read
 //   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the RuntimeRecord of this container
 //   DIR/runtime/ending/KEY                                    a hard link: this container may be gone soon
 //
-// KEY is that of container_owner() with the runtime's root in place of the bundle. The files are below the ledger but
-// do not use its locks: a record belongs to no grant.
+// KEY is the key of container_owner(), with the runtime's root in place of the bundle. The files are below the ledger
+// but do not use its locks: a record belongs to no grant.
 #pragma once
 
 #include <optional>
@@ -20,13 +20,13 @@ namespace hook {
 
 struct RuntimeRecord {
   std::string runtime;      // absolute path
-  ProcessIdentity creator;  // the process that becomes the runtime of `create`
+  ProcessIdentity creator;  // the process that becomes this runtime for `create`
   std::string witness;      // absolute path that exists as long as the container does; empty: not known
 };
-// Records the runtime of a container. Errors: EEXIST, another runtime has a container of this key that is not proven
-// gone; a directory or record cannot be read or written.
+// Records the runtime of a container. Errors: EEXIST, a container of this key is recorded with another runtime and is
+// not proven gone; a directory or record cannot be read or written.
 Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record);
-// Returns the record of a container; nullopt: there is none, or the ledger is closed to this user.
+// Returns the record of a container; nullopt: there is none, or this user may not read the ledger.
 Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key);
 // Removes the record of a container. Best effort.
 void forget_runtime(const std::string& ledger, const std::string& key);
@@ -35,8 +35,9 @@ void forget_runtime(const std::string& ledger, const std::string& key);
 void mark_ending(const std::string& ledger, const std::string& key);
 enum class SweptRuntimes { kEnding, kAll };
 // Removes the records of gone containers: of all containers or only of those that mark_ending() marked. A container is
-// gone if the process that created it and its witness (see RuntimeRecord) are both proven gone; with an unknown witness
-// it never is. Best effort; does nothing while another process sweeps or replaces a record.
+// gone if the process that created it and its witness (see RuntimeRecord) are both proven gone. A container without a
+// known witness never counts as gone. Best effort; does nothing while another process runs this function or replaces a
+// record.
 void sweep_runtimes(const std::string& ledger, SweptRuntimes which);
 
 struct RuntimeChoice {
@@ -44,9 +45,9 @@ struct RuntimeChoice {
   std::string runtime;  // absolute path
   friend bool operator==(const RuntimeChoice&, const RuntimeChoice&) = default;
 };
-// Records the choice of the current configuration, if it differs from the recorded one.
+// Records engine and runtime of the current configuration, if they differ from the recorded ones.
 Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice);
-// Returns the recorded choice; nullopt: there is none.
+// Returns the recorded engine and runtime; nullopt: there is no record.
 Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger);
 
 }  // namespace hook

@@ -18,7 +18,7 @@ namespace {
 using fabric::UniqueFd;
 using Kind = RuntimeState::Kind;
 
-// runc's state contains all of config.json, which may have half of this size.
+// runc's state file contains the whole config.json, which may have half of this size.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
 Error cannot_read_state(int code, const std::string& path) {
@@ -31,8 +31,8 @@ std::optional<std::string> absolute_path(const Json* path) {
   return *text;
 }
 
-// Only the last label counts. runc's labels are the annotations and then the bundle, so an annotation named "bundle"
-// comes before it (libcontainer/specconv/spec_linux.go, CreateLibcontainerConfig).
+// Only the last label counts. runc writes the annotations and then the bundle as labels, so a user's annotation with
+// the name "bundle" comes before the real one (libcontainer/specconv/spec_linux.go, CreateLibcontainerConfig).
 std::optional<std::string> bundle_of_labels(const Json& state) {
   const Json* config = member(state, "config");
   const Json* labels = config ? member(*config, "labels") : nullptr;
@@ -48,7 +48,8 @@ std::optional<std::string> bundle_of_document(Kind kind, const Json& document) {
   return kind == Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
 }
 
-// Errors: also a start time of 0, which identifies no process. crun writes 0 if it could not read the time.
+// Returns the container's init. Errors: a member is missing or wrong; the start time is 0, which identifies no process.
+// crun writes 0 if it could not read the time.
 Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
   const bool is_runc = kind == Kind::kRunc;
   const char* const start = is_runc ? "init_process_start" : "process-start-time";
@@ -69,7 +70,7 @@ Result<Presence> read_presence_of_text(const std::string& text, Kind kind, const
   return read_presence(init);
 }
 
-// Opens the recorded root.
+// Opens the recorded root directory, and checks that it is still the same directory.
 Result<UniqueFd> open_root(const RuntimeState& state) {
   UniqueFd root(::open(state.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
@@ -107,9 +108,10 @@ Result<Presence> read_presence(const RuntimeState& state, const std::string& id,
     const std::string context = fmt::format("cannot read the runtime's state `{}`", fabric::printable(path));
     return seen ? seen : fabric::wrap(std::move(seen).error(), context);
   }
-  // Both runtimes make the directory before anything else of the container (runc: libcontainer/factory_linux.go,
-  // Create(); crun: libcrun_container_create()), and the file later. So a directory without a file is no proof: another
-  // `create` of this id may be running, with crun also in a child that outlives its parent.
+  // Both runtimes make the directory ROOT/ID before anything else of the container (runc:
+  // libcontainer/factory_linux.go, Create(); crun: libcrun_container_create()), and the state file later. So a
+  // directory without a file does not show that the container is gone: another `create` of this id may be running. With
+  // crun it may also run in a child process that outlives its parent.
   if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
   Error error = cannot_read_state(ENOENT, path);
   error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",

@@ -1,5 +1,5 @@
-// Reads the state file that runc or crun keeps of a container. The file proves whether the container lives if no hook
-// reported its init to the ledger.
+// Reads the state file that runc or crun keeps of a container. If no hook reported the container's init to the ledger,
+// this file shows whether the container lives.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::
 
 // Looks up a container. Returns kPresent if the state in ROOT/ID names this bundle and an init that lives. Returns
 // kGone if the state names another bundle or an init that has ended, or if ROOT/ID is missing from the recorded root.
-// Call it only after the process of `create` has ended: until then ROOT/ID may still be made.
-// Errors: the root is not the recorded one; a file cannot be read; ROOT/ID has no state, because `create` was killed or
-// still runs. The hint is the remedy.
+// Call it only after the process of `create` has ended: until then that process may still make ROOT/ID.
+// Errors: the root is not the recorded directory; a file cannot be read; ROOT/ID has no state, because `create` was
+// killed or still runs. The hint is the remedy.
 Result<Presence> read_presence(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
 // Returns the bundle in runc's state.json or crun's status; nullopt: it has none. Pure.

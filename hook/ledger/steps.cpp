@@ -23,7 +23,7 @@ using fabric::UniqueFd;
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a user that ends with the pod's namespace: it has no process that could end.
+// Returns a user that stands for the pod itself. It has no process, so it stays until the pod's namespace is gone.
 StoredUser pod_itself(const Owner& owner) {
   StoredUser pod;
   pod.user = {owner.key, "pod", {}};
@@ -31,8 +31,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Adds the grant to files.released, except for a start that its own process rolls back: such a start never had a grant
-// to report.
+// Adds the grant to files.released. Exception: an unfinished start that its own process rolls back, because its grant
+// was never reported to users.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
@@ -43,9 +43,9 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
-// Records in the grant that all its users have ended (StoredUser::ended), because its release has failed.
-// A later release then searches for processes with an open HCA also during a start (NodeRails::check_left()). Best
-// effort.
+// Records in the grant that all its users have ended (StoredUser::ended), because its release has failed. Because of
+// this record, a later release that runs during a start also searches for processes that still have an HCA open
+// (NodeRails::check_left()). Best effort.
 void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   bool changed = false;
   for (StoredUser& user : grant.users)
@@ -58,17 +58,18 @@ void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker) {
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
-  // A pod keeps its HCAs between two containers. Without this user, a roll-back of the next start would release them.
+  // A pod keeps its HCAs between two containers. Without a user that stands for the pod, a roll-back of the next
+  // container's start would leave the grant without users and release it.
   if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
     grant.users.push_back(pod_itself(grant.owner));
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
-  if (user.pod.empty()) user.pod = found->user.pod;  // a later call may not know the pod
-  // A user that joins again without a view still has its earlier mounts.
+  if (user.pod.empty()) user.pod = found->user.pod;  // keep the recorded pod: this call may not know it
+  // If the same container starts again without a view, its earlier mounts still use the recorded view.
   if (user.view.empty()) user.view = found->user.view;
   const bool is_own = found->worker && found->worker->process == worker.process;
-  // Unfinished steps of other users do not count, because they may be rolled back.
+  // Count the HCAs of the grant and of this user's steps only: the steps of other users may be rolled back.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
   const auto before = sure;
@@ -83,7 +84,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
 }
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
-  // The owner may have a new grant by now, so the index entries of the new grant are kept.
+  // The owner may have a new grant by now. Its index entries are kept.
   const auto current = TRY(read_grant(files, grant.owner.key));
   TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
                         current ? all_claims(*current) : std::vector<PlannedHca>()));
@@ -92,7 +93,7 @@ Result<void> finish_return(const LedgerFiles& files, const std::string& name, co
 }
 
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant) {
-  // From "KEY" and "@PID.START.N", the name becomes "KEY@PID.START@N".
+  // "KEY" and temporary_name() "@PID.START.N" give "KEY@PID.START@N", the name of a released grant.
   std::string name = grant.owner.key + files.temporary_name();
   name[name.rfind('.')] = '@';
   const std::string file = record_file(grant.owner.key);
@@ -120,7 +121,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
     return return_grant(files, before);
   }
   const auto begin = Clock::now();
-  // The effects are undone first: the HCAs stay in the grant until their netdevs are back.
+  // The effects are undone first, so that the grant holds the HCAs until their netdevs are back.
   TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
@@ -139,7 +140,8 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
-  // The index is written first: as long as the record lists the dead worker's steps, the next call repeats this.
+  // The index is written before the grant: if this process is killed in between, the grant still lists the dead
+  // worker's steps, and the next call repeats both writes.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));

@@ -1,4 +1,5 @@
-// Steps of the ledger's operations. The caller holds the key's lock (KeyLock), unless a function states otherwise.
+// The parts of which the ledger's operations (book, bind, leave, release, recover) consist. Locks: the caller holds the
+// key's lock (KeyLock), unless a function states otherwise.
 #pragma once
 
 #include <optional>
@@ -13,40 +14,41 @@
 
 namespace hook {
 
-// Adds a user with these HCAs and unfinished steps of `worker`. If the user exists, these HCAs are added to its steps.
-// If the process of `worker` has already begun steps of this user, their worker stays. Returns the worker of the steps;
-// nullopt: the user is unchanged and has these HCAs already. Errors (EBUSY): the grant has a user of this key with
-// another process that is not proven gone (check_ended()).
+// Adds a user with these HCAs as steps, an unfinished change that `worker` makes. If the user exists, adds the HCAs to
+// its steps. If the same process has already begun steps of this user, their first worker (with its change number)
+// stays. Returns the worker that is now recorded; nullopt: nothing changed, because the user has these HCAs already.
+// Errors (EBUSY): the grant has this user with another process, and check_ended() cannot prove that the earlier user is
+// gone.
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker);
 
-// Reads the grant, rolls back the steps of dead workers, drops a pod's dead tokens, and releases a stale grant. Returns
-// the result; nullopt: there is no grant any more. binding: the key of a token that counts as alive although its
-// requester is gone.
+// Reads the grant and brings it up to date: rolls back the steps of dead processes, removes a pod's tokens with dead
+// requesters, and releases a stale grant. Returns the result; nullopt: there is no grant any more. binding: key of a
+// token that counts as alive, because its container is about to bind it.
 Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
                                            std::string_view binding = {});
-// Ends the grant: from here on its HCAs are free. Returns the name of the file in pending/ that lists the index entries
-// to remove.
+// Ends the grant: from here on its HCAs are free. Moves its record to pending/, and returns the new file name. The
+// record there lists the index entries to remove.
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// Removes these index entries and the file. Also finishes the release of a process that was killed after
-// begin_return().
+// Removes the index entries of the ended grant, then its file in pending/. name: from begin_return(). Also finishes the
+// release of a process that was killed after begin_return().
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
 // files.released.
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Writes the grant without the user that left. First undoes the effects on HCAs that the grant no longer holds. Instead
-// calls return_grant() if no user is left, unless the owner is a pod and an HCA is left. before: the grant with the
-// user; it is added to files.released.
+// Writes `grant`, from which a user was removed. First undoes the effects (GrantEffects) on HCAs that the grant no
+// longer holds. If no user is left, releases the grant instead; a pod's grant without users is released only if it has
+// no HCA left. before: the grant with that user, which is added to files.released.
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant);
 
-// Checks an index entry. Returns false and removes the entry if no living grant holds the HCA. Corrects an entry with
-// wrong units.
-// Locks: takes the lock of the entry's key, so the caller holds no key's lock. The same holds for the next two
-// functions.
+// Checks an index entry. Returns false and removes the entry if its grant is gone or does not hold the HCA. Corrects an
+// entry with wrong units.
+// Locks: takes the lock of the entry's key, so the caller holds no key's lock. The same holds for check_exclusive() and
+// restore_entry().
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                          int timeout_ms = kKeyLockTimeoutMs);
-// Returns the grant of this key if it holds the HCA exclusively. Otherwise removes the exclusive link if it names this
-// key, and returns nullopt.
+// Returns the grant of this key if it holds the HCA exclusively. Otherwise removes the HCA's exclusive link if it names
+// this key, and returns nullopt.
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
                                                    const std::string& key, int timeout_ms = kKeyLockTimeoutMs);
 // Adds the index entries of this HCA for this grant, if the grant holds it. Locks: the caller holds the HCA's lock too.

@@ -34,8 +34,9 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
   return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot read `{}/{}`", files.pending.path, marker);
 }
 
-// Checks the process, then reads the marker again: a worker that settles and then ends has done its steps. The first
-// read of the marker saves the check of the process for steps that were done long ago.
+// Marks the steps of this user as done if their marker is gone, or sets worker_gone. The marker is read again after the
+// process is found dead, because the process may have removed its marker and then ended. The first read avoids the
+// look-up of the process if the steps were done long ago.
 Result<void> check_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));
@@ -73,8 +74,8 @@ std::string marker_name(std::string_view key, const StepWorker& worker) {
   return fmt::format("{}@{}.{}.{}", key, worker.process.pid, worker.process.start_time, worker.change);
 }
 
-// The current time is the number of the change, because a program that this process executes has the same pid and start
-// time.
+// The current time is the number of the change. A counter would start again when this process executes another program,
+// which has the same pid and start time.
 StepWorker new_worker(const LedgerFiles& files) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};
@@ -82,7 +83,7 @@ StepWorker new_worker(const LedgerFiles& files) {
 
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
   const std::string marker = marker_name(key, worker);
-  // A second call of this process for the same change keeps the marker.
+  // The process may call this function twice for one change; the marker is then kept.
   return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
 }
 

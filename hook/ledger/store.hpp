@@ -15,19 +15,19 @@ namespace hook {
 
 // A name in pending/:
 //   @PID.START.N         a file that process PID is writing
-//   KEY@PID.START.N      empty: process PID works on the steps of this grant that it began with change N
-//   KEY@PID.START@N      a grant that was released, until its index entries are removed
+//   KEY@PID.START.N      a marker (empty file): process PID has not finished its change N of the grant KEY
+//   KEY@PID.START@N      the record of a released grant, until the index entries of the grant are removed
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };
   Kind kind = Kind::kTemporary;
   std::string key;
   StepWorker worker;
 };
-// Parses such a name; nullopt: it has another form.
+// Parses a name in pending/; nullopt: it has another form.
 std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const StepWorker& worker);
-// Returns a worker for a change that this process begins now. begin_change() makes its marker, before the grant lists
-// the steps.
+// Returns this process with the number of a new change. begin_change() makes the marker file of the change. Call it
+// before the change is written into the grant as steps.
 StepWorker new_worker(const LedgerFiles& files);
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
@@ -38,13 +38,13 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 // Reads a grant as it was written: checks no process and no marker. Returns nullopt if there is no such grant. Errors:
 // as read_ledger_file() and parse_grant().
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
-// Reads a grant and settles the steps that are done: those with a worker that has no marker. Without the key's lock,
-// steps that another process rolls back may seem done. Returns nullopt and errors as read_record(). Errors: also a
-// marker that cannot be read.
+// Reads a grant. Steps (an unfinished change) count as done if the marker file of their worker is missing. Without the
+// key's lock, steps that another process is rolling back may count as done, because it removes their marker. Returns
+// nullopt and errors as read_record(). Errors: also a marker that cannot be read.
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 // Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the marker of `worker`, unless the grant still lists steps of `worker`.
+// Removes the marker file of `worker`, unless the grant still lists steps of `worker`.
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant);
 

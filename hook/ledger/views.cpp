@@ -46,7 +46,8 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
   return layout;
 }
 
-// Opens a directory that is closed to writing and has exactly these names; else returns no descriptor.
+// Opens a directory that has mode kViewMode and exactly the names of `wanted`. Returns an invalid descriptor if the
+// directory differs.
 template <typename Map>
 UniqueFd open_closed(int parent, const std::string& name, const Map& wanted) {
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -78,7 +79,8 @@ bool has_file(int directory, const ViewEntry& entry) {
   return size >= 0 && text.substr(0, static_cast<std::size_t>(size)) == entry.text;
 }
 
-// Returns true if the view is unchanged. A view that cannot be read counts as changed, and is made again.
+// Returns true if the view on disk is as `layout` describes it. Returns false also if the view cannot be read: it is
+// then made again.
 bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
   const UniqueFd view = open_closed(files.views.fd.get(), name, layout);
   return view.ok() && std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
@@ -98,7 +100,7 @@ Result<UniqueFd> make_directory(int parent, const std::string& name, const std::
   return fd;
 }
 
-// Uses fchmod(2), because the umask would change the mode of a new file.
+// Sets the mode with fchmod(2), because the umask changes the mode that open(2) and mkdir(2) set.
 Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string& path) {
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
@@ -130,18 +132,19 @@ Result<void> fill(const LedgerFiles& files, const std::string& name, const Layou
   return close_to_writing(view, kViewMode, path);
 }
 
-// Returns the name under which a view is locked: its own, or that of the view that replaced it.
+// Returns the name of the lock of a view. A view that was replaced (NAME@PID.START.N) has the lock of the view NAME.
 std::string name_in_use(const std::string& name) {
   return name.substr(0, name.find('@'));
 }
 
-// Returns true if a process that may live is making this view.
+// Returns true if this is a view that a process is making, and that process is not proven gone.
 bool is_being_made(const std::string& name) {
   const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
   return pending && !is_worker_gone(pending->worker);
 }
 
-// Returns the views that grants name. A grant that cannot be read is an error, because it may name any view.
+// Returns the names of the views that users of grants have. A grant that cannot be read is an error, because it may
+// name any view.
 Result<std::set<std::string>> named_views(const LedgerFiles& files) {
   std::set<std::string> named;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -164,7 +167,8 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   auto filled = fill(files, made, layout);
   if (filled && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
   if (filled && errno == EEXIST && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_EXCHANGE) == 0) {
-    // Containers may have the old view mounted, so it stays as long as a view of that name is in use.
+    // Containers may have the changed view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
+    // view NAME.
     (void)::renameat(views, made.c_str(), views, (name + made).c_str());
     warnings.push_back(
         fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", files.views.path, name));
@@ -190,7 +194,7 @@ Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> vi
   std::vector<std::string> locked;
   std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
   const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  // The grants are read again under the lock: a view may have a new user by now.
+  // The grants are read again under the lock: a new user may have named the view since then.
   named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {
