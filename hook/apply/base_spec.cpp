@@ -60,13 +60,14 @@ bool is(const Json& limit, const char* type) {
   return limit.value("type", Json()) == type;
 }
 
-// Returns whether this is the limit that `ctr oci spec` prints (containerd 2.1.9). containerd removes it only from its
-// built-in specification, so a base specification would keep it.
+// Returns whether this is the limit that `ctr oci spec` prints (containerd 2.1.9). containerd removes this limit from
+// its built-in specification, but not from a base specification, so here it would apply to every container.
 bool is_default_nofile(const Json& limit) {
   return is(limit, "RLIMIT_NOFILE") && limit.value("soft", Json()) == 1024 && limit.value("hard", Json()) == 1024;
 }
 
-// Removes the default RLIMIT_NOFILE. Sets RLIMIT_MEMLOCK to unlimited, but not for verify: rdma-nri sets that limit.
+// Removes the default RLIMIT_NOFILE. Sets RLIMIT_MEMLOCK to unlimited, except with `verify`: rdma-nri then sets this
+// limit.
 Result<void> edit_limits(bool verify, Json& process) {
   Json& limits = *TRY(made_member(process, "rlimits", Json::array()));
   TRY_VOID(check_objects("process.rlimits", limits));
@@ -88,7 +89,7 @@ Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("object `process` is missing");
   TRY_VOID(edit_limits(verify, *process));
-  // Hooks of an earlier call would run twice.
+  // Hooks that an earlier call of edit_base_spec() added would run too.
   TRY_VOID(remove_ours(edited));
   if (verify) {
     TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));

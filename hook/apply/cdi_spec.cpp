@@ -24,7 +24,8 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-// Returns whether the text begins with a letter, ends with a letter or digit, and has only these and `others` between.
+// Returns whether the text begins with a letter, ends with a letter or digit, and otherwise has only letters, digits
+// and the characters of `others`.
 bool is_name(std::string_view text, std::string_view others) {
   return !text.empty() && is_letter(text.front()) && is_word(text.back()) &&
          std::ranges::all_of(text, [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
@@ -47,8 +48,8 @@ Json nodes_json(const std::vector<PlannedNode>& nodes) {
   return list;
 }
 
-// Returns a hook entry. The hook runs for every container that gets a device, also for one that requests no HCA
-// otherwise.
+// Returns a hook entry. The engine runs the hook for every container that gets a CDI device of this specification, also
+// if the container has no other request.
 Json hook_json(const CdiOptions& options, const char* stage) {
   Json arguments = {"rdma-hook", stage};
   if (options.engine) {
@@ -67,7 +68,7 @@ Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, co
                                           std::vector<std::string>& warnings) {
   const NodeMap node(inventory, config);
   NodeOptions own = config.nodes;
-  // rdma_cm is in the common edits, or it would be added once per device.
+  // rdma_cm is in the edits that all devices share; here it would be added once for each device.
   own.rdma_cm = false;
   std::vector<Offered> offered;
   for (const NodeHca* hca : node.by_rail()) {
@@ -113,7 +114,7 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
   devices.push_back(Json{{"name", kAll}, {"containerEdits", {{"deviceNodes", nodes_json(all)}}}});
 
   Json edits = Json::object();
-  // The common edits apply once per container, whatever the number of its devices.
+  // The engine applies these edits once per container, whatever the number of its CDI devices.
   if (const auto common = TRY(planned_nodes(config.nodes, inventory, {})); !common.empty())
     edits["deviceNodes"] = nodes_json(common);
   edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});

@@ -17,7 +17,8 @@ constexpr const char* kHcaHandles = "hcaHandles";
 constexpr const char* kHcaObjects = "hcaObjects";
 
 // Returns the member; adds an empty value of `type` if it is missing or null. The pointer is valid until a member is
-// added to `parent`: an ordered object is a vector, so that addition moves the other members. Errors: another type.
+// added to `parent`: an ordered JSON object is a vector, so an addition can move the other members. Errors: another
+// type.
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);
@@ -28,8 +29,8 @@ Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::st
   return &value;
 }
 
-// Returns a member, or `fallback` if it is missing or has another type: the runtime checks members that rdma-hook only
-// reads.
+// Returns a member, or `fallback` if it is missing or has another type. A wrong type is no error here, because the
+// runtime reports it.
 std::int64_t number_or(const Json& object, const char* name, std::int64_t fallback) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
@@ -40,8 +41,8 @@ std::string text_or(const Json& object, const char* name, std::string fallback) 
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::move(fallback);
 }
 
-// Adds a device node. An equal entry stays. Errors: the path has another number, so a program would open another
-// device.
+// Adds a device node. An equal entry stays. Errors: an entry has the same path and another number; a program in the
+// container would then open another device.
 Result<void> add_device(const PlannedNode& node, Json& devices) {
   for (const Json& device : devices) {
     if (!device.is_object() || text_or(device, "path", "") != node.path) continue;
@@ -101,16 +102,16 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
     if (!node.major || !node.minor) return make_error("the device number of `{}` is unknown", node.path);
     TRY_VOID(add_device(node, devices));
     if (rules_allow(rules, node)) continue;
-    // The rule has no m: a runtime that makes the node inside the cgroup has its own rule for that (runc, crun: `c *:*
-    // m`).
+    // The access has no `m` (mknod). A runtime that makes the node inside the cgroup has its own rule for that (runc,
+    // crun: `c *:* m`).
     rules.push_back(
         Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rw"}});
   }
   return {};
 }
 
-// Lowers the limits of one device. A lower limit stays: the engine's or the user's can be stricter than the
-// administrator's.
+// Lowers the limits of one device. If config.json lists a lower limit, it stays: the engine or the user may be stricter
+// than the administrator.
 void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
     const std::int64_t value = number_or(device, name, -1);
@@ -131,8 +132,8 @@ Result<void> add_rdma_limits(const Plan& plan, Json& config) {
   return {};
 }
 
-// Adds the plan's capabilities. For a user other than root, only ambient capabilities survive execve(2), and ambient
-// ones must be inheritable (capabilities(7)).
+// Adds the plan's capabilities. If the container's user is not root, only ambient capabilities survive execve(2). A
+// capability can be ambient only if it is also inheritable (capabilities(7)).
 Result<void> add_capabilities(const Plan& plan, Json& process) {
   if (plan.capabilities.empty()) return {};
   std::vector<const char*> sets = {"bounding", "effective", "permitted"};
@@ -150,7 +151,7 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   return {};
 }
 
-// Raises the limit in place: runtimes refuse a duplicate. A higher limit stays.
+// Raises the limit in its entry, because runtimes refuse a second entry. A higher limit stays.
 Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
   if (!plan.memlock) return {};
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
@@ -158,7 +159,8 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      // The JSON parser stores a non-negative number as unsigned. Code that sets a number may store it as signed.
+      // The JSON parser stores a non-negative number as unsigned. Code of this program that set the number may have
+      // stored it as signed.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
       const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;

@@ -14,7 +14,7 @@ static_assert(RLIM_INFINITY == UINT64_MAX);
 
 constexpr const char* kSecurityContext = "IPC_LOCK in capabilities.add of the container's securityContext";
 
-// Options of the engines in the words of their documentation.
+// The options by which a user sets the limit, as each engine's documentation names them.
 constexpr Word<Engine> kMemlockPlaces[] = {{"default_ulimits = [\"memlock=-1:-1\"] in crio.conf", Engine::kCrio},
                                            {"process.rlimits of its base_runtime_spec", Engine::kContainerd},
                                            {"--ulimit memlock=-1:-1", Engine::kDocker},

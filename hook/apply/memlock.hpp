@@ -1,5 +1,5 @@
-// RLIMIT_MEMLOCK of a container: it is raised, never lowered. Also the messages if the limit or CAP_IPC_LOCK cannot be
-// set.
+// Raises RLIMIT_MEMLOCK of a container, and never lowers it. Also makes the messages if the limit or CAP_IPC_LOCK
+// cannot be set.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace hook {
 
 struct Plan;
 
-// Returns limits of at least `wanted`. now: the container's present limits; nullopt: unknown.
+// Returns the soft and the hard limit, each at least `wanted`. now: the container's present limits; nullopt: unknown.
 Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now);
-// Returns the memory that can be registered: the lower limit.
+// Returns the memory that an RDMA program can lock: the smaller of the two limits.
 inline std::uint64_t usable(const Rlimit& limit) {
   return limit.soft < limit.hard ? limit.soft : limit.hard;
 }
 
-// Returns why createRuntime cannot raise the limit: runc sets the limits of config.json after the hooks. listed: the
-// limit in the container's config.json, below `wanted`.
+// Returns the message that createRuntime cannot raise the limit: runc sets the limits of config.json after this hook.
+// listed: the limit in the container's config.json, which is below `wanted`.
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
-// If the plan sets a limit and the container's config.json lists one, sets plan.memlock to the listed limit: the
-// container has at least that by every way. If the listed limit is lower than the plan's, adds a warning that names the
+// If the plan sets a limit and the container's config.json lists one, sets plan.memlock to the listed limit: by every
+// way, the container has at least that. If the listed limit is lower than the plan's, adds a warning that names the
 // ways that raise it.
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 

@@ -21,13 +21,14 @@ constexpr std::size_t kLongestRelease = 64;  // __NEW_UTS_LEN of Linux
 constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
-// Returns the lower limit; a missing one is no limit.
+// Returns the lower of the two limits. A missing value is no limit.
 std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
                                        const std::optional<std::uint32_t>& right) {
   return left && right ? std::min(left, right) : left ? left : right;
 }
 
-// Returns kUnsafe for kernels before 7.3 and for an unreadable release, see RdmaController.
+// Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
+// RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
   const auto read = fabric::sysfs::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
   const auto* release = std::get_if<std::string>(&read);
@@ -137,7 +138,8 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
   const std::string path = cgroup.directory() + "/rdma.max";
   const UniqueFd file(::openat(directory.get(), "rdma.max", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.ok() && errno == ENOENT) return not_limited(no_file(cgroup));
-  // Without root the file cannot be opened. The limits protect the node, so this is a warning and not a refusal.
+  // Without root the file cannot be opened. The limits protect other containers of the node, not this one, so the
+  // container starts with a warning.
   if (!file.ok() && (errno == EACCES || errno == EPERM)) {
     return not_limited(sys_error(errno, "cannot open `{}`", path).message);
   }

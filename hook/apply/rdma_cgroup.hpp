@@ -38,18 +38,20 @@ RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
 // Returns the limits of a device in a text of rdma.max; no limits if the device is missing. The kernel writes "max" for
 // no limit.
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
-// Returns the line for rdma.max that sets the limit.
+// Returns the line to write to rdma.max to set this limit.
 std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
-// Removes the limits from a plan, with a warning, if the node's kernel cannot set them.
+// If the node's kernel cannot set RDMA limits, removes them from the plan and adds a warning. root: prefix of the
+// node's /sys and /proc. Errors: as rdma_controller().
 Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
-// Returns the line for rdma.max that lowers the limits of a device to `limit`; nullopt: they are low enough. rdma_max:
-// the present text of that file. Pure.
+// Returns the line to write to rdma.max to lower the limits of a device to `limit`; nullopt: they are low enough.
+// rdma_max: the present text of that file. Pure.
 std::optional<std::string> lowering_line(std::string_view rdma_max, const PlannedRdmaLimit& limit);
 
-// Lowers the limits of one cgroup; lower ones stay. Returns warnings: the cgroup has no rdma.max, or the caller may not
-// write it. Errors: the device is gone; another failure to open, read or write the file.
+// Lowers the limits of one cgroup; a limit that is lower already stays. Returns warnings: the cgroup has no rdma.max,
+// or the caller may not write it. Errors: the RDMA device is gone; the file cannot be opened, read or written for
+// another reason.
 Result<std::vector<std::string>> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRdmaLimit>& limits);
 
 // Lowers the limits in the cgroup of a container's first process. A container that shares the caller's cgroup gets a

@@ -26,7 +26,8 @@ Booking::~Booking() {
   try {
     undo();
   } catch (...) {
-    // No memory is left. The marker names this process, so the next call rolls the steps back.
+    // No memory is left for the roll-back. The grant stays pending, so the next call rolls it back when this process
+    // has ended.
   }
 }
 

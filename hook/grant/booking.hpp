@@ -1,4 +1,4 @@
-// A new grant, from its booking to the end of its steps.
+// Books a new grant, and settles it or rolls it back at the end of the call.
 #pragma once
 
 #include "hook/base/log.hpp"
@@ -10,8 +10,8 @@
 
 namespace hook {
 
-// Writes the HCAs of the plan into the ledger, pending until settle(). For a plan without HCAs it writes nothing. view:
-// as in GrantUser.
+// Writes the HCAs of the plan into the ledger, pending until Booking::finish(). For a plan without HCAs it writes
+// nothing. view: name of the container's view, as GrantUser::view.
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
 // Returns true if an earlier call granted HCAs to this container and no call is changing the grant. Such a container
@@ -19,8 +19,8 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
 Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 
 // Rolls the new grant back when this object ends, unless finish() was called. A container that had its grant before
-// this call keeps it, because it may be running. A grant that cannot be released stays pending, and the next call
-// retries once this process has ended. All arguments must outlive this object.
+// this call keeps it, because it may be running. A grant that cannot be rolled back stays pending, and the next call
+// tries again after this process has ended. All arguments must outlive this object.
 class Booking {
  public:
   Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)

@@ -70,13 +70,14 @@ void OpenLedger::report(Releaser by, Call& call) const {
 }
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
-  // Most grants have no rails, so for them this is one system call.
+  // Most grants have no rails: then this check is the only system call.
   if (is_proven_gone(NetworkRecordStore::read_presence(ledger_directory, key))) return std::nullopt;
   const std::string path = ledger_directory + "/network";
   const auto directory = open_directory(AT_FDCWD, path, path, false);
   const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();
   auto record = text && *text ? parse_network_record(**text, path) : Result<NetworkRecord>(Error{});
-  return record ? std::optional(std::move(*record)) : std::nullopt;  // the steps that need the record report its error
+  // A record that cannot be read is no error here: the code that needs the rails reads it again, and reports the error.
+  return record ? std::optional(std::move(*record)) : std::nullopt;
 }
 
 }  // namespace hook

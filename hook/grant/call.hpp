@@ -24,8 +24,8 @@ struct Call {
   Timing timing = {};
   std::string container = {};  // its id, once it is known
   std::string bundle = {};     // for grant_in_spec(): absolute; empty: not known
-  // For grant_in_spec(): the state of the runtime, which proves that the container lives; nullopt: createRuntime
-  // records its init.
+  // For grant_in_spec(): the runtime's state directory, which later shows whether the container lives. nullopt: not
+  // needed, because createRuntime records the container's init.
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
 };
@@ -37,11 +37,12 @@ enum class Releaser { kPoststop, kRecover, kOther };
 struct OpenLedger {
   std::shared_ptr<NodeRails> rails;
   Ledger ledger;
-  // Opens the ledger, and makes it if it is missing. Errors: the ledger's.
+  // Opens the ledger, and makes it if it is missing. Errors: as Ledger::open().
   static Result<OpenLedger> open(Call& call);
   // Opens the ledger if it exists; nullopt: there is none.
   static Result<std::optional<OpenLedger>> open_existing(Call& call);
-  // Repairs the leftovers of killed calls. A failure is a warning, and does not fail this container.
+  // Repairs the ledger after calls that were killed. A failure is only logged as a warning: it must not stop the start
+  // of this container.
   void repair(const Log& log) const;
   // Logs the rails' warnings, and one line for each grant released since the last call. Adds the reasons of the
   // releases to the outcome. A container that left its pod's grant is logged for a poststop only.

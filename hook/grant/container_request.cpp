@@ -30,8 +30,8 @@ Result<bool> is_nodes_own(const NetnsIdentity& netns) {
   return own.dev == netns.dev && own.ino == netns.ino;
 }
 
-// Looks up which device nodes are uverbs nodes. Skips a container that may use all devices: engines add the whole /dev
-// of the node to it, so its nodes are no request.
+// Looks up which of the container's devices are uverbs nodes with a dynamic number. Skips a container that may use all
+// devices: engines add the whole /dev of the node to it, so its nodes are no request.
 Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   if (spec.may_use_all_devices) return {};
   for (SpecDevice& device : spec.devices) {
@@ -41,8 +41,9 @@ Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
   return {};
 }
 
-// Sets maps_node_root. Engines name the user namespace of a pod as /proc/PID/ns/user, so uid_map is beside it. If it
-// cannot be read, the answer stays unknown.
+// Sets spec.maps_node_root: whether the container's user namespace maps root of the node. Engines name the user
+// namespace of a pod as /proc/PID/ns/user, and /proc/PID/uid_map has the mapping. If the file cannot be read,
+// maps_node_root stays unset.
 void look_up_userns(ContainerSpec& spec) {
   constexpr std::string_view kNamespace = "/ns/user";
   constexpr std::size_t kLongestMap = 65536;
@@ -53,9 +54,9 @@ void look_up_userns(ContainerSpec& spec) {
     spec.maps_node_root = maps_root(*text);
 }
 
-// Returns true if the container requests HCAs under a configuration that allows all annotations, or if its request is
-// an error under that configuration. "default_devices" does not count: the configuration that sets it could not be
-// read.
+// Returns true if the container may request HCAs, although the configuration cannot be read: under a configuration that
+// allows all annotations it requests HCAs, or its request is an error. A request by "default_devices" is not detected,
+// because only the configuration that could not be read can set that key.
 bool may_request_again(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};

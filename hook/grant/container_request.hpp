@@ -20,7 +20,7 @@ struct ContainerRequest {
   std::shared_ptr<Json> document = {};  // its config.json; null if another source describes it (NRI)
   ContainerSpec spec = {};
   Config admin = {};
-  Recognised caller = {};                  // its engine, which determines the author of its annotations
+  Recognised caller = {};                  // the engine; annotations are trusted or not, depending on it
   std::optional<Request> request = {};     // nullopt: it requests nothing, or its request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
   Note note = {};                          // as ParsedRequest::note
@@ -29,11 +29,11 @@ struct ContainerRequest {
 // Reads the bundle's config.json, at most 16 MiB. Errors name the file.
 Result<std::string> read_bundle_config(const std::string& bundle);
 
-// Reads the request of a container.
+// Reads the request of a container, from the text of its config.json.
 // admin: the administrator's configuration. If it cannot be read, this is an error for a container that requests HCAs,
 // and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers in
 // linux.devices are uverbs nodes; nullopt: do not check.
-// Errors: the configuration, a /sys that cannot be read, or a refusal.
+// Errors: the configuration or /sys cannot be read; the request is refused.
 Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
                                     const std::optional<std::string>& root = "");
 Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
@@ -50,10 +50,10 @@ bool needs_own_view(const ContainerRequest& requesting);
 struct Grantee {
   Owner owner;
   GrantUser user;
-  std::string token = {};  // value of the annotation by which createRuntime finds the grant; empty: it need not find it
+  std::string token = {};  // annotation by which createRuntime finds the grant; empty: not needed
 };
 
-// Returns the owner and the user. user: all members but the key, which this function sets. place: as for
+// Returns owner and user of a new grant. user: all members but the key, which this function sets. place: as for
 // container_owner(); nullopt: the container does not exist yet, and a new token stands for it. Errors: as owner_of();
 // no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);

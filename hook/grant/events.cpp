@@ -59,7 +59,8 @@ void add_steps(EventLine& line, const Timing& timing) {
     line.add(step + "_us", microseconds);
 }
 
-// The path of a pod's namespace identifies the grant for people, and for tools that join these lines with the engine's.
+// The path of a pod's network namespace identifies the grant for people, and for tools that join this line with the
+// engine's log.
 void add_owner(EventLine& line, const Owner& owner) {
   line.add("key", shown_key(owner.key));
   if (owner.netns) line.add("netns", owner.netns->path);

@@ -35,11 +35,11 @@ std::string granted_line(std::string_view event, const Granted& granted);
 
 // Why a grant was released, and by which call. The reasons are few, because each is a time series of the metrics.
 enum class ReturnReason {
-  kPoststop,       // its container's poststop
+  kPoststop,       // the poststop of its container released it
   kRecover,        // `rdma-hook recover` found no user left
   kNamespaceGone,  // another call found that its pod's network namespace is gone
   kContainerGone,  // another call found that its container, or the process that requested the grant, is gone
-  kInterrupted,    // a start was killed half-way, and no grant was counted
+  kInterrupted,    // its start was killed half-way, so the metrics never counted the grant
 };
 // Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
 std::string_view to_string(ReturnReason reason);
@@ -55,7 +55,7 @@ struct Returned {
   Owner owner;
   std::vector<std::string> containers;  // ids of the users at the release; empty: all had left
   std::vector<PlannedHca> hcas;
-  std::optional<NetworkRecord> rails;  // before their release
+  std::optional<NetworkRecord> rails;  // as before the release
   std::uint64_t held = 0;              // seconds
   ReturnReason reason = ReturnReason::kContainerGone;
   // A container of a pod has left, and the pod's grant stays.

@@ -14,7 +14,8 @@
 namespace hook {
 namespace {
 
-// Returns, for each HCA, the largest number of units that can cause a refusal. The ledger counts no further.
+// Returns for each HCA the largest limit of the configuration. If more units are held, the decision is the same, so the
+// ledger stops counting there.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
@@ -37,8 +38,9 @@ ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
   return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
 }
 
-// Removes mounts that the container does not need. Without a mount over /sys in config.json there is no directory to
-// cover, and the runtime would create one in the image. in_spec: the mounts are written into config.json.
+// Removes mounts that the container does not need. in_spec: the mounts are written into config.json. If config.json
+// mounts nothing at /sys, the container has no /sys/class to cover, and the runtime would create the directory in the
+// image.
 void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
   const auto is_mounted = [&](const std::string& at) {
     return std::any_of(spec.mounts.begin(), spec.mounts.end(),
@@ -99,8 +101,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   Holdings holdings =
       TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
   for (const auto& [name, why] : known.unknown)
-    // The ledger books an HCA by its device. Without the device, the entry of an owner cannot be found, so the HCA
-    // counts as owned.
+    // The ledger books an HCA under its device. If the device is unknown, a grant of the HCA cannot be found, so the
+    // HCA counts as held.
     holdings[name].exclusive_owner = fmt::format("an unknown owner ({})", why);
   ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
   for (const auto& [name, holding] : holdings) {

@@ -15,7 +15,7 @@
 namespace hook {
 
 struct ForeseeInput {
-  const ContainerRequest& requesting;  // with a request
+  const ContainerRequest& requesting;  // must have a request
   const Owner& owner;
   const NodeSettings& node;
   const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
@@ -23,7 +23,7 @@ struct ForeseeInput {
 };
 
 // Reads the part of the node that the request needs, and the HCAs that moved into the owner's network namespace.
-// warnings: gets the facts that stay unknown. Errors: as read_node_for(), add_own_hcas().
+// warnings: receives one text for each fact that cannot be read. Errors: as read_node_for(), add_own_hcas().
 Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
 
 struct ForeseenPlan {
@@ -39,8 +39,9 @@ struct ForeseenPlan {
 // Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
-// Decides the same for HCAs that are bound to the owner: reads no other grant, and takes no lock. nullopt: these HCAs
-// no longer suffice, or the plan has mounts, because a booking must record the view of these mounts.
+// Like foresee(), but decides only among the HCAs of `bound`, a grant that the owner already has: reads no other grant,
+// and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan has mounts
+// of a view, which only a booking records.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

@@ -29,7 +29,8 @@ Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger&
   return ledger.bind(token->second, who.owner, who.user);
 }
 
-// Returns the view that the spec already mounts, perhaps since before a checkpoint; empty: none.
+// Returns the name of the view that the spec already mounts, for example because the container was restored from a
+// checkpoint; empty: none.
 std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   const std::string above = views + "/";
   for (const SpecMount& mount : spec.mounts) {
@@ -52,7 +53,7 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   return std::move(plan);
 }
 
-// Decides again, with the bound HCAs counted as the owner's. Books if they do not suffice.
+// Decides among the HCAs of the bound grant. If they do not suffice, decides among all HCAs, and books.
 Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
                           const Grant& bound) {
   auto plan = TRY(foresee_bound(input, inventory, bound));
@@ -63,8 +64,9 @@ bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& me
   return !memlock || (spec.memlock && usable(*spec.memlock) >= *memlock);
 }
 
-// Returns true if the spec has the limit and all nodes with their numbers: the runtime then makes the nodes and their
-// device rules. A node that moved with a rail has another number than in the spec.
+// Returns true if the spec has the memlock limit and all nodes with their numbers: the runtime then makes the nodes and
+// their device rules. A node of an HCA that moved with a rail has another number than in the spec, so the result is
+// false.
 bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   const auto has_node = [&](const PlannedNode& node) {
     return node.major && node.minor &&
@@ -74,8 +76,9 @@ bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   return has_limit(spec, plan.memlock) && std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
 }
 
-// The part of the plan that createRuntime must add although nodes and limit are in the spec: mounts that only it can
-// make, and RDMA limits, because crun ignores linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
+// Returns the part of the plan that createRuntime must add although nodes and memlock limit are in the spec: mounts
+// that only createRuntime can make, and RDMA limits, because crun ignores linux.resources.rdma
+// (src/libcrun/cgroup-resources.c, 1.29).
 Plan beside_spec(const Plan& plan) {
   Plan rest;
   rest.hcas = plan.hcas;
@@ -85,8 +88,8 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// Makes the view that is the source of mounts in the plan or in the spec. A mount in the spec can lack its view:
-// recover() may have removed the view while no user named it.
+// Makes the view that is the source of mounts in the plan or in the spec. If the spec mounts a view, the view may be
+// missing: recover() removes a view that no user names.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
   if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
@@ -157,8 +160,8 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
   return plan;
 }
 
-// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. In mode `hca`, VFs
-// that are held with their physical function have nodes of their own, which count too.
+// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. In mode `hca`, a
+// physical function is held with its VFs: the nodes of these VFs count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
     const auto is_recorded = [&](const PlannedHca& hca) {
@@ -174,17 +177,18 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
-// Returns true if the booking put everything into the spec, and no other component has added the node of another HCA
-// since. Then createRuntime has nothing to apply.
+// Returns true if the call that booked (rdma-runtime or rdma-nri) put the whole plan into the spec, and no other
+// component has added the node of another HCA since. Then createRuntime has nothing to apply.
 bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const Grant& bound, const std::string& root) {
   return !who.owner.netns && !may_get_rails(requesting) && !limits_rdma(requesting.admin) &&
          !needs_own_view(requesting) && has_limit(requesting.spec, requesting.admin.memlock) &&
          has_only_nodes_of(bound, requesting.request->given, root);
 }
 
-// Carries out a grant in a fixed order. The repair comes first, so that leftovers of killed calls no longer count as
-// held. Then the token is bound, inside the Booking. The booking is settled last, after all changes. If this process is
-// killed in between, the next call rolls the changes back. After an error, ~Booking() does.
+// Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
+// Then the token is bound, after `booking` exists, so that an error rolls the bind back. The grant is settled last,
+// after all changes. If this process is killed before that, the next call rolls the changes back. After an error,
+// ~Booking() does.
 Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                        Call& call) {
   call.timing.step("read");
@@ -207,9 +211,9 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
   return {};
 }
 
-// Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Two calls would
-// write one config.json, each with its own token. A bundle that cannot be opened is no error here, because the runtime
-// reports it.
+// Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Without the
+// lock, two calls could write one config.json, each with its own token. A bundle that cannot be opened is no error
+// here, because the runtime reports it.
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
@@ -248,8 +252,8 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  // With call.state no turn is needed: two calls for one bundle book for the same user, and the ledger refuses the
-  // second.
+  // With call.state, the bundle needs no lock: two calls for one bundle book for the same user, and the ledger refuses
+  // the second.
   if (!call.state) {
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));

@@ -1,5 +1,5 @@
 // Turns the request of a container into its devices, with the same steps for every way: read, decide under the locks,
-// book, apply, settle. If a step fails, all are rolled back.
+// book, apply, settle. If a step fails, the earlier steps are rolled back.
 #pragma once
 
 #include <functional>
@@ -23,12 +23,12 @@ struct Way {
   // True: the grant of the token in the container's annotation first moves to the grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
-  // Writes the plan to the place where the container finds it. The rails and the view exist by then. Also called for an
-  // empty plan.
+  // Writes the plan to the place where the container finds it. Called when the rails and the view exist, and also for a
+  // plan without HCAs.
   std::function<Result<void>(const Plan& plan)> apply;
 };
 
-// Grants HCAs to a container. requesting: with a request. Errors: as read_for(), foresee(), add_network(); the
+// Grants HCAs to a container. requesting: must have a request. Errors: as read_for(), foresee(), add_network(); the
 // ledger's; errors of way.apply.
 Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                    Call& call);
@@ -36,10 +36,11 @@ Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, c
 // Writes the edited config.json to the place where the runtime reads it.
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
-// Grants as grant() does, but writes the plan into requesting.document (edit_spec()), which is then published.
-// With call.state, the container is the user of the grant. This user is gone when the requester, which becomes the
-// runtime, and the container are gone. Without call.state, a token is the user until createRuntime binds it to the
-// container. The token is gone when the requester is gone.
+// Like grant(), but writes the plan into requesting.document (edit_spec()), and then calls `publish` with that
+// document. requester: the process that requests HCAs for the container. With call.state, the requester becomes the
+// runtime, and the user of the grant is the container: the user is gone when both the requester and the container are
+// gone. Without call.state, the user is a token until createRuntime binds the token to the container: the token is gone
+// when the requester is gone.
 Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
                            const Publish& publish);
 

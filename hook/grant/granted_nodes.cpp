@@ -38,7 +38,7 @@ Result<std::vector<HcaNodes>> nodes_by_hca(const ContainerRequest& requesting, c
   return all;
 }
 
-// Returns the HCA of a device node; nullptr: none of the inventory.
+// Returns the HCA to which a device node belongs; nullptr: to no HCA of the inventory.
 const HcaNodes* owner_of_device(const SpecDevice& device, const std::vector<HcaNodes>& all) {
   const auto has_it = [&](const HcaNodes& hca) {
     return std::any_of(hca.nodes.begin(), hca.nodes.end(),

@@ -14,10 +14,10 @@ struct Inventory;
 namespace hook {
 
 // Checks that each node of a granted HCA is the granted device, by type and number. A missing node is no error: a pod's
-// grant holds the HCAs of all its containers. A node of an HCA that is not in the inventory is no error: it may have
-// moved into the pod's network namespace. requesting: with a request. granted: by the names in the inventory. Errors: a
-// node of a granted HCA is another device; a node belongs to an HCA that is not granted; the inventory lacks the
-// numbers. Pure.
+// grant holds the HCAs of all its containers. A node of an HCA that is not in the inventory is no error: the HCA may
+// have moved into the pod's network namespace. requesting: must have a request. granted: HCAs with the names that they
+// have in the inventory. Errors: a node of a granted HCA is another device; a node belongs to an HCA that is not
+// granted; the inventory lacks the numbers. Pure.
 fabric::Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::vector<PlannedHca>& granted,
                                          const fabric::Inventory& inventory);
 

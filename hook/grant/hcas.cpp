@@ -36,14 +36,14 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
   std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
-  // The inventory is in natural order, by which `index:` counts.
+  // Keep the natural order of the names, because `index:N` of a request counts in that order.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
             [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
   return {};
 }
 
-// Sets the netdev of the rail's port to its name on the node. The port of an HCA that moved has the netdev's name
-// inside the namespace. If only the netdev moved, the port has no netdev.
+// Sets the netdev of the rail's port to the name that the netdev has on the node. If the HCA moved, the rail's port is
+// the one with the netdev's name inside the namespace. If only the netdev moved, it is a port without netdev.
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;
@@ -68,7 +68,7 @@ bool is_software(const Hca& hca) {
   return hca.class_link && fabric::device_in_link(*hca.class_link) == fabric::kNoDevice;
 }
 
-// Replaces characters that a file name must not have by '.'.
+// Replaces each character that a file name of the ledger must not have by '.'.
 std::string file_name(std::string name) {
   std::replace_if(
       name.begin(), name.end(),
@@ -92,7 +92,7 @@ std::optional<std::string> device_of(const Hca& hca) {
   return file_name(std::string(device.substr(0, kLongestHcaName)));
 }
 
-// Returns the error of reading the link of an HCA; nullptr: it was read, or there is none.
+// Returns the error of reading the link of an HCA in /sys/class; nullptr: the link was read, or does not exist.
 const Unread* unread_link(const Inventory& inventory, const Hca& hca) {
   const auto hides = [&](const Unread& unread) {
     return unread.hca == hca.name && unread.part == Unread::Part::kView && !hca.class_link;
@@ -123,7 +123,7 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
   if (!owner.netns || TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
-  // The kernel reuses the inode number of a namespace, so the record may be of an earlier one.
+  // The kernel reuses the inode number of a namespace, so the record of this key may belong to an earlier namespace.
   if (!record || record->netns.ino != owner.netns->ino || record->netns.dev != owner.netns->dev) return {};
   std::erase_if(record->rails, [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });
   std::vector<std::string> away;
@@ -156,7 +156,7 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   for (const std::string& name : names) {
     if (!add_device(name, inventory, known)) others.push_back(name);
   }
-  if (others.size() == names.size()) return known;  // a file tree without links
+  if (others.size() == names.size()) return known;  // the file tree has no links (--root)
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
   for (const std::string& name : others) {
     if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");

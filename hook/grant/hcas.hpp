@@ -1,5 +1,5 @@
-// HCAs in the form that grants need: those in the pod's network namespace, and the device of each HCA, by which the
-// ledger still finds its owner after a rename.
+// Finds HCAs that moved into a pod's network namespace, and the device of each HCA, by which the ledger recognises the
+// HCA after a rename.
 #pragma once
 
 #include <map>
@@ -36,14 +36,13 @@ fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:
-  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It survives a new bind of the driver and a move
-  //   to another network namespace, which both change the number of the node.
-  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It survives if the HCA is made
-  //   again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, are held as one.
-  // HCAs without an entry are booked under their names: those of a snapshot, and those of a file tree without links or
-  // GUIDs.
+  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It stays the same when the driver is bound again
+  //   or the HCA moves to another network namespace. The number of the HCA's uverbs node changes then.
+  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It stays the same if the HCA is
+  //   made again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, count as one HCA.
+  // An HCA without an entry is booked under its name: an HCA of a snapshot, or of a file tree without links or GUIDs.
   HcaDevices devices;
-  std::map<std::string, std::string> unknown;  // HCA -> cause; any owner may hold it
+  std::map<std::string, std::string> unknown;  // HCA -> why its device is unknown; such an HCA counts as held
 };
 
 // Returns the device of each HCA. Reads the HCAs that the inventory lacks, such as virtual functions of an HCA that was
@@ -51,7 +50,8 @@ struct KnownDevices {
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// Returns the booked HCAs that now have one of these names, each with its current name.
+// Returns the booked HCAs that are called by one of `names` now, each with that name. An HCA may have been renamed
+// since it was booked.
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root);
 

@@ -28,9 +28,9 @@ struct NodeSettings {
   std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
 };
 
-// Reads the part of the node that the request needs. requesting: with a request. variables: the caller can still set
-// variables, so usable ports are counted. Errors: the snapshot or the list of HCAs cannot be read; as
-// uses_host_network().
+// Reads the part of the node that the request needs. requesting: must have a request. variables: the caller can still
+// set the container's environment variables, which state the number of usable ports, so the ports are read too. Errors:
+// the snapshot or the list of HCAs cannot be read; as uses_host_network().
 fabric::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
                                                 bool variables);
 

@@ -1,4 +1,5 @@
-// Options that the node's programs share. The Options of each program have a member `node` (NodeSettings).
+// Command-line options that the node's programs share. The type `Options` of a program must have a member `node`
+// (NodeSettings).
 #pragma once
 
 #include <cerrno>
@@ -54,7 +55,8 @@ inline constexpr fabric::Option<Options> kVersionOption = {"version", "", "print
                                                              return Result<void>();
                                                            }};
 
-// Applies the options of such a program, up to --help or --version. Errors (EINVAL): as apply_option().
+// Applies the arguments of a program without subcommands, up to --help or --version. Errors (EINVAL): as
+// apply_option().
 template <typename Options>
 Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
                            std::string_view program, Options& options) {

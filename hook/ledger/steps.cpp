@@ -31,8 +31,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Adds the grant to files.released. Exception: an unfinished start that its own process rolls back, because its grant
-// was never reported to users.
+// Adds the grant to files.released. Exception: an unfinished start that its own process rolls back, because no log line
+// has reported its grant.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };

@@ -27,15 +27,15 @@ bool same(const bpf_insn& left, const bpf_insn& right) {
   return std::memcmp(&left, &right, sizeof left) == 0;
 }
 
-// Register r1 has the context and is kept. r0 and r2 to r5 are free: the verifier refuses programs that read them
-// before they write them.
+// The prologue keeps register r1, which points to the context (struct bpf_cgroup_dev_ctx). It may overwrite r0 and r2
+// to r5: the verifier accepts no program that reads them before it writes them.
 constexpr std::size_t kHeadLength = 7;
 constexpr std::size_t kRuleLength = 4;
 
-// Returns the head of the prologue. The head loads the fields of the access and jumps behind the rules unless a
-// character device is opened.
+// Returns the head of the prologue. The head loads the fields of the access. It jumps over the rules unless a process
+// opens a character device.
 std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
-  // Jump distance from the head to the program behind the rules.
+  // Number of instructions to jump over, from the end of the head to the program behind the rules.
   const int rest = static_cast<int>(rules * kRuleLength);
   return {
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_2, BPF_REG_1, kAccessTypeOffset, 0),
@@ -99,7 +99,7 @@ class Machine {
 
   // Executes one instruction. Returns false if it is not supported. skip: number of instructions to jump over.
   bool step(const bpf_insn& insn, std::size_t& skip) {
-    // The 4-bit fields can name registers that do not exist.
+    // A register field has 4 bits, so it can name a register that does not exist.
     if (insn.dst_reg > BPF_REG_10 || insn.src_reg > BPF_REG_10) return false;
     switch (BPF_CLASS(insn.code)) {
       case BPF_LDX:
@@ -138,7 +138,7 @@ class Machine {
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t byte = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? size - 1 - i : i;
-      // Narrow loads read parts of a field in host byte order.
+      // A load of 1 or 2 bytes reads a part of the field, in host byte order.
       value = (value << 8) | context_[offset + byte];
     }
     registers_[insn.dst_reg] = {true, false, value};
@@ -155,9 +155,9 @@ class Machine {
 
   bool arithmetic(const bpf_insn& insn, bool narrow) {
     Register& target = registers_[insn.dst_reg];
-    // Signed moves and divisions of newer kernels use the offset.
+    // Newer kernels have signed moves and signed divisions, which set `off`. They are not supported here.
     if (insn.off != 0) return false;
-    // A 64-bit move can copy the context pointer, which has no value.
+    // A 64-bit move may copy the pointer to the context, which has no known value.
     if (BPF_OP(insn.code) == BPF_MOV && BPF_SRC(insn.code) == BPF_X && !narrow) {
       target = registers_[insn.src_reg];
       return true;
@@ -270,7 +270,7 @@ std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
   if (program.size() < kHeadLength) return std::nullopt;
   const int rest = program[kHeadLength - 1].off;  // number of instructions of the rules
   if (rest < 0 || static_cast<std::size_t>(rest) % kRuleLength != 0) return std::nullopt;
-  // The last instruction of the head jumps over the rules: its distance gives the number of rules.
+  // The last instruction of the head jumps over all rules, so its distance gives the number of rules.
   const std::size_t rules = static_cast<std::size_t>(rest) / kRuleLength;
   const std::size_t length = kHeadLength + rules * kRuleLength;
   const auto expected = head(rules);

@@ -65,7 +65,7 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
   for (const std::string_view text : fabric::split(mountinfo, '\n')) {
     const auto line = parse_line(text);
     if (!line) continue;
-    // If the kernel reports no id (before Linux 5.8), any shared mount counts.
+    // If the kernel reports no id (before Linux 5.8), `id` is 0: any shared mount counts.
     if (id != 0 && line->id == id) return line->shared;
     any = any || line->shared;
   }
@@ -91,7 +91,7 @@ bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
   bool bind = false;
   for (const SpecMount& mount : mounts) {
     const std::string destination = normal(mount.destination);
-    // The longest destination is the innermost mount; a later one of the same length covers it.
+    // The mount with the longest destination is the innermost one. A later mount with the same destination covers it.
     if (!is_at_or_below(wanted, destination) || destination.size() < longest) continue;
     longest = destination.size();
     bind = mount.is_bind;
@@ -115,7 +115,8 @@ Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::str
 bool seal_tree(int tree, std::uint64_t attributes) {
   mount_attr wanted{};
   wanted.attr_set = attributes;
-  // open_tree(2) clones keep the peer group of their source.
+  // A clone of open_tree(2) stays in the propagation group of its source: without MS_PRIVATE, later mounts on the
+  // source would appear in the container.
   wanted.propagation = MS_PRIVATE;
   return mount_setattr(tree, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0;
 }

@@ -53,8 +53,8 @@ UniqueFd walk(int root, const std::vector<std::string>& names, int flags) {
     const int how = last ? flags : O_PATH | O_DIRECTORY;
     UniqueFd next(openat(at.get(), name, how | O_NOFOLLOW | O_CLOEXEC));
     const int code = errno;
-    // O_PATH opens a symlink itself, and O_DIRECTORY on it fails with ENOTDIR: both are reported as ELOOP, as by
-    // openat2(2).
+    // O_PATH opens a symlink itself, and O_PATH with O_DIRECTORY fails for a symlink with ENOTDIR. In both cases the
+    // result is ELOOP, as that of openat2(2).
     if ((next.ok() || code == ENOTDIR) && is_symlink(at.get(), name)) return fail(ELOOP);
     if (!next.ok()) return fail(code);
     at = std::move(next);
@@ -72,7 +72,7 @@ Error symlink_error(const std::string& path) {
                "remove it from the image or mount a tmpfs over /dev"};
 }
 
-// Returns the error of a path in the container; a symlink has its own remedy.
+// Returns the error of opening a path in the container. A symlink (ELOOP) has its own message and remedy.
 Error open_error(int code, const std::string& path) {
   if (code == ELOOP) return symlink_error(path);
   return sys_error(code, "cannot open `{}` in the container", path);
@@ -87,8 +87,9 @@ std::string name_of(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Creates files as the container's root: a file system of a user namespace refuses owners that are not mapped there
-// (EOVERFLOW). Use only in a child of run_in_child().
+// While this object lives, the process creates files with the uid and gid of the container's root. A file system that
+// was mounted in a user namespace refuses owners that are not mapped there, such as the node's root (EOVERFLOW). Use it
+// only in a child of run_in_child().
 class ActAs {
  public:
   explicit ActAs(const MappedRoot& owner)
@@ -106,7 +107,8 @@ class ActAs {
   ActAs& operator=(const ActAs&) = delete;
 
  private:
-  // The kernel clears the signal at each change of the file-system user (prctl(2), PR_SET_PDEATHSIG).
+  // Sets again that the kernel kills this process when its parent ends: a change of the file-system user clears this
+  // setting (prctl(2), PR_SET_PDEATHSIG).
   void die_with_parent() const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent_) _exit(1);
@@ -116,8 +118,8 @@ class ActAs {
   uid_t uid_;
 };
 
-// Returns whether a mount of the container's config.json exists below root: its mount id, or its device before Linux
-// 5.8, differs from the root's.
+// Returns whether one of the mounts of the container's config.json exists below `root`. A path is on such a mount if
+// its mount id (before Linux 5.8: its device) differs from that of the root.
 bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
   const auto own = mounted(root);
   return own && std::ranges::any_of(mounts, [&](const SpecMount& mount) {
@@ -128,8 +130,9 @@ bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
          });
 }
 
-// Returns the file that a killed bind_node() left before it mounted: empty, of the container's root, mode 0. A file of
-// the image with these properties is used too. Returns an invalid descriptor for any other file.
+// Returns an earlier mount point for a device node: bind_node() made this file, and was killed before it mounted. The
+// file is empty, has mode 0 and belongs to `owner`. A file of the image with these properties is used too. For any
+// other file, returns an invalid descriptor.
 UniqueFd find_placeholder(int directory, const std::string& name, const MappedRoot& owner) {
   UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
@@ -163,15 +166,16 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
 
 UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver) {
   const auto names = components(path);
-  // openat2(2) would resolve "..", walk() cannot: both refuse it.
+  // openat2(2) would resolve "..", and walk() cannot. So "." and ".." are refused for both.
   if (!names) return fail(EINVAL);
   if (resolver == Resolver::kOpenat2) {
     open_how how{};
-    // O_NOFOLLOW is removed: with it, O_PATH would open a symlink at the end, and O_DIRECTORY would return ENOTDIR.
+    // O_NOFOLLOW is removed: with O_PATH it would open a symlink at the end of the path, and with O_DIRECTORY the error
+    // would be ENOTDIR. RESOLVE_NO_SYMLINKS gives ELOOP instead.
     how.flags = static_cast<__u64>((flags & ~O_NOFOLLOW) | O_CLOEXEC);
     how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
     UniqueFd fd(static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
-    // EPERM can mean that an outer seccomp profile does not know openat2(2).
+    // EPERM can come from the seccomp profile of an outer container that does not know openat2(2).
     if (fd.ok() || (errno != ENOSYS && errno != EPERM)) return fd;
   }
   return walk(root, *names, flags);
@@ -195,7 +199,7 @@ NodeFiles read_node_files() {
 
 Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                           ContainerMounts mounts) {
-  // With the node's root as rootfs, files would be made on the node.
+  // If the bundle names the node's root directory as the container's, files would be made on the node.
   if (rootfs == node.root) {
     return make_error("cannot use `{}` as a container's root: it is the root of the node", path);
   }
@@ -209,8 +213,8 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
       return error;
     }
     const auto here = mounted(root.get());
-    // Runtimes bind the root file system onto itself, so the directory must be the root of a mount. Linux before 5.8
-    // does not report this, so it is not checked there.
+    // Runtimes mount the root file system onto itself, so the directory must be the root of a mount. Linux before 5.8
+    // does not report whether it is, so this is not checked there.
     if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
       return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
     }
@@ -227,10 +231,10 @@ bool is_same_mount(const Mounted& left, const Mounted& right) {
   return left.id != 0 ? left.id == right.id : left.dev == right.dev;
 }
 
-// Returns where device nodes may be made: the container's root file system if nothing is mounted at /dev, otherwise the
-// tmpfs that the runtime mounted there. A volume can cover this tmpfs if a link in the image leads the destination of
-// the volume to /dev. The volume can be a tmpfs too, but it is mounted on the runtime's tmpfs. Therefore only a tmpfs
-// that is mounted directly on the root's mount counts.
+// Returns where device nodes may be made: if nothing is mounted at /dev, the container's root file system; otherwise
+// the tmpfs that the runtime mounted at /dev. A volume can be mounted over this tmpfs if a link in the image leads the
+// volume's destination to /dev. The volume may be a tmpfs too, but it is mounted on the runtime's tmpfs. Therefore only
+// a tmpfs that is mounted directly on the root's mount counts.
 Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() const {
   if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
@@ -277,7 +281,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const UniqueFd parent = TRY(make_directories(directory));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   TRY_VOID(check_writable(parent.get(), directory));
-  // EEXIST means that another process was faster. find_node() below checks the file, whichever process made it.
+  // EEXIST: another process made the file first. find_node() below checks the file, whichever process made it.
   if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
       errno != EEXIST) {
     return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
@@ -299,8 +303,8 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   const std::string name = name_of(node.path);
   UniqueFd file;
   {
-    // The process acts as the container's root only while it makes the file: mounting requires the hook's own
-    // capabilities.
+    // The process acts as the container's root only while it makes the file, because the later mount needs the
+    // capabilities of the hook.
     const ActAs container(owner);
     const UniqueFd parent = TRY(make_directories(directory));
     file = find_placeholder(parent.get(), name, owner);
@@ -316,7 +320,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM) {
     return sys_error(errno, "cannot make the bind mount of `{}` private", node.source);
   }
-  // This call uses only descriptors: a path could lead to another file by now.
+  // This call uses only descriptors, because the path of the file could lead to another file by now.
   if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
   }
@@ -327,8 +331,8 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
 
 Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
-  // A killed call can leave a mounted view with a directory that the ledger has removed since. Nothing can be mounted
-  // over such a directory, so the view is unmounted.
+  // A killed call may have mounted a view whose directory the ledger has removed since (st_nlink 0). Nothing can be
+  // mounted on a removed directory, so unmount that view first.
   struct stat earlier {};
   if (destination.ok() && fstat(destination.get(), &earlier) == 0 && earlier.st_nlink == 0 &&
       fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
@@ -345,8 +349,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
   }
   if (sealed) return {};
-  // The mount is remounted through the working directory: mount(2) takes no descriptor, and mount_setattr(2) needs
-  // Linux 5.12.
+  // seal_tree() failed, because mount_setattr(2) needs Linux 5.12. mount(2) takes a path and no descriptor, so make the
+  // mount the working directory, and remount ".".
   if (fchdir(tree) != 0 || mount(nullptr, ".", nullptr, MS_PRIVATE, nullptr) != 0 ||
       mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return sys_error(errno, "cannot make `{}` in the container read-only", bind.destination);

@@ -20,8 +20,8 @@
 
 namespace hook {
 
-// The mounts of a container: from its config.json, from the mountinfo of its process (proc(5), Linux 2.6.26), and from
-// descriptors (statx(2), Linux 5.8).
+// The mounts of a container come from three sources: its config.json, the mountinfo of its process (proc(5), Linux
+// 2.6.26), and descriptors (statx(2), Linux 5.8).
 
 struct ContainerMounts {
   std::vector<SpecMount> spec;
@@ -36,23 +36,24 @@ struct Mounted {
 // Returns the mount of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<Mounted> mounted(int fd);
 
-// Returns whether a mount on the mount `id` can propagate to other mount namespaces. An unknown id, such as 0, counts
-// as shared if any mount is.
+// Returns true if a new mount on the mount `id` would also appear in other mount namespaces (shared propagation). If
+// the id is not listed, for example 0, returns true if any mount is shared.
 bool is_shared(std::string_view mountinfo, std::uint64_t id);
-// Returns whether the mount `id` is mounted on the mount `below`; false if it is not listed.
+// Returns whether the mount `id` is mounted directly on the mount `below`; false if `id` is not listed.
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below);
-// Returns whether the container's config.json mounts a new file system at /dev.
+// Returns whether the container's config.json mounts a new file system (no bind mount) at /dev.
 bool has_own_dev(const std::vector<SpecMount>& mounts);
 // Returns whether the path is on a bind mount of the container's config.json. The mount with the longest destination at
-// or above the path counts, on a tie the last. Destinations are taken literally, below "/".
+// or above the path decides. If two mounts have this destination, the later one decides. Symlinks in destinations are
+// not resolved.
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
 // Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: it would; the
 // mount of fd cannot be read.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
-// Makes a detached mount private, so that mounts on its source do not propagate to it, and sets MOUNT_ATTR_*
-// attributes. Returns false with errno: ENOSYS before Linux 5.12.
+// Makes a detached mount private, so that later mounts on the source of `tree` do not appear in the container, and sets
+// MOUNT_ATTR_* attributes. Returns false with errno: ENOSYS before Linux 5.12.
 bool seal_tree(int tree, std::uint64_t attributes);
 
 // Device and inode of a file, which identify it for all paths.
@@ -64,20 +65,21 @@ struct FileId {
 // Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<FileId> file_id(int fd);
 
-enum class Resolver { kOpenat2, kWalk };  // kOpenat2 falls back to kWalk
+enum class Resolver { kOpenat2, kWalk };  // kOpenat2: if openat2(2) is missing or forbidden, as kWalk
 
 // Opens a path of the container ("/dev/infiniband"). The path must be absolute without "." and ".." (EINVAL). flags: as
 // for open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
 fabric::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
 
-// Files that the node itself uses, read before the process leaves the node's mount namespace.
+// Directories and file systems that the node itself uses, in which no file of a container may be made. Read before the
+// process leaves the node's mount namespace.
 struct NodeFiles {
   FileId root;                              // "/"
   std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like: no file is created on them
 };
 NodeFiles read_node_files();
 
-// The ids on the node of the container's uid 0 and gid 0.
+// The uid and gid on the node to which the container's user namespace maps its uid 0 and gid 0.
 struct MappedRoot {
   uid_t uid = 0;
   gid_t gid = 0;
@@ -85,37 +87,39 @@ struct MappedRoot {
 
 class ContainerRoot {
  public:
-  // Opens the root, in a process that has joined the container's mount namespace. path: the root file system as the
-  // engine names it. rootfs: the identity of that directory on the node. Before the runtime has pivoted, the root is at
-  // `path`, afterwards at "/". Errors: rootfs is the node's root; `path` is another directory; none of the mounts of
-  // the container's config.json exists, so the runtime has not made them or the process is not in the container.
+  // Opens the container's root, in a process that has joined the container's mount namespace. path: path of the root
+  // file system on the node, from the bundle. rootfs: the identity of that directory on the node. Before the runtime
+  // has called pivot_root(2), the root is at `path`, afterwards at "/". Errors: rootfs is the node's root; `path` is
+  // another directory; none of the mounts of the container's config.json exists, so the runtime has not made them or
+  // the process is not in the container.
   static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                     ContainerMounts mounts);
   // root: an open directory that is the container's "/".
   ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
-  // Makes a device node. A node with the right number stays, whatever its mode; any other file is an error. Missing
-  // directories are made with mode 0755. Errors: EPERM, mknod(2) is forbidden in this user namespace; EROFS, the
-  // directory is mounted from the node.
+  // Makes a device node. An existing node with the right number stays, whatever its mode; any other existing file is an
+  // error. Missing directories are made with mode 0755. Errors: EPERM, mknod(2) is forbidden in this user namespace;
+  // EROFS, the directory is mounted from the node.
   Result<void> make_node(const MakeNode& node) const;
-  // Mounts the node's device node at the path. tree: detached mount of the node's own device node, from open_tree(2).
-  // The file below the mount belongs to the mapped root. Errors of this and the next function: the mount would
-  // propagate to the node.
+  // Mounts the node's device node at the path. tree: detached mount of the device node, from open_tree(2). owner: owner
+  // of the file that is made as the mount point. Errors of bind_node() and bind_directory(): the mount would propagate
+  // to the node.
   Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
-  // Mounts a directory read-only, nosuid, nodev, noexec. tree: detached mount of the source, or an overlay. A missing
-  // destination is no error.
+  // Mounts a directory read-only, nosuid, nodev, noexec. tree: detached mount of the source directory or of an overlay.
+  // If the destination does not exist, does nothing.
   Result<void> bind_directory(const BindDirectory& bind, int tree) const;
 
  private:
   Result<fabric::UniqueFd> make_directories(const std::string& path) const;
   Result<void> check_writable(int directory, const std::string& path) const;
-  // The place where device nodes may be made: the mount of /dev at the first query. A later mount there has another
-  // id, because the open descriptor keeps this mount and its id in use.
+  // The directory /dev in which device nodes may be made, with its mount, as found by the first call of
+  // node_directory(). While the descriptor is open, the kernel gives the id of this mount to no other mount. So a
+  // different id later shows that something was mounted over /dev.
   struct NodeDirectory {
-    fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the root's
+    fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the mount of the root
     Mounted mount;
-    bool is_own;  // it belongs to the container
+    bool is_own;  // the mount belongs to the container, not to the node
   };
   Result<const NodeDirectory*> node_directory() const;
 

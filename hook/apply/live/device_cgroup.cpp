@@ -139,14 +139,16 @@ Error not_ours(const Cgroup& cgroup, const DeviceNumber& device) {
                            cgroup.path.substr(slash + 1), device.major, device.minor)};
 }
 
-// Raises RLIMIT_MEMLOCK of this process. Before Linux 5.11, programs are charged to this limit, and crun runs hooks
-// under the container's limit. A failure is ignored: loading the program reports it.
+// Raises RLIMIT_MEMLOCK of this process. Before Linux 5.11, a loaded BPF program counts against this limit, and crun
+// runs hooks under the container's limit. A failure is ignored: if the limit is too low, loading the program fails with
+// an error.
 void raise_own_memlock() {
   const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
   setrlimit(RLIMIT_MEMLOCK, &unlimited);
 }
 
-// Allows devices in one cgroup. ours: its programs may be replaced; otherwise they are only checked.
+// Allows devices in one cgroup. ours: true for the container's own cgroup, whose programs may be replaced. In a parent
+// cgroup, programs are only checked.
 class Group {
  public:
   Group(const Cgroup& cgroup, std::span<const DeviceNumber> devices, bool ours)
@@ -165,11 +167,11 @@ class Group {
   }
 
  private:
-  // Errors: ENOENT, a program was replaced since the query.
+  // Errors: ENOENT, another process has replaced a program since it was queried.
   Result<DeviceChange> allow_once(int directory) {
     auto attached = query_device_programs(directory);
     if (!attached) {
-      // A kernel without device programs denies no device.
+      // A kernel that does not support device programs denies no device.
       if (attached.error().code == EINVAL) return DeviceChange{};
       return wrap(std::move(attached).error(), fmt::format("cgroup `{}`", cgroup_.directory()));
     }
@@ -182,7 +184,7 @@ class Group {
 
   Result<void> allow_in(int directory, std::uint32_t id, std::uint32_t flags, DeviceChange& change) {
     const UniqueFd old = TRY(open_program(id));
-    // The program is read and extended, not written anew: rules of systemd and the runtime stay.
+    // The program is read and extended, not replaced by a new one, so that rules of systemd and the runtime stay.
     const BpfProgram program = TRY(read_program(old.get()));
     if (!is_readable(program)) return not_readable(cgroup_);
     const auto objection = find_objection(program, devices_);
@@ -220,7 +222,7 @@ Result<AttachedPrograms> query_device_programs(int cgroup) {
   attr.query.prog_ids = address_of(ids.data());
   attr.query.prog_cnt = ids.size();
   if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot query the device programs of a cgroup");
-  // prog_cnt is the number of programs, which can exceed the buffer.
+  // prog_cnt is the number of attached programs, which can be larger than the buffer.
   const std::size_t count = std::min<std::size_t>(attr.query.prog_cnt, ids.size());
   return AttachedPrograms{{ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)}, attr.query.attach_flags};
 }
@@ -244,7 +246,7 @@ Result<BpfProgram> read_program(int program) {
   info.xlated_prog_len = static_cast<std::uint32_t>(count * sizeof(bpf_insn));
   info.xlated_prog_insns = address_of(instructions.data());
   TRY_VOID(read_info(program, info));
-  // The kernel clears the address if it may not return the instructions (bpf_dump_raw_ok()).
+  // The kernel sets the address to 0 if it may not return the instructions (bpf_dump_raw_ok()).
   if (info.xlated_prog_insns == 0) instructions.clear();
   return instructions;
 }
@@ -262,12 +264,12 @@ Result<UniqueFd> load_device_program(const BpfProgram& program) {
 }
 
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags) {
-  // Without BPF_F_ALLOW_MULTI a cgroup has one program, and a new one replaces it.
+  // Without BPF_F_ALLOW_MULTI a cgroup has at most one program, and attaching another replaces it.
   if ((attach_flags & BPF_F_ALLOW_MULTI) == 0) return attach(cgroup, program, attach_flags, -1);
   auto replaced = attach(cgroup, program, BPF_F_ALLOW_MULTI | BPF_F_REPLACE, old_program);
   if (replaced || replaced.error().code != EINVAL) return replaced;
-  // Linux before 5.6 has no BPF_F_REPLACE. Both programs are attached for a moment, which is stricter than either;
-  // the cgroup is never without one.
+  // Linux before 5.6 has no BPF_F_REPLACE. So attach the new program, then detach the old one: both are attached for a
+  // moment, which is stricter than one, and the cgroup is never without a program.
   TRY_VOID(attach_device_program(cgroup, program));
   return detach(cgroup, old_program);
 }
@@ -305,8 +307,8 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
   for (const DeviceNumber& device : devices) {
     const V1Grant grant = find_v1_grant(list, device);
     if (grant == V1Grant::kYes || (grant == V1Grant::kAll && cgroup.path == "/")) continue;
-    // Below the root cgroup, kAll is not enough: the kernel does not list the exceptions. Allowing an allowed device
-    // does no harm.
+    // Below the root cgroup, kAll does not show that the device is allowed, because the kernel does not list the
+    // exceptions. So write the rule; this does no harm if the device is allowed already.
     if (!allow.ok()) allow.reset(openat(directory.get(), "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!allow.ok()) return sys_error(errno, "cannot open `{}/devices.allow`", cgroup.directory());
     // The kernel reads one rule per write.
@@ -314,7 +316,7 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
     if (write(allow.get(), rule.data(), rule.size()) < 0) return refused(errno, cgroup, device);
     if (grant == V1Grant::kNo) change.changed = true;
   }
-  // systemd writes the rules of its units again at daemon-reload.
+  // At daemon-reload, systemd writes the device rules of its units again, and the added rule is lost.
   change.undone_by_systemd = change.changed && is_systemds(cgroup);
   return change;
 }
@@ -322,13 +324,14 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices) {
   DeviceChange all;
   const std::vector<Cgroup> groups = with_ancestors(cgroup);
-  // The order is top-down: if a slice denies, nothing has been changed yet.
+  // The order is from the root down: if a parent cgroup denies a device, the call fails before it has changed a
+  // program.
   for (std::size_t above = groups.size(); above-- > 0;) {
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
     DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());
     all.changed = all.changed || change.changed;
-    // systemd does not touch programs of cgroups below the unit. A unit without a program needed no change (crun
-    // 1.8.1).
+    // systemd replaces only programs of its units, not those of cgroups below a unit. A unit without a program (crun
+    // 1.8.1) was not changed, so there is nothing to undo.
     all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
     std::move(change.warnings.begin(), change.warnings.end(), std::back_inserter(all.warnings));
   }

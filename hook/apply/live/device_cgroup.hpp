@@ -1,6 +1,6 @@
-// Allows devices in cgroups. v1: a whitelist (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF programs on the
-// container's cgroup and its ancestors. An access needs the consent of each program, so a further program cannot allow
-// more. Therefore a program that denies is replaced by one that also allows the devices.
+// Allows devices in cgroups. v1: a list of allowed devices (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF
+// programs on the container's cgroup and its ancestors. An access needs the consent of every program, so one more
+// program cannot allow more. Therefore a program that denies a device is replaced by one that also allows it.
 #pragma once
 
 #include <linux/bpf.h>
@@ -19,8 +19,8 @@
 
 namespace hook {
 
-// Returns whether a text of devices.list allows reading and writing of a character device. kAll: the cgroup allows all
-// devices except a list that the kernel does not print.
+// Returns whether a text of devices.list allows processes to read and write a character device. kAll: the cgroup allows
+// all devices, except a list that the kernel does not print.
 enum class V1Grant { kNo, kYes, kAll };
 V1Grant find_v1_grant(std::string_view devices_list, const DeviceNumber& device);
 
@@ -33,44 +33,45 @@ struct DeviceChange {
   std::vector<std::string> warnings;
 };
 
-// Adds the missing devices. Changes nothing in the root of the hierarchy, which restricts no device. Errors: a parent
-// cgroup does not allow the device.
+// Adds the missing devices to the cgroup's list. Does nothing in the root of the hierarchy, which restricts no device.
+// Errors: a parent cgroup does not allow the device.
 Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// Replaces denying programs (replace_device_program()) in the container's own cgroup, and in the scope above it if
-// systemd made the scope for this container. A program that allows the devices stays; a cgroup without a program needs
-// no change. Errors: a parent cgroup (a slice) denies; the kernel hides a program; EPERM, the caller may not query
-// programs.
+// Replaces programs that deny the devices (replace_device_program()) in the container's own cgroup, and in the scope
+// above it if systemd made the scope for this container. A program that allows the devices stays; a cgroup without a
+// program needs no change. Errors: the program of a parent cgroup (a slice) denies a device; the kernel hides a
+// program; EPERM, the caller may not query programs.
 Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
-// The commands of bpf(2) for device programs of a cgroup; libbpf would be larger.
+// The commands of bpf(2) for device programs of a cgroup. libbpf has them too, but would make the hook larger.
 //
-// Each call passes a full, zeroed union bpf_attr: Linux 6.17 to 7.1 write query.revision even behind the end of a
-// shorter one.
+// Each call passes a whole, zeroed union bpf_attr. A shorter one would be unsafe: Linux 6.17 to 7.1 write
+// query.revision even if it lies behind the end of the caller's union.
 
 struct AttachedPrograms {
   std::vector<std::uint32_t> ids;  // in the order of execution
   std::uint32_t attach_flags = 0;  // BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE or 0
 };
 
-// Returns the device programs attached to a cgroup itself. Errors: EINVAL, a kernel without CONFIG_CGROUP_BPF. Requires
-// CAP_NET_ADMIN or CAP_SYS_ADMIN.
+// Returns the device programs that are attached to this cgroup, not those of its ancestors. Errors: EINVAL, a kernel
+// without CONFIG_CGROUP_BPF. Requires CAP_NET_ADMIN or CAP_SYS_ADMIN.
 Result<AttachedPrograms> query_device_programs(int cgroup);
 
 // Opens a program by its id. Errors: ENOENT, it is gone. Requires CAP_SYS_ADMIN.
 Result<fabric::UniqueFd> open_program(std::uint32_t id);
 
-// Returns the instructions as the verifier left them; possibly none or zeros (is_readable()).
+// Returns the instructions of a loaded program, as the kernel's verifier has changed them. The result may be empty or
+// zeros (is_readable()).
 Result<BpfProgram> read_program(int program);
 
 // Loads a program. Kernels before 5.11 charge it to RLIMIT_MEMLOCK.
 Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
 
-// Replaces a program: atomically since Linux 5.6; before, both are attached for a moment, which allows no more than
-// either. attach_flags: as queried. Errors: ENOENT, the old program is gone.
+// Replaces an attached program by another. Since Linux 5.6 this is atomic. Before, both programs are attached for a
+// moment, and an access needs the consent of both. attach_flags: as queried. Errors: ENOENT, the old program is gone.
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
 
-// Attaches a further program, which makes the cgroup stricter, never laxer.
+// Attaches one more program. The cgroup then allows the same devices as before or fewer.
 Result<void> attach_device_program(int cgroup, int program);
 
 }  // namespace hook

@@ -23,7 +23,7 @@ bool is_around(const Cgroup& group, const Cgroup& other) {
 bool is_named_by(std::string_view cgroups_path, std::string_view path) {
   const auto parts = fabric::split(cgroups_path, ':');
   if (parts.size() == 3) {
-    // The systemd driver of the runtimes appends ".scope" unless the name is a slice.
+    // The systemd driver of a runtime appends ".scope" to the name of the unit, unless the name is that of a slice.
     const bool slice = parts[2].ends_with(".slice");
     const std::string unit =
         slice ? std::string(parts[2]) : fmt::format("{}{}{}.scope", parts[1], parts[1].empty() ? "" : "-", parts[2]);
@@ -41,7 +41,7 @@ Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_
   // The kernel kills all processes of a PID namespace together with its init.
   if (spec.has_own_pidns) return std::optional<CgroupIdentity>();
   const auto ours = TRY(device_cgroups(::getpid()));
-  // The first hierarchy in which the container has its own group is enough.
+  // cgroup v1 has several hierarchies. The first one in which the container has a cgroup of its own is enough.
   for (const Cgroup& group : TRY(device_cgroups(init))) {
     const bool shared = std::ranges::any_of(ours, [&](const Cgroup& other) { return is_around(group, other); });
     if (shared && !is_named_by(spec.cgroups_path, group.path)) continue;

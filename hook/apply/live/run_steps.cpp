@@ -34,7 +34,7 @@ constexpr std::size_t kLongestMap = std::size_t{64} << 10;  // 340 lines (user_n
 Result<UniqueFd> open_proc() {
   UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!proc.ok()) return sys_error(errno, "cannot open `/proc`");
-  // A bundle could have mounted other files at /proc.
+  // The check is needed, because a mount could hide the real /proc.
   if (!is_on(proc.get(), PROC_SUPER_MAGIC)) {
     return Error{"cannot use `/proc`: it is not a proc file system", 0, "mount proc at /proc where the hook runs"};
   }
@@ -87,14 +87,14 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
       0, "map the container's root, or add its devices to config.json"};
 }
 
-// Returns the outer id of the inner id 0.
+// Returns the id outside the user namespace to which the id 0 inside is mapped, from a text of uid_map or gid_map.
 std::optional<std::uint32_t> parse_map(std::string_view text) {
   for (const std::string_view line : fabric::split(text, '\n')) {
     std::vector<std::uint32_t> numbers;
     for (const std::string_view word : fabric::split(line, ' ')) {
       if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
-    // Lines have inner id, outer id and length.
+    // A line has the first id inside, the first id outside, and the number of ids.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
   }
   return std::nullopt;
@@ -109,7 +109,8 @@ Result<FileId> find_rootfs(const std::string& path) {
 
 using Warnings = std::vector<std::string>;
 
-// Returns whether this process is not root of the node. Such a process cannot change device rules.
+// Returns true if this process is not root of the node: it has another uid, or is in a user namespace. Such a process
+// cannot change device rules.
 bool is_rootless() {
   if (geteuid() != 0) return true;
   const auto map = fabric::sysfs::read_file("/proc/self/uid_map", 4096);
@@ -122,7 +123,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
                                                       : allow_devices_v2(cgroup, step.devices);
   if (!change) {
     const int code = change.error().code;
-    // For root a refusal is an error: the container would start without access.
+    // For root this is an error: otherwise the container would start without access to its devices.
     if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
     warnings.push_back(
         fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
@@ -142,8 +143,8 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // The cgroups were found by PID, which another process could have by now. If the container still lives, they are its
-  // own.
+  // The cgroups were looked up by PID. If the container's process has ended, another process may have had this PID; if
+  // it still lives, the cgroups are those of the container.
   TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
@@ -153,7 +154,8 @@ Result<void> allow(const LiveContainer& container, const AllowDevices& step, War
   return {};
 }
 
-// A step below the container's root, with the mount that must be opened before the node's mount namespace is left.
+// A step below the container's root. `tree`: the node's directory or device node as a detached mount, which must be
+// opened before the process joins the container's mount namespace.
 struct FileStep {
   Step step;
   UniqueFd tree;
@@ -165,7 +167,7 @@ Result<UniqueFd> open_detached(const std::string& path) {
   return tree;
 }
 
-// Makes a detached overlay with the new mount API: mount(2) would need a mount point in the node.
+// Makes a detached overlay mount with fsopen(2) and fsmount(2). mount(2) would need a mount point on the node.
 Result<UniqueFd> open_overlay(const BindDirectory& bind) {
   const UniqueFd context(fsopen("overlay", FSOPEN_CLOEXEC));
   const auto set = [&](const char* name, const std::string& value) {
@@ -181,8 +183,8 @@ Result<UniqueFd> open_overlay(const BindDirectory& bind) {
   return error;
 }
 
-// Opens a detached bind mount of the node's device node and checks its number: udev could have renamed it since the
-// plan.
+// Opens a detached bind mount of the node's device node, and checks its number: udev may have given the path to another
+// device after the plan was made.
 Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   UniqueFd tree = TRY(open_detached(node.source));
   struct stat status {};
@@ -191,7 +193,8 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
     return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
                       node.minor);
   }
-  // In a user namespace the owner and group of the node are unmapped, so only the last three mode bits count.
+  // In the container's user namespace, owner and group of the node are not mapped, so only the mode bits for other
+  // users count.
   if ((status.st_mode & 06) != 06) {
     warnings.push_back(fmt::format(
         "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
@@ -201,7 +204,7 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   return tree;
 }
 
-// Opens the mounts of all file steps in the node's mount namespace: the paths are the node's.
+// Opens the mounts of all file steps. Call it in the node's mount namespace, in which the source paths are valid.
 Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
   std::vector<FileStep> prepared;
   for (const Step& step : steps) {
@@ -243,10 +246,10 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
   if (prepared.empty()) return {};
   auto done = run_file_steps(container, prepared);
   if (done || done.error().code != EPERM) return done;
-  // The hook itself can run in a user namespace, as with rootless Podman, where mknod(2) is forbidden. The node's
-  // device nodes are then bind-mounted instead.
+  // mknod(2) is forbidden if the hook itself runs in a user namespace, as with rootless Podman. Then bind-mount the
+  // node's device nodes instead.
   Warnings more;
-  // If bind mounts fail too, the first error is reported: it names the cause.
+  // If the bind mounts fail too, report the error of mknod(2), which names the cause.
   auto bound = prepare(steps, true, more);
   if (!bound || !run_file_steps(container, *bound)) return done;
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
@@ -268,7 +271,7 @@ Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnin
   TRY_VOID(check_alive(container));
   auto more = TRY(limit_rdma(container.init.pid, step.limits));
   std::move(more.begin(), more.end(), std::back_inserter(warnings));
-  // The cgroup was found by PID. If the container still lives, it is the container's own.
+  // The cgroup was looked up by PID. If the container's process still lives, the cgroup is the container's.
   return check_alive(container);
 }
 
@@ -292,8 +295,8 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
-  // The process is identified before the pidfd is opened and again at the end. The same start time proves that it was
-  // one process.
+  // The process is identified by its start time, before the pidfd is opened and again at the end of this function. The
+  // same start time proves that both times it was the same process.
   const auto init = identify(state.pid);
   if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
   container.state = state;
@@ -309,7 +312,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
-  // Facts that were read by PID belong to this process if it still lives.
+  // The files above were read by PID. If the process with this start time still lives, they belong to it.
   if (TRY(read_presence(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));
   return container;
@@ -338,7 +341,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
       TRY_VOID(set_memlock(container, *memlock, engine, warnings));
     } else if (is_file_step(step) && !files_done) {
-      // One child makes all files: a fork costs more than the work in it.
+      // One child process makes all files, because a fork costs more time than making the files.
       files_done = true;
       TRY_VOID(change_files(container, steps, warnings));
     }
@@ -361,7 +364,7 @@ Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes,
   if (errno != EPERM) {
     return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process `{}` to {}", pid, memlock_text(bytes));
   }
-  // Without CAP_SYS_RESOURCE the soft limit can be raised only to the hard one.
+  // Without CAP_SYS_RESOURCE a process can raise the soft limit only up to the hard one.
   const rlimit most{std::min<rlim_t>(wanted.rlim_cur, now.rlim_max), now.rlim_max};
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;
   return std::optional<std::string>(

@@ -21,7 +21,7 @@ Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string
   return step;
 }
 
-// Returns the lower directories of an overlay; empty: it is a bind mount.
+// Returns the lower directories of an overlay mount; empty: `mount` is a bind mount.
 std::string layers_of(const PlannedMount& mount) {
   constexpr std::string_view kOption = "lowerdir=";
   const auto found =
@@ -29,8 +29,8 @@ std::string layers_of(const PlannedMount& mount) {
   return found == mount.options.end() ? std::string() : found->substr(kOption.size());
 }
 
-// Returns whether the runtime sets the limit after the hook. runc sets the limits of config.json after the hooks, crun
-// before them. Neither changes a limit that config.json does not list.
+// Returns true if the runtime overwrites the limit after this hook. runc sets the limits of config.json after the
+// hooks, crun before them. Neither changes a limit that config.json does not list.
 bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state) {
   return spec.memlock.has_value() && !state.from_crun;
 }
@@ -38,7 +38,7 @@ bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state
 void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                  LivePlan& live) {
   if (!runtime_overwrites_memlock(spec, state)) {
-    // The limit is high enough already: without a step there is nothing to warn about.
+    // The limit is high enough already, so it is not set, and no warning is needed.
     if (node.memlock && usable(*node.memlock) >= wanted) return;
     live.steps.emplace_back(SetMemlock{wanted});
     live.warnings.push_back(
@@ -52,7 +52,7 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
   live.warnings.push_back(memlock_stays(wanted, listed, node.engine));
 }
 
-// Returns the limit of the container's first process; nullopt: the engine's unknown limit.
+// Returns the limit with which the container's first process will run; nullopt: the engine's limit, which is unknown.
 std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec& spec, const OciState& state,
                                            const LiveNode& node) {
   if (runtime_overwrites_memlock(spec, state)) return usable(*spec.memlock);
@@ -60,9 +60,9 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
-// Adds a warning if the plan has CAP_IPC_LOCK and createRuntime cannot add it, or if it has no effect: RLIMIT_MEMLOCK
-// then limits ibv_reg_mr(). In a user namespace, an unlimited RLIMIT_MEMLOCK needs no warning if the container has the
-// capability.
+// Adds a warning if the plan has CAP_IPC_LOCK, but createRuntime cannot add it, or it has no effect in a user
+// namespace: RLIMIT_MEMLOCK then limits the memory that ibv_reg_mr() can register. With a user namespace, an unlimited
+// RLIMIT_MEMLOCK needs no warning if the container already has the capability.
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
   const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();
@@ -107,8 +107,8 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
   for (const PlannedMount& mount : plan.mounts)
     live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
-  // These steps follow the files, which are made only in the right container. Another process must get neither rights
-  // nor limits.
+  // These steps come after the file steps, which fail if the process does not belong to the bundle. Otherwise a wrong
+  // process could get rights or limits.
   if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);

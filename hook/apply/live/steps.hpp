@@ -1,5 +1,5 @@
-// Plans the changes of a container that its runtime has created but not started: the changes that are possible with
-// only a hook. The steps are values; only run_steps.hpp changes the container.
+// Plans how the hook changes a container that its runtime has created but not started. The steps are values; only the
+// functions of run_steps.hpp change the container.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace hook {
 
-// A character device node below the container's root. bind: a bind mount of the node's device node, because a user
-// namespace forbids mknod(2).
+// A character device node below the container's root. bind: mount the node's own device node there, because mknod(2) is
+// forbidden in a user namespace.
 struct MakeNode {
   std::string path;
   std::uint32_t major = 0;
@@ -26,7 +26,7 @@ struct MakeNode {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   bool bind = false;
-  std::string source;  // path on the node; only with bind
+  std::string source;  // path of the device node on the node; only with bind
   friend bool operator==(const MakeNode&, const MakeNode&) = default;
 };
 
@@ -34,18 +34,20 @@ struct MakeNode {
 struct BindDirectory {
   std::string source;
   std::string destination;
-  // Not empty: an overlay of these directories instead, "SOURCE:ANOTHER", which cannot be remounted writable.
+  // If not empty: an overlay of these directories is mounted instead, "SOURCE:ANOTHER". Unlike a bind mount, an overlay
+  // without an upper directory cannot be remounted writable.
   std::string layers = {};
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
 };
 
-// Allows read and write, not mknod. One step serves all devices, because each step replaces the cgroup's program.
+// Allows processes to read and write the devices, not to make them (mknod). One step serves all devices, because each
+// step replaces the BPF program of the cgroup.
 struct AllowDevices {
   std::vector<DeviceNumber> devices;
   friend bool operator==(const AllowDevices&, const AllowDevices&) = default;
 };
 
-// Sets limits in the container's cgroup.
+// Sets limits of RDMA objects in the container's cgroup.
 struct LimitRdma {
   std::vector<PlannedRdmaLimit> limits;
   friend bool operator==(const LimitRdma&, const LimitRdma&) = default;
@@ -53,7 +55,7 @@ struct LimitRdma {
 
 struct SetMemlock {
   std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
-  std::string note = {};    // a warning that is true only after the limit was set
+  std::string note = {};    // warning to print after the limit was set; empty: none
   friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
 };
 
