@@ -26,7 +26,7 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
 Result<void> give(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
-  // The path is opened once, so that the recorded namespace is the one that is entered, wherever the path leads later.
+  // add_rails() enters the namespace by this descriptor, so it is the namespace to which the path leads now.
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
   NetnsIdentity netns = TRY(identify_netns(path));

@@ -89,7 +89,7 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   auto text = read_text_file(bundle + "/config.json");
   if (text) return text;
   Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
-  error.hint = "a bundle is the directory that holds config.json";
+  error.hint = "pass the directory that contains the container's config.json as bundle";
   // crun 1.8.1 passes "/" for a container with a user namespace and linux.devices (tested).
   if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
   return error;
@@ -122,8 +122,10 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
   requesting.request = std::move(asked.request);
   requesting.warnings = std::move(asked.warnings);
   if (requesting.caller.is_doubted && !requesting.warnings.empty()) {
-    requesting.warnings.insert(requesting.warnings.begin(),
-                               fmt::format("annotations count as with podman: {}", requesting.caller.by));
+    requesting.warnings.insert(
+        requesting.warnings.begin(),
+        fmt::format("treating the annotations as those of a Podman container, which its image may have set: {}",
+                    requesting.caller.by));
   }
   requesting.note = std::move(asked.note);
   // The user namespace matters only for a request, and the lookup costs a read of /proc.

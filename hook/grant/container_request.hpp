@@ -20,7 +20,7 @@ struct ContainerRequest {
   std::shared_ptr<Json> document = {};  // its config.json; null if another source describes it (NRI)
   ContainerSpec spec = {};
   Config admin = {};
-  Recognised caller = {};                  // the engine; annotations are trusted or not, depending on it
+  Recognised caller = {};                  // the engine, which determines whether annotations are trusted
   std::optional<Request> request = {};     // nullopt: it requests nothing, or its request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
   Note note = {};                          // as ParsedRequest::note

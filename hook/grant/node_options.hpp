@@ -16,7 +16,7 @@ namespace hook {
 
 template <typename Options>
 inline constexpr fabric::Option<Options> kConfigOption = {
-    "config", "FILE", "in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json",
+    "config", "FILE", "use FILE in place of cluster/config.json, config.json and conf.d/*.json in /etc/rdma-init",
     [](Options& options, std::string_view value) {
       options.node.config = {std::string(value), "", true};
       return Result<void>();
@@ -28,11 +28,11 @@ inline constexpr fabric::Option<Options> kRootOption = {"root", "DIR", "the node
                                                           return Result<void>();
                                                         }};
 template <typename Options>
-inline constexpr fabric::Option<Options> kLedgerOption = {"ledger", "DIR", "in place of /run/rdma-hook",
-                                                          [](Options& options, std::string_view value) {
-                                                            options.node.ledger = value;
-                                                            return Result<void>();
-                                                          }};
+inline constexpr fabric::Option<Options> kLedgerOption = {
+    "ledger", "DIR", "use the ledger DIR in place of /run/rdma-hook", [](Options& options, std::string_view value) {
+      options.node.ledger = value;
+      return Result<void>();
+    }};
 // --probe of long-running programs.
 template <typename Options>
 inline constexpr fabric::Option<Options> kProbeOption = {

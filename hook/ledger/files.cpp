@@ -19,7 +19,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
-constexpr int kDeepest = 32;  // levels of directories: each takes a call frame and a descriptor
+constexpr int kDeepest = 32;  // levels that remove_tree() enters: each takes a call frame and a descriptor
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error path_error(int code, const char* verb, const std::string& path) {
@@ -32,7 +32,7 @@ Error path_error(int code, const char* verb, const std::string& path) {
 
 Error untrusted(const std::string& path, const char* cause) {
   return Error{.message = fmt::format("cannot use `{}`: {}", path, cause),
-               .hint = "remove it while no container uses RDMA: it is made anew"};
+               .hint = "remove it while no container uses RDMA; rdma-hook makes it again"};
 }
 
 Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
@@ -120,7 +120,7 @@ std::uint64_t checksum(std::string_view text) {
 
 Result<void> check_hca_name(const std::string& name) {
   if (is_file_name(name, kLongestHcaName)) return {};
-  return make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
+  return make_error("cannot use HCA `{}`: the name is not 1 to 63 of [A-Za-z0-9_.-]", fabric::printable(name));
 }
 
 Result<void> check_place(const LedgerFiles& files, bool note) {
@@ -129,16 +129,17 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (noted == own) return {};
   if (noted && TRY(has_facts(files))) {
     if (!is_place(*noted)) {
-      return Error{.message = fmt::format("cannot use `{}/{}`: it names no namespaces", files.root.path, kPlace),
+      return Error{.message = fmt::format("cannot use `{}/{}`: it is damaged, and names no PID and time namespace",
+                                          files.root.path, kPlace),
                    .code = EBADMSG,
                    .hint = "remove it, then run `rdma-hook recover` where containers are started"};
     }
     return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
                                         files.root.path, fabric::printable(*noted), own),
                  .code = EXDEV,
-                 .hint = fmt::format("run it where containers are started: `hostPID: true` in Kubernetes, `--pid "
-                                     "host`, or `nsenter -t 1 -a`; if "
-                                     "this is there, remove `{}/{}`",
+                 .hint = fmt::format("run it in the PID namespace that starts containers: `hostPID: true` in "
+                                     "Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
+                                     "remove `{}/{}`",
                                      files.root.path, kPlace)};
   }
   if (!note) return {};

@@ -128,7 +128,8 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kGone;
   if (!container) return busy(container.error().message, container.error().hint);
   if (*container == Presence::kGone) return {};
-  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
+  return busy(fmt::format("a container of this id and bundle exists below the runtime root `{}`",
+                          fabric::printable(user.state->root)),
               "delete it first, or take another id");
 }
 

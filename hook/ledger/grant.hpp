@@ -140,7 +140,7 @@ class GrantEffects {
   virtual void wait_until(Deadline) const {}
 };
 
-// A grant that the ledger has released, or that a container of a pod has left.
+// A grant that the ledger has released, or a pod's grant from which it has removed a container.
 struct Released {
   Grant grant;                 // as it was
   bool was_allocated = false;  // false: its start never finished

@@ -50,7 +50,7 @@ Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   if (!noted || (status.st_dev == netns.directory_dev && status.st_ino == netns.directory_ino)) return fd;
   Error error = cannot_look(ESTALE, netns.path);
   error.message += ": its directory is not the recorded one";
-  error.hint = "run it in the node's mount namespace, or with the node's directory mounted";
+  error.hint = "run this command in the node's mount namespace, or with the node's directory mounted";
   return error;
 }
 
@@ -145,7 +145,7 @@ Result<Presence> read_presence(const CgroupIdentity& cgroup) {
   if (status.st_dev != cgroup.root_dev || status.st_ino != cgroup.root_ino) {
     Error error = cannot_read_cgroup(ESTALE, cgroup.root);
     error.message += ": it is not the recorded hierarchy";
-    error.hint = "run it in the node's mount namespace and cgroup namespace";
+    error.hint = "run this command in the node's mount namespace and cgroup namespace";
     return error;
   }
   const std::string path = cgroup.root + cgroup.path;

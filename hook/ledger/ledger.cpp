@@ -15,8 +15,8 @@
 //    views that the call needs. A process that holds the lock of a key takes no further lock.
 // 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it.
 //
-// Each change writes the grant once. As long as the marker of steps exists, the steps are unfinished. Without the
-// marker, read_grant() counts the HCAs of the steps as HCAs of the grant, and the next change records them so.
+// Each change writes the grant once, with the changed user's steps. The steps are done when their marker file is
+// removed: from then on, read_grant() counts their HCAs as HCAs of the grant, and the next change records them so.
 //
 // The order of writes. A process may be killed after each write, and the next call can use what it finds:
 //   book    Write the marker, then the grant with the steps of the new user, then the index. If the process is killed,
@@ -24,8 +24,8 @@
 //           and then removes the marker. No process saw the gap between grant and index, because the HCA was locked. No
 //           process but the worker removes the marker of steps that a grant lists, because these steps would then count
 //           as done.
-//   settle  Remove the marker. If the process is killed before, the case is that of book. If it is killed after, the
-//           steps are done.
+//   settle  Remove the marker. If the process is killed before, the next call rolls back as for book. If it is
+//           killed after, the steps are done.
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
 //           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
@@ -333,7 +333,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
   if (!is_file_name(user.key, kLongestKey))
     return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   const std::string key = token_owner(token).key;
-  if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
+  if (key == owner.key || key == user.key)
+    return make_error("internal error: the token and its container have one key");
   // The grant lists the HCAs to lock. If the grant changes before they are locked, read it again.
   for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
     const auto seen = TRY(read_grant(*files_, key));
@@ -354,8 +355,9 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
       TRY_VOID(check_token_user(booked.user, user));
     return std::optional(TRY(bind_grant(*files_, *source, owner, user)));
   }
-  return Error{
-      .message = "cannot bind the container's token: its grant keeps changing", .code = EAGAIN, .hint = "try again"};
+  return Error{.message = "cannot move the grant of the token to the container: other calls change the grant",
+               .code = EAGAIN,
+               .hint = "start the container again"};
 }
 
 Result<std::vector<std::string>> Ledger::make_view(const std::vector<ViewEntry>& entries) const {

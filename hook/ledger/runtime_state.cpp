@@ -78,7 +78,7 @@ Result<UniqueFd> open_root(const RuntimeState& state) {
   if (status.st_dev == state.root_dev && status.st_ino == state.root_ino) return root;
   Error error = cannot_read_state(ESTALE, state.root);
   error.message += ": it is not the recorded directory";
-  error.hint = "run it in the node's mount namespace";
+  error.hint = "run this command in the node's mount namespace";
   return error;
 }
 
@@ -124,7 +124,8 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
   struct stat one {};
   struct stat other {};
   for (const auto& [path, status] : {std::pair(&left, &one), std::pair(&right, &other)}) {
-    if (::stat(path->c_str(), status) != 0) return sys_error(errno, "stat `{}`", fabric::printable(*path));
+    if (::stat(path->c_str(), status) != 0)
+      return sys_error(errno, "cannot read the directory `{}`", fabric::printable(*path));
   }
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }

@@ -209,7 +209,7 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
     root.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root.ok()) {
       Error error = sys_error(errno, "cannot open the root file system `{}` in the container", path);
-      error.hint = "check that the state's pid belongs to this bundle's container";
+      error.hint = "check that the pid in the OCI state is a process of this bundle's container";
       return error;
     }
     const auto here = mounted(root.get());
@@ -222,7 +222,7 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
   if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
     return Error{
         fmt::format("cannot use `{}` as the container's root: none of the mounts of the bundle is in it", path), 0,
-        "check that the state's pid belongs to this bundle's container"};
+        "check that the pid in the OCI state is a process of this bundle's container"};
   }
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }

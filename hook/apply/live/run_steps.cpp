@@ -178,7 +178,8 @@ Result<UniqueFd> open_overlay(const BindDirectory& bind) {
     UniqueFd tree(fsmount(context.get(), FSMOUNT_CLOEXEC, 0));
     if (tree.ok()) return tree;
   }
-  Error error = sys_error(errno, "cannot make an overlay of `{}`, for a container with CAP_SYS_ADMIN", bind.source);
+  Error error =
+      sys_error(errno, "cannot make an overlay of `{}`, which a container with CAP_SYS_ADMIN needs", bind.source);
   error.hint = "load the kernel module `overlay` or set \"sysfs_view\": false";
   return error;
 }

@@ -303,7 +303,7 @@ TEST_F(LedgerFailedLookup, NamesDamagedPlaceAndItsRemedy) {
     fs::remove(place);
     damage();
     const auto refused = Ledger::open(path_);
-    EXPECT_EQ(error_message(refused), "cannot use `" + place + "`: it names no namespaces");
+    EXPECT_EQ(error_message(refused), "cannot use `" + place + "`: it is damaged, and names no PID and time namespace");
     EXPECT_EQ(error_hint(refused), "remove it, then run `rdma-hook recover` where containers are started");
   }
   fs::remove(place);

@@ -340,7 +340,8 @@ TEST_F(LedgerTest, NamesProcessThatLockedGrant) {
 
 TEST_F(LedgerTest, RefusesInvalidNames) {
   for (const std::string name : {"", ".", "..", "a/b", "a b"})
-    EXPECT_EQ(error_message(ledger_.lock({name})), "cannot use HCA `" + name + "`: that is no name of a device");
+    EXPECT_EQ(error_message(ledger_.lock({name})),
+              "cannot use HCA `" + name + "`: the name is not 1 to 63 of [A-Za-z0-9_.-]");
   EXPECT_FALSE(ledger_.lock({std::string(64, 'x')}));
   auto locked = ledger_.lock({"mlx5_0"});
   EXPECT_EQ(locked->book(web_, {{"mlx5_1", Mode::kHca, 1, std::nullopt}}, {web_.key, "web", myself()}).error().message,
@@ -438,7 +439,7 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   fs::create_directory(temp / "target");
   chmod((temp / "target").c_str(), 0700);
   fs::create_directory_symlink(temp / "target", temp / "link");
-  const std::string remedy = " | remove it while no container uses RDMA: it is made anew";
+  const std::string remedy = " | remove it while no container uses RDMA; rdma-hook makes it again";
   EXPECT_EQ(error(temp / "link"), "cannot use `" + (temp / "link") + "`: it is not a directory" + remedy);
   write_file(temp / "file", "");
   EXPECT_EQ(error(temp / "file"), "cannot use `" + (temp / "file") + "`: it is not a directory" + remedy);

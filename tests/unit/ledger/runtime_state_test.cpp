@@ -115,7 +115,7 @@ TEST_P(RuntimeStates, RecoverWarnsOfReplacedRoot) {
   EXPECT_EQ(ledger_.recover()->warnings,
             std::vector<std::string>{
                 "the grant of container web is held for container `c`: cannot read the runtime's state `" + root_ +
-                "`: Stale file handle: it is not the recorded directory; run it in the node's mount "
+                "`: Stale file handle: it is not the recorded directory; run this command in the node's mount "
                 "namespace; or, if no container that uses it runs, remove `" +
                 file + "` and call `rdma-hook recover` again"});
   fs::remove(file);
@@ -259,7 +259,7 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   first.kill();
   expect_busy("delete --force c");
   write(init.identity(), bundle_);
-  expect_busy("a container of this id and bundle lives in `" + root_ + "`");
+  expect_busy("a container of this id and bundle exists below the runtime root `" + root_ + "`");
   init.kill();
   EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second.identity(), web_.key)));
 }

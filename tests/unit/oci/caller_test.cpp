@@ -175,10 +175,10 @@ TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
       const ContainerRequest doubted = requesting(config, {.engine = named, .is_named = true, .bundle = kPodmans});
       EXPECT_FALSE(doubted.request) << path << " " << to_string(named);
       ASSERT_EQ(doubted.warnings.size(), 2U);
-      EXPECT_EQ(doubted.warnings[0],
-                fmt::format("annotations count as with podman: the administrator names {}, but the "
-                            "bundle is podman's",
-                            to_string(named)));
+      EXPECT_EQ(doubted.warnings[0], fmt::format("treating the annotations as those of a Podman container, which its "
+                                                 "image may have set: the administrator names {}, but the "
+                                                 "bundle is podman's",
+                                                 to_string(named)));
     }
   }
 }
