@@ -26,7 +26,7 @@ struct Owner {
   Kind kind = Kind::kContainer;
   std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
   std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
-  std::optional<NetnsIdentity> netns;  // kNetns
+  std::optional<NetnsIdentity> netns;  // only for kNetns
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
@@ -75,7 +75,7 @@ struct Grant {
   std::vector<GrantUser> users;
   std::int64_t since = 0;  // seconds since the epoch
   bool pending = false;
-  bool stale = false;  // stale: is_stale()
+  bool stale = false;  // result of is_stale()
 };
 
 // The process that makes an unfinished change (steps) of a user, and a number of that change. They form the name of a

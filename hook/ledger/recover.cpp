@@ -154,7 +154,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   Unreleased stuck;
   warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
-  std::map<std::string, Claims> claims;  // by booked_as()
+  std::map<std::string, Claims> claims;  // by the name under which the HCA is booked
   IdsOfKeys ids;
   std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
