@@ -502,9 +502,13 @@ step_cdi() {
   plug_in 0
   wait_until "four are allocatable" 600 allocatable_is 4
   cp "$out/lab/config.json" "$state/config.json"
+  local before
+  before=$(registrations)
   jq '. + {device_plugin: {cdi: true}}' "$state/config.json" > "$out/lab/config.json"
   kubectl apply -k "$out/lab" > /dev/null
-  wait_until "the plugin allocates CDI devices" 300 config_is_there
+  wait_until "the node has the configuration" 300 config_is_there
+  # The plugin reads the configuration within seconds, and then registers anew.
+  wait_until "the plugin allocates CDI devices" 120 registered_after "$before"
   trainer cdi 1 sh -c "$look_around" | create
   wait_until "cdi prints ready" 300 said cdi ready
   echo "ok: cdi: $(paste -sd ' ' "$state/cdi.said")"
