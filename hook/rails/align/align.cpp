@@ -10,10 +10,10 @@ namespace {
 constexpr unsigned kMostPlaceholders = 256;
 constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 
-// The indices that the v2 GID of a rail can have.
+// The GID indices to which placeholders can bring the v2 GID of a rail.
 struct Reach {
   unsigned from = 0;
-  // By index: number of placeholders that are needed to get this index; 0 for the present one.
+  // For each index: number of placeholders that bring the GID to it; 0: the GID has it now; kOutOfReach: not possible.
   std::vector<unsigned> fill;
 };
 
@@ -26,8 +26,9 @@ Result<unsigned> current_index(const AlignRail& rail) {
   const auto& slots = rail.table.slots;
   const auto own = std::ranges::find_if(slots, is_own);
   if (own == slots.end() || own->index >= rail.table.read) {
-    return Error{.message = fmt::format("cannot align `{}`: its address {} has no RoCE v2 GID in {} slots", rail.name,
-                                        fabric::to_string(rail.address), rail.table.read),
+    return Error{.message = fmt::format(
+                     "cannot align `{}`: its address {} has no RoCE v2 GID in the first {} slots of the GID table",
+                     rail.name, fabric::to_string(rail.address), rail.table.read),
                  .hint = "check that the netdev is up and that the GID table of its RoCE port has a free slot"};
   }
   if (std::any_of(own + 1, slots.end(), is_own)) {
@@ -38,9 +39,10 @@ Result<unsigned> current_index(const AlignRail& rail) {
   return own->index;
 }
 
-// Computes for each index how many placeholders bring the address to this index, if the address is removed and added
-// again. The kernel uses the first free slot. Each placeholder takes as many free slots as the port has GID types. The
-// address replaces the last placeholder, and its v2 GID gets the last of these slots.
+// Computes for each index how many placeholders bring the v2 GID of the address to this index, if the address is
+// removed and added again. The kernel puts each new GID into the first free slot. Each placeholder takes as many free
+// slots as the port has GID types. The address replaces the last placeholder, and its v2 GID gets the last of these
+// slots.
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);
@@ -49,7 +51,8 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   }
   const unsigned types = gid_types(rail.table);
   unsigned passed = 0;
-  // The kernel reserves the first slots, one for each type, even while they are empty.
+  // The loop starts behind the first slots, one for each GID type: the kernel reserves them for the port's own GIDs,
+  // even while they are empty.
   for (unsigned index = types; index < rail.table.read && passed / types < max_placeholders; ++index) {
     if (!is_free[index]) continue;
     if (passed % types == types - 1) reach.fill[index] = passed / types + 1;
@@ -59,8 +62,8 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   return reach;
 }
 
-// Returns true if both tables have the same slots, and at least one, as far as both were read. The link-local GIDs of a
-// port make its table unique, so equal tables are the table of one port.
+// Returns true if the slots that were read of both tables are equal and at least one is in use. Two such tables are the
+// table of one port, because every port has its own link-local GIDs.
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
@@ -73,17 +76,18 @@ Result<void> check_ports(const std::vector<AlignRail>& rails) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
     for (std::size_t j = i + 1; j < rails.size(); ++j) {
       if (rails[i].address == rails[j].address || !is_one_port(rails[i].table, rails[j].table)) continue;
-      return Error{.message = fmt::format("cannot align `{}` and `{}`: they are on one port, and two addresses cannot "
-                                          "have one index",
-                                          rails[i].name, rails[j].name),
-                   .hint = "request one child of each HCA, or set \"align_gids\": false for this network"};
+      return Error{
+          .message = fmt::format("cannot align `{}` and `{}`: they are on one port, and only one GID of a port "
+                                 "can have an index",
+                                 rails[i].name, rails[j].name),
+          .hint = "request one child of each HCA, or set \"align_gids\": false for this network"};
     }
   }
   return {};
 }
 
-// Returns the lowest index that all rails can reach. The function counts the rails at each index, so that one pass over
-// each table is enough.
+// Returns the lowest index that all rails can reach. For each index the function counts the rails that can reach it, so
+// that one pass over each table is enough.
 std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
   std::vector<std::size_t> rails_at;
   for (const Reach& reach : reaches) {
@@ -97,16 +101,17 @@ std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
 }
 
 Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
-  // The used fractions of two tables are compared without division.
+  // Compares the used fractions of two tables. Multiplies instead of dividing, because integer division would round.
   const auto more_taken = [](const AlignRail& left, const AlignRail& right) {
     return taken_slots(left.table) * std::size_t{std::max(right.table.length, 1U)} <
            taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
   };
   const AlignRail& fullest = *std::ranges::max_element(rails, more_taken);
-  return Error{.message = fmt::format("cannot bring {} rails to one GID index: no index is within reach of all with {} "
-                                      "placeholders; fullest is the table of `{}`, {} of {} slots taken",
-                                      rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table),
-                                      fullest.table.length),
+  return Error{.message = fmt::format(
+                   "cannot move {} rails to one GID index: with up to {} placeholder addresses for each "
+                   "rail, no index is free for all rails; the GID table of `{}` is the fullest: {} "
+                   "of {} slots are in use",
+                   rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table), fullest.table.length),
                .code = ENOSPC,
                .hint = "let fewer containers share these HCAs"};
 }
@@ -119,8 +124,8 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
   return found == table.slots.end() ? std::nullopt : std::optional(found->index);
 }
 
-// A v1 GID proves a port with both types, because the kernel makes the link-local GID in each type of the port. A port
-// with both types therefore has a v1 GID.
+// A port with both types always has a v1 GID, because the kernel makes the link-local GID in each type of the port. A
+// table without a v1 GID therefore belongs to a port with v2 only.
 unsigned gid_types(const GidTable& table) {
   return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }
@@ -142,7 +147,7 @@ Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned m
   for (std::size_t i = 0; i < rails.size(); ++i) {
     if (agrees(reaches[i])) continue;
     const unsigned fill = reaches[i].fill[*index];
-    // The last placeholder is in the target slot.
+    // Only the last placeholder is removed before the address is added: it is in the target slot.
     alignment.moves.push_back({i, reaches[i].from, fill, {fill - 1}});
   }
   return alignment;

@@ -26,11 +26,11 @@ struct GidSlot {
   friend bool operator==(const GidSlot&, const GidSlot&) = default;
 };
 
-// A port's GID table. A slot below `read` that is not in the list counts as free.
+// A port's GID table. A slot that was read and is not in `slots` counts as free.
 struct GidTable {
   unsigned length = 0;         // gid_tbl_len
-  std::vector<GidSlot> slots;  // in use, ascending
-  unsigned read = 0;           // number of slots that were read, from slot 0 on
+  std::vector<GidSlot> slots;  // the slots in use, by ascending index
+  unsigned read = 0;           // number of slots that were read, beginning with slot 0
   friend bool operator==(const GidTable&, const GidTable&) = default;
 };
 
@@ -48,7 +48,7 @@ struct AlignRail {
 // `release`.
 struct AlignMove {
   std::size_t rail = 0;  // position in the list of rails
-  unsigned from = 0;     // index of its v2 GID before the move
+  unsigned from = 0;     // index of the v2 GID before the move
   unsigned fill = 0;     // number of placeholders; at least 1
   std::vector<unsigned> release;
   friend bool operator==(const AlignMove&, const AlignMove&) = default;
@@ -56,7 +56,7 @@ struct AlignMove {
 
 struct Alignment {
   unsigned index = 0;            // common index of all rails afterwards
-  std::vector<AlignMove> moves;  // empty: the rails already agree
+  std::vector<AlignMove> moves;  // empty: all rails have this index already
   friend bool operator==(const Alignment&, const Alignment&) = default;
 };
 
@@ -68,32 +68,32 @@ std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& a
 unsigned gid_types(const GidTable& table);
 
 // Plans moves to the lowest index that every rail can reach with at most max_placeholders placeholders (256 at most).
-// Plans no moves if the rails already agree. On a port with v1 and v2 an address takes two free slots, the second one
-// for its v2 GID. The v2 GID can therefore reach only every second free slot. The time is proportional to the slots
-// that were read. Pure.
-// Errors: an address has no v2 GID, or more than one; two rails with different addresses are on one port; there is no
-// common index (full tables), with figures.
+// Plans no moves if all rails already have the same index. On a port with v1 and v2 an address takes two free slots,
+// the second one for its v2 GID. The v2 GID can therefore reach only every second free slot. The time is proportional
+// to the slots that were read. Pure.
+// Errors: an address has no v2 GID, or more than one; two rails with different addresses are on one port; no index is
+// possible for all rails, because the tables are too full (the message has the numbers of slots).
 Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
 
 // Returns "aligned rails at GID index 7: rail1 5->7, rail3 6->7"; an empty text without moves.
 std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& rails);
 
-// Returns placeholder number n, which is below 256: 192.0.2.n as mapped address. No network uses these addresses (RFC
-// 5737).
+// Returns the placeholder address with number n, below 256: 192.0.2.n, as an IPv4-mapped IPv6 address. No network uses
+// these addresses (RFC 5737).
 fabric::Address placeholder(unsigned n);
 
 // Moves the address of one rail to a GID index: one method for each step of AlignMove.
-// rail: position in the rails of run_alignment().
+// rail: position in the list of rails that run_alignment() gets.
 class AlignLink {
  public:
   using Clock = std::chrono::steady_clock;
 
   virtual ~AlignLink() = default;
-  // Remove the address of the rail, and add it again with the routes and rules that depend on it. Together with the
-  // address the kernel removes these routes. Both functions succeed if their change is already done.
+  // remove_address() removes the address of the rail; the kernel then removes the routes that depend on the address.
+  // add_address() adds the address, and its routes and rules. Both succeed if there is nothing to change.
   virtual Result<void> remove_address(std::size_t rail) = 0;
   virtual Result<void> add_address(std::size_t rail) = 0;
-  // Adds the placeholders from..to - 1, in ascending order.
+  // Adds the placeholders with the numbers `from` to `to` - 1, in ascending order.
   virtual Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
   // Removes one placeholder. A missing placeholder is no error.
   virtual Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
@@ -110,28 +110,29 @@ class AlignLink {
 // The kernel changes GIDs later than the netlink call, but in order: one ordered work queue serves the whole node
 // (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls for all rails come first. Then the tables are read
 // until the last placeholder of each rail is in its table, which proves that all earlier changes are done. By then a
-// placeholder is in the target slot and keeps it until the address replaces it. A slot can seem empty but be in use, by
-// a GID that a process still uses or that MLNX_OFED hides. Such a slot is detected when the kernel skips it.
+// placeholder is in the target slot and keeps it until the address replaces it. A slot can read as empty although it is
+// in use: by a deleted GID that a process still uses, or by a GID that MLNX_OFED hides. Such a slot is detected when
+// the kernel does not put a placeholder into it.
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;
-  // Limit on waiting for the kernel in all rounds together. Restoring the addresses may take half of this time in
-  // addition.
+  // Limit on waiting for the kernel in all rounds together. After this time, restoring the addresses may take half as
+  // long again.
   std::chrono::milliseconds time{2000};
 };
 
 struct AlignReport {
-  Alignment done;             // the moves of all rounds together; no moves: the rails already agreed
+  Alignment done;             // the moves of all rounds together; no moves: all rails had the same index already
   std::string text;           // to_string(done)
   unsigned rounds = 0;        // rounds that changed a table
   unsigned slots_moved = 0;   // GIDs of addresses that now have another index
   unsigned placeholders = 0;  // placeholders that were added and removed
 };
 
-// Moves the GIDs of live rails to one index. Ignores the tables in `rails` and reads them by the link. Afterwards, even
-// after an error, no placeholder is left and every address has a GID, at its old index or at another one. The exception
-// is an error that names addresses or placeholders that could not be restored or removed.
-// Errors: no common index, as plan_alignment(); any error of the link; the rails do not agree in time. The message has
+// Moves the GIDs of live rails to one index. Ignores the tables in `rails`: reads the tables with link.read().
+// Afterwards, even after an error, no placeholder is left and every address has a GID, at its old index or at another
+// one. The exception is an error that names addresses or placeholders that could not be restored or removed.
+// Errors: those of plan_alignment(); any error of `link`; the rails do not get the same index in time. The message has
 // the index of every rail, and the addresses that could not be restored.
 Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits = {});
 

@@ -13,13 +13,13 @@ namespace {
 using fabric::Address;
 
 constexpr unsigned kNumbers = 256;  // numbers of placeholders: 0 to 255
-// Limit on repeated additions of placeholders, which are needed if slots below the target became free while
-// placeholders were added.
+// Limit on repeated additions of placeholders. More placeholders are needed if slots below the target became free while
+// earlier placeholders were added.
 constexpr int kRefills = 4;
 constexpr int kRestoreTries = 3;
 
-// Returns the first of `count` successive placeholder numbers that are not in this table. The table can have
-// placeholders of a call that was killed.
+// Returns the first of `count` successive placeholder numbers whose addresses are not in this table. A call that was
+// killed can have left placeholders in the table.
 unsigned unused_numbers(const GidTable& table, unsigned count) {
   unsigned first = 0;
   for (unsigned number = 0; number < kNumbers && number - first < count; ++number) {
@@ -34,8 +34,8 @@ class RailMove {
  public:
   using Deadline = AlignLink::Clock::time_point;
 
-  // rail: has the table on which the plan is based.
-  // silent: slots that seem empty but are in use; this object adds the slots that it detects.
+  // rail: rail.table is the table on which the plan is based.
+  // silent: slots that read as empty but are in use; this object adds such slots when it detects them.
   RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
            std::set<unsigned>& silent)
       : link_(link),
@@ -50,7 +50,7 @@ class RailMove {
   Result<void> begin(unsigned fill) {
     first_ = next_ = unused_numbers(rail_.table, fill);
     if (first_ + fill > kNumbers) {
-      return Error{.message = "the GID table is full of placeholders that another container left",
+      return Error{.message = "the GID table has too many placeholder addresses (192.0.2.0/24) of other alignments",
                    .hint = "run `rdma-hook recover`"};
     }
     is_out_ = true;  // set before the call, because a call that fails may have removed the address
@@ -66,8 +66,8 @@ class RailMove {
       const auto table = TRY(settled_table(deadline));
       if (!table) return false;
       auto free = holes(*table);
-      // The placeholders of the last round were enough to fill these slots, but the kernel put them into other slots.
-      // These slots are therefore in use.
+      // Enough placeholders were added for the slots in `before`, but the kernel put them into other slots. The slots
+      // of `before` that still read as empty are therefore in use.
       for (const unsigned index : before)
         if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
       std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
@@ -105,15 +105,16 @@ class RailMove {
     // Placeholders are removed before the address is added, because a full table has no slot for it.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
-      // The order is reversed, because the first placeholder has the lowest slot. The kernel works in order, so when
-      // the first placeholder is gone from the table, all are gone.
+      // The first placeholder, which has the lowest slot, is removed last. The kernel works in order, so when the first
+      // placeholder is gone from the table, all placeholders are gone.
       const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
       for (const unsigned number : numbers) {
         if (auto removed = link_.remove_placeholder(position_, number); removed) {
           present_.erase(number);
         } else {
-          failed = fabric::wrap(std::move(removed).error(),
-                                fmt::format("`{}` still has {}", rail_.name, fabric::to_string(placeholder(number))));
+          failed =
+              fabric::wrap(std::move(removed).error(), fmt::format("`{}` still has the placeholder address {}",
+                                                                   rail_.name, fabric::to_string(placeholder(number))));
         }
       }
       if (is_out_) {
@@ -130,8 +131,8 @@ class RailMove {
     return *std::move(failed);
   }
 
-  // Waits until the table shows the result of restore(); repeats restore() after an error. If the address got no GID,
-  // as in a full table, adds the address once more.
+  // Waits until the address has a GID and the placeholders are gone. Repeats restore() if an earlier call of it failed.
+  // If the address got no GID, for instance because the table is full, removes the address and adds it again.
   Result<void> settle(Deadline deadline) {
     if (is_out_ || !present_.empty()) TRY_VOID(restore());
     const auto half = link_.now() + (deadline - link_.now()) / 2;
@@ -163,13 +164,12 @@ class RailMove {
     while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
       if (!wait(deadline)) return std::optional<GidTable>();
     }
-    // The table is read again, because slots that were read before the slot of the last placeholder can have changed
-    // since.
+    // The table is read again: its lower slots were read before the last placeholder was found, and can have changed.
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Returns the free slots up to the target, without the reserved ones. The address could get a free slot below the
-  // target instead. If the target itself is free, no placeholder is in it yet.
+  // Returns the free slots up to and including the target, without the slots that the kernel reserves. The address
+  // would get a free slot below the target. If the target itself is free, no placeholder is in it yet.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();
@@ -182,7 +182,7 @@ class RailMove {
     return found;
   }
 
-  // Returns the placeholder in the target slot; nullopt if the slot has another GID.
+  // Returns the number of the placeholder in the target slot; nullopt if the slot has another GID.
   std::optional<unsigned> holder(const GidTable& table) const {
     for (const GidSlot& slot : table.slots) {
       if (slot.index != target_ || !slot.v2) continue;
@@ -224,7 +224,7 @@ class RailMove {
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
   std::optional<unsigned> holder_;
-  bool is_out_ = false;  // whether the address is or may be removed
+  bool is_out_ = false;  // true from before remove_address() until add_address() succeeded
 };
 
 class Run {
@@ -248,7 +248,7 @@ class Run {
       }
       if (plan->moves.empty()) return report(plan->index);
       if (report_.rounds == limits_.rounds || link_.now() >= deadline_) {
-        return failure({.message = fmt::format("cannot bring {} rails to one GID index in {} rounds", rails_.size(),
+        return failure({.message = fmt::format("cannot move {} rails to one GID index in {} attempts", rails_.size(),
                                                report_.rounds),
                         .code = EAGAIN,
                         .hint = "start the container again: other containers change these GID tables"});
@@ -259,8 +259,8 @@ class Run {
   }
 
  private:
-  // Reads only as many slots as a plan needs, because every slot costs system calls: first up to the farthest address,
-  // then twice as many each time.
+  // Reads only as many slots as a plan needs, because every slot costs system calls: first all tables as far as the
+  // highest index of a rail, then twice as many slots each time.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));
@@ -279,7 +279,7 @@ class Run {
     }
   }
 
-  // Reads a table. Slots that seem empty but are known to be in use get a GID that no rail has.
+  // Reads a table. A slot that reads as empty but is known to be in use gets a GID that no rail has.
   Result<void> read_table(std::size_t rail, unsigned at_least) {
     GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
     for (const GidSlot& slot : table.slots)
@@ -301,7 +301,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = restore(moves);  // after success too, because no placeholder may stay
+    auto back = restore(moves);  // also after success, because no placeholder may stay in a table
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];
@@ -342,7 +342,8 @@ class Run {
   }
 
   Result<void> restore(std::vector<RailMove>& moves) {
-    // All calls come before the first wait. settle() repeats the calls that fail.
+    // All rails are restored before the first wait, so that the kernel works for all of them during one wait. settle()
+    // repeats the calls that fail.
     for (RailMove& move : moves)
       (void)move.restore();
     std::optional<Error> failed;
@@ -393,7 +394,7 @@ class Run {
   std::vector<AlignRail> rails_;
   AlignLink& link_;
   AlignLimits limits_;
-  std::vector<unsigned> started_;  // index of each rail before the first round
+  std::vector<unsigned> started_;  // GID index of each rail before the first round
   std::vector<std::set<unsigned>> silent_;
   AlignLink::Clock::time_point deadline_;
   std::map<std::size_t, AlignMove> moved_;

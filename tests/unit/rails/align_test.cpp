@@ -106,16 +106,16 @@ TEST(PlanAlignment, FindsTheLowestCommonIndex) {
       {"no link-local GIDs", {port_with(16, 2, 1, 0), down}, "5: rail1 3+2"},
       {"every second index, of even and of odd ones",
        {port_with(16, 2, 0, 0), odd},
-       "cannot bring 2 rails to one GID index: no index is within reach of all with 256 placeholders; fullest is the "
-       "table of `rail1`, 5 of 16 slots taken"},
+       "cannot move 2 rails to one GID index: with up to 256 placeholder addresses for each rail, no index is free for "
+       "all rails; the GID table of `rail1` is the fullest: 5 of 16 slots are in use"},
       {"a full table", {port_with(16, 2, 6, 0), port_with(128, 2, 0, 1)}, "15: rail1 3+7"},
       {"nothing below is free",
        {port_with(128, 2, 7, 0), port_with(16, 2, 5, 1)},
-       "cannot bring 2 rails to one GID index: no index is within reach of all with 256 placeholders; fullest is the "
-       "table of `rail1`, 14 of 16 slots taken"},
+       "cannot move 2 rails to one GID index: with up to 256 placeholder addresses for each rail, no index is free for "
+       "all rails; the GID table of `rail1` is the fullest: 14 of 16 slots are in use"},
       {"no v2 GID",
        {port_with(16, 2, 7, 0), port_with(16, 2, 0, 1)},
-       "cannot align `rail0`: its address 10.1.0.2 has no RoCE v2 GID in 16 slots"}};
+       "cannot align `rail0`: its address 10.1.0.2 has no RoCE v2 GID in the first 16 slots of the GID table"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto rails = rails_of(row.ports);
@@ -131,7 +131,7 @@ TEST(PlanAlignment, RefusesInvalidTablesAndReturnsText) {
   KernelGidTable both = port_with(16, 2, 0, 0);
   both.add(own_address(1), kOwnNetdev);
   EXPECT_EQ(plan_alignment(rails_of({both, both})).error().message,
-            "cannot align `rail0` and `rail1`: they are on one port, and two addresses cannot have one index");
+            "cannot align `rail0` and `rail1`: they are on one port, and only one GID of a port can have an index");
   const auto three = rails_of({port_with(16, 2, 2, 0), port_with(16, 2, 0, 1), port_with(16, 2, 1, 2)});
   EXPECT_EQ(to_string(*plan_alignment(three), three), "aligned rails at GID index 7: rail1 3->7, rail2 5->7");
   EXPECT_EQ(to_string(Alignment{3, {}}, three), "");
@@ -408,8 +408,9 @@ TEST_F(RunAlignment, UsesTheLastSlotAndFailsOnAFullTable) {
     model.ports[1].add(others_address(50 + i), 50 + i);
   }
   EXPECT_EQ(error_message(run()),
-            "cannot bring 2 rails to one GID index: no index is within reach of all with 256 placeholders; fullest is "
-            "the table of `rail0`, 16 of 16 slots taken (GID indices now: 3: rail0; 5: rail1)");
+            "cannot move 2 rails to one GID index: with up to 256 placeholder addresses for each rail, no index is "
+            "free for all rails; the GID table of `rail0` is the fullest: 16 of 16 slots are in use (GID indices now: "
+            "3: rail0; 5: rail1)");
   expect_restored();
 }
 
