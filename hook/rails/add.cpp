@@ -16,8 +16,8 @@
 namespace hook {
 namespace {
 
-// Returns the link group of the children of a grant, which is the same at every call. The group is never 0, which is
-// the default group of netdevs.
+// Returns the number of the link group of a grant's children. It depends only on the key, so that a later call finds
+// the children. It is never 0, the default group of all netdevs.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
@@ -60,7 +60,7 @@ class RailAdder {
       record.network = plan.netdevs[i].network;
       const Network* const options = find_network(input_->config, record.network);
       // describe_host() records the present values of the VF attributes that the network sets. take_addresses()
-      // allocates new values later, because the present values must be on record first.
+      // allocates the new values later, so that the present values are on record before any change.
       Rail described = rails[i];
       if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
       record.host = TRY(
@@ -81,7 +81,7 @@ class RailAdder {
   }
 
   // Writes the record twice: before the first address or lease is allocated, and again before the first address is
-  // configured. The record therefore has everything that a killed call leaves.
+  // configured. If the call is killed, the record therefore names everything that has to be released.
   Result<void> address_rails() {
     note_leases(input_->config, cni_args(input_->pod), record_);
     TRY_VOID(store_.write(record_));
@@ -139,7 +139,8 @@ class RailAdder {
       if (!rail.move_rdma && !rail.recreate) continue;
       const std::uint64_t guid = guid_on_record(*placed.record);
       auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
-      // Before Linux 5.2 sysfs of the namespace cannot be mounted, but the node's sysfs shows the device.
+      // Before Linux 5.2 the sysfs of the container's namespace cannot be mounted, but the node's sysfs shows the
+      // device.
       if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
       if (!found)
         return Error{fmt::format("`{}` has no uverbs node in the container's network namespace", rail.hca), 0,

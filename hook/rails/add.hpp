@@ -36,17 +36,17 @@ struct RailsInput {
   fabric::UniqueFd netns_fd;
   IpamHelper* ipam = nullptr;  // executes IPAM plugins; nullptr: they cannot be executed
   PodIdentity pod = {};        // passed to IPAM plugins in CNI_ARGS
-  // Whether no container of this grant has started yet. Addresses can then still move to other GID indices.
+  // Whether no container of this grant has started yet. Only then may GIDs move to other indices.
   bool before_first_start = false;
-  // Whether the runtime waits only two seconds (NRI). There are then no tests and no waiting for GIDs; rdma-init waits
-  // instead.
+  // Whether the runtime waits only two seconds (NRI). Then add_rails() makes no tests and does not wait for GIDs;
+  // rdma-init waits for them.
   bool hurried = false;
 };
 
 struct RailsReport {
   std::vector<std::string> warnings;
-  std::string alignment;  // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
-  // Device nodes of RDMA devices that moved or were made again; their numbers can have changed.
+  std::string alignment;  // "aligned rails at GID index 7: rail1 5->7"; empty: no GID moved
+  // The device nodes of RDMA devices that moved or were made again: their device numbers can have changed.
   std::vector<NewNode> nodes;
 };
 
@@ -57,12 +57,11 @@ Plan without_existing(const Plan& plan, const NetworkRecord& record);
 
 // Adds the rails of the plan to the container's namespace, except rails that the grant already has. Writes the record
 // of the rails before the first change, so that a later call can undo every step.
-// After an error the caller must make the ledger release the HCAs that this user booked. That release undoes the rails
+// After an error the caller must release the HCAs of this user in the ledger. The release undoes the rails
 // (GrantEffects).
 Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 
-// Functions for the GIDs of a container's rails: they read a GID table, wait until the kernel has made the GIDs, and
-// align the GIDs to one index.
+// Functions for the GIDs of a container's rails.
 
 // Reads the GID table of a port from slot 0 on. Stops when it has the v2 GID of each wanted address and at least
 // `at_least` slots, or at the end of the table. The kernel can change the table between two reads.
@@ -80,20 +79,20 @@ struct GidRail {
 };
 
 struct GidOptions {
-  bool align = true;  // aligns if all networks of the rails have align_gids; false: only reads the indices
+  bool align = true;  // true: aligns if all networks of the rails have align_gids; false: only reads the indices
   bool wait = true;   // waits for GIDs that the kernel has not made yet
   std::string sys;    // "/sys", or the sys directory of a file tree
 };
 
 struct SettledGids {
   std::map<std::string, unsigned> indices;  // GID index by the name of the rail's netdev in the container
-  std::string alignment;                    // text about the rails that moved; empty: none
+  std::string alignment;                    // text about the GIDs that moved; empty: none moved
   std::vector<std::string> warnings;        // rails without a GID; rails that could not be aligned
 };
 
 // Waits for the GIDs of the rails. If the options and networks permit it, aligns the first rail of each HCA to one
 // index. Skips InfiniBand rails, because each has only one GID.
-// Locks: takes the locks of the HCAs while it aligns, because two processes that count the same free slots would
+// Locks: takes the locks of the HCAs while it aligns, because two processes that plan with the same free slots would
 // disturb each other.
 // Errors: the locks of the HCAs cannot be taken. Rails that cannot be aligned, and addresses that could not be
 // restored, are only a warning.

@@ -43,8 +43,8 @@ void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, con
 }
 
 // Returns the directories in which the plugin of a recorded lease is searched, the directories of its network first.
-// Records have no directory: a stage that may not execute programs can write records, so a record must not choose the
-// program that root executes.
+// Records name no directory: the main process, which must not execute programs, writes records, so a record must not
+// choose the program that the helper executes as root.
 Directories plugin_directories(const Config* config, const std::string& network) {
   Directories directories;
   const auto add = [&](const std::string& directory) {
@@ -63,7 +63,8 @@ IpamLease lease_of(const Network& network, const std::string& ifname = {}, const
 }
 
 Error no_helper(const std::string& plugin) {
-  return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "run `rdma-hook recover`"};
+  return Error{fmt::format("cannot run the IPAM plugin `{}`: this process has no helper that executes plugins", plugin),
+               0, "run `rdma-hook recover`"};
 }
 
 Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
@@ -79,8 +80,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   // All plugins are called at once, because each can take seconds.
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    // note_leases() has put the leases of all plugins on record, so a roll back also releases the leases of plugins
-    // that succeeded.
+    // The record has the leases of all plugins (note_leases()), so a roll back also releases the leases of plugins that
+    // succeeded.
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
@@ -90,8 +91,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   return {};
 }
 
-// The time that a lock or a plugin gets even after the deadline: a lock is held for microseconds, and a plugin answers
-// soon.
+// The least time for a lock or a plugin, even after the deadline: a lock is held only for microseconds, and a plugin
+// answers soon.
 constexpr int kShortestMs = 1000;
 constexpr int kLongestMs = 10000;
 
@@ -126,11 +127,13 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
   std::optional<AddressPool> pool;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Only rails with a recorded VF get values. Rails of an earlier call keep their recorded values.
+    // Only rails with a recorded VF (host.pf) get a MAC address or GUIDs. take_vf_values() keeps those that an earlier
+    // call recorded.
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
-      // All networks allocate from one set (kStockOfAll), so that two networks cannot allocate the same value.
+      // All networks allocate MAC addresses and GUIDs from one set (kStockOfAll), so that two networks cannot allocate
+      // the same value.
       const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
       return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
     };
@@ -145,7 +148,8 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
   std::map<std::pair<std::string, unsigned>, unsigned> children;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Rails with addresses are counted too, because the number of a child must not depend on which children are new.
+    // Rails that have addresses already are counted too, so that the number of a child does not depend on which
+    // children are new.
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
@@ -172,7 +176,7 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
     if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
-  // An error here must not prevent a container's start. The leases of a record that cannot be read are only released
+  // A record that cannot be read is skipped, because it must not prevent a container's start. Its leases are released
   // later.
   const auto store = NetworkRecordStore::open(ledger_directory);
   const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
@@ -207,7 +211,7 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {
-    // A rail with a lease can also have VF values from a range.
+    // A rail with a lease can also have a MAC address or GUIDs from a range (kStockOfAll).
     if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
     if (!rail.lease) {
       places.push_back({rail.network, rail.rail.rail});

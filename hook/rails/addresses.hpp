@@ -19,19 +19,20 @@ struct IpamProgram;
 const Network* find_network(const Config& config, const std::string& name);
 
 // Returns the programs for IpamHelper::start(): the plugins of the configuration and of recorded leases. A lease can be
-// from an older configuration. The plugin of a lease is therefore searched in all plugin directories of the
-// configuration, and in the usual directories of CNI and Debian. Skips a record that cannot be read; its leases are
-// then not released.
+// from an older configuration, and does not name its directory. The plugin of a lease is therefore searched in all
+// plugin directories of the configuration, and in the usual directories of CNI and Debian. Skips a record that cannot
+// be read; its leases are then not released.
 // config: nullptr if the configuration cannot be read.
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory);
-// Adds plugin and CNI_ARGS of the future lease to each rail that will get its addresses from a plugin: its network has
-// `ipam`, and the rail has neither lease nor address. The record is written before the plugin is called, so that a
-// later call can release the lease.
+// Adds a lease (plugin, CNI_ARGS) to each rail whose addresses a plugin will allocate: the rail's network has `ipam`,
+// and the rail has neither lease nor address. The caller writes the record before it calls the plugin, so that a later
+// call can release the lease.
 // args: as cni_args() returns it.
 void note_leases(const Config& config, const std::string& args, NetworkRecord& record);
 
-// Allocates the addresses of rails that have none yet, and the values that VFs get from ranges. If a range is used up,
-// releases the addresses of one stale grant after the other (release_addresses()) until an address is free.
+// Allocates the addresses of rails that have none yet, and the MAC addresses and GUIDs that VFs get from ranges. If a
+// range is used up, releases the addresses of one stale grant after the other (release_addresses()) until an address is
+// free.
 // Locks: the caller has no lock of the ledger.
 // Errors: a range is used up; the node's index is unknown; a plugin fails; a rail needs a plugin and `ipam` is nullptr.
 Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
@@ -43,7 +44,8 @@ Result<void> take_addresses(const Config& config, const Ledger& ledger, const st
 Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
                               const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline);
 
-// Returns the keys that have addresses or VF values from ranges, even if the grant of the key is stale or missing.
+// Returns the keys of grants that have addresses, MAC addresses or GUIDs from ranges, even if the grant is stale or
+// missing.
 // network: only of this network; empty: of all networks.
 Result<std::set<std::string>> address_owners(const std::string& ledger_directory, const std::string& network = {});
 // Releases the rails and addresses of this key, unless Ledger::release() finds that its grant is in use. Returns false

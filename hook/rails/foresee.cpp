@@ -17,7 +17,8 @@
 namespace hook {
 namespace {
 
-// Returns the node's network, from the node or the snapshot; nullopt if the snapshot has no netdevs.
+// Returns the netdevs and routes of the node, read from the kernel or from the snapshot; nullopt if the snapshot has no
+// netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
                                                 std::vector<std::string>& warnings) {
   if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
@@ -62,12 +63,12 @@ std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Chooses addresses in the order of take_addresses(): VF values, ranges, plugin.
-// first: index of the first new rail. The rails before it are on record: they get no address here, and only count as
-// children.
+// Chooses addresses in the order of take_addresses(): MAC addresses and GUIDs of VFs, ranges, plugin.
+// first: index of the first new rail. The rails before it are on record and have their addresses. They are only
+// counted, because the new children of a rail are numbered after them.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
-  // A grant whose lookup fails keeps its addresses, as in take_or_release().
+  // If the lookup of a grant fails, its addresses count as in use, as in take_or_release().
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
     return !grant || (*grant && !(*grant)->stale);
@@ -77,7 +78,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
   for (std::size_t i = 0; i < rails.size(); ++i) {
     ForeseenRail& one = rails[i];
     const Network* network = find_network(input.config, one.network);
-    // Recorded rails are counted too, as in take_from_ranges().
+    // Rails on record are counted too, as in take_from_ranges(), so that a new child gets the right number.
     const unsigned nth = children[{one.network, one.rail.rail}]++;
     if (!network || i < first) continue;
     const auto of_stock = [&](const std::vector<AddressRange>& stock) {
@@ -137,8 +138,8 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
-    // The new rails cannot be planned. The existing rails are removed too, because they alone would look like all
-    // rails.
+    // The new rails cannot be planned. The existing rails are not reported without them, because they would look like
+    // all rails of the container.
     foreseen.rails.clear();
     return foreseen;
   }

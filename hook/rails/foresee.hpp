@@ -21,8 +21,8 @@ struct ForeseenRail {
   // a CNI plugin would allocate are not known.
   Rail rail;
   std::string network;
-  // The source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" if they
-  // move with the netdev. Empty if the rail gets no address.
+  // The source of the addresses: "config.json", the name of a CNI plugin (which is not called), or "netdev" for
+  // addresses that move with the netdev. Empty if the rail gets no address.
   std::string addresses_by;
 };
 
@@ -35,7 +35,7 @@ struct ForesightInput {
   const Plan& plan;
   const Config& config;
   const fabric::Inventory& inventory;
-  bool is_snapshot = false;           // whether the inventory is a snapshot; if not, the node's network is read
+  bool is_snapshot = false;           // false: the node's netdevs and routes are read from the kernel
   const Ledger* ledger = nullptr;     // nullptr: there is no ledger, so no address is in use
   std::string ledger_directory = {};  // directory of that ledger
   std::string key = {};               // key of the grant

@@ -52,15 +52,15 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
     slot.v2 = *text == "RoCE v2";
     return std::optional(slot);
   }
-  // Reading the type failed, with EINVAL if the slot has just become empty. The GID is read again: if it is gone, the
-  // slot is empty; otherwise the slot counts as in use.
+  // Reading the type fails with EINVAL if the slot has just become empty. Therefore the GID is read again. If there is
+  // still a GID, the slot counts as in use.
   const auto again = TRY(read_gid(slots, path, index));
   slot.gid = again ? *again : Address{};
   return std::optional(slot);
 }
 
-// Returns the number of slots. Slots are numbered without gaps, so a binary search finds the first one that does not
-// exist.
+// Returns the number of slots. Slots are numbered without gaps, so a binary search finds the first number without a
+// slot.
 // known: number of slots that are known to exist.
 unsigned table_length(const GidSlots& slots, unsigned known) {
   unsigned step = 1;
@@ -82,11 +82,11 @@ unsigned table_length(const GidSlots& slots, unsigned known) {
   return known;
 }
 
-constexpr int kLockTimeoutMs = 60000;  // the process that has the lock waits for the kernel while it aligns
+constexpr int kLockTimeoutMs = 60000;  // another process can have the lock for seconds while it aligns rails
 constexpr int kPauseUs = 1000;
 
-// Returns the port of the rail's netdev. If no port has this netdev, returns the first active port, or 1 if none is
-// active.
+// Returns the number of the port that has the rail's netdev. If no port has the netdev, returns the first active port,
+// or 1 if no port is active.
 unsigned port_of(const GidRail& rail) {
   const auto& ports = rail.hca->ports;
   const auto own = std::ranges::find_if(
@@ -96,8 +96,8 @@ unsigned port_of(const GidRail& rail) {
   return active == ports.end() ? 1 : active->number;
 }
 
-// AlignLink on a real kernel. For an HCA that moved, it reads the sysfs of the container's namespace, because no other
-// sysfs shows such an HCA.
+// AlignLink on a real kernel. Reads the sysfs of the container's namespace for an HCA that moved there, because no
+// other sysfs shows it.
 class LiveRails : public AlignLink {
  public:
   LiveRails(NetworkNamespace& inside, const std::vector<GidRail>& rails, int sysfs)
@@ -106,8 +106,8 @@ class LiveRails : public AlignLink {
   Result<void> remove_address(std::size_t rail) override {
     return remove_records(inside_->route, {address_record_of(rail)});
   }
-  // Routes are added again too: the kernel removed routes with this preferred source, and on-link routes, together with
-  // the address.
+  // Adds the routes again too: together with the address, the kernel removed routes with this preferred source and
+  // on-link routes.
   Result<void> add_address(std::size_t rail) override {
     const GidRail& own = (*rails_)[rail];
     TRY_VOID(add_records(inside_->route, {address_record_of(rail)}));
@@ -138,8 +138,8 @@ class LiveRails : public AlignLink {
         std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
     return *found;  // always found, because gid_address() chose the address from these records
   }
-  // Makes a placeholder address. It takes a GID slot like any other address. It has host scope and no prefix route, so
-  // it only adds a local route.
+  // Makes the record of a placeholder address, which takes a GID slot like any other address. It has host scope and no
+  // prefix route, so that the kernel adds only a local route for it.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
     return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32,
                           {.no_prefix_route = true, .host_scope = true});
@@ -156,7 +156,7 @@ bool has_gid_index(const GidRail& rail) {
   return std::ranges::none_of(ports, [](const fabric::Port& port) { return port.is_infiniband(); });
 }
 
-// Returns the time to wait for all rails together: the longest gid_wait_ms of their networks.
+// Returns the limit on waiting for the GIDs of all rails together: the longest gid_wait_ms of their networks.
 std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidOptions& options) {
   unsigned longest = 0;
   for (const GidRail& rail : rails)
@@ -191,7 +191,8 @@ SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::
   return settled;
 }
 
-// Returns the first rail of each HCA. NCCL uses one GID of a port, and a port has only one GID at an index.
+// Returns the first rail of each HCA. Only these rails are aligned: rails of one HCA share a port, and a port has only
+// one GID at an index.
 std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
   std::vector<GidRail> first;
   for (const GidRail& rail : rails) {
@@ -225,8 +226,9 @@ Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidR
   const auto locked = TRY(ledger.lock(hcas, kLockTimeoutMs));
   const auto report = run_alignment(std::move(wanted), live);
   if (!report) {
-    settled.warnings.push_back(fmt::format("GID indices differ ({}), and NCCL_IB_GID_INDEX is one for all rails: {}",
-                                           indices_text(settled.indices), report.error().message));
+    settled.warnings.push_back(
+        fmt::format("GID indices differ ({}), but NCCL_IB_GID_INDEX is one number for all rails: {}",
+                    indices_text(settled.indices), report.error().message));
     return {};
   }
   settled.alignment = report->text;

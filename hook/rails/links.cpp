@@ -70,14 +70,14 @@ bool is_set_qdisc(const std::string& kind) {
 
 bool is_same_netdev(const Link& link, const HostNetdev& host) {
   if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
-  // The child netdev of a pkey has the kind and the GUID of its parent, so it is excluded.
+  // The IPoIB child of a pkey has the kind and the GUID of its parent, but is not the recorded netdev.
   if (is_ipoib(host) && link.lower_ifindex != 0) return false;
-  // Without a bus address only the MAC address can identify the netdev. With a bus address, find_netdev() distinguishes
-  // the netdevs of the same function.
+  // Without a bus address only the MAC address can identify the netdev. With a bus address the MAC address may differ
+  // here; find_netdev() then distinguishes the netdevs that have the same bus address.
   return has_mac(link, host) || !host.bus_address.empty();
 }
 
-// Moves the RDMA device into the namespace. Does nothing if the device is not on the node: an earlier step has then
+// Moves the RDMA device into the namespace. Does nothing if the device is not on the node, because an earlier step has
 // moved it.
 Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
   const std::string& name = record.rail.hca;
@@ -91,9 +91,9 @@ Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int n
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
 }
 
-// Describes the software RDMA device of a netdev that moves. The kernel makes the node GUID of a new device from the
-// MAC address of the netdev. The device that is made again in the container is found by the recorded GUID, so both
-// GUIDs must be equal.
+// Describes the software RDMA device of a netdev that moves. The device is made again in the container and is then
+// found by the recorded node GUID. The kernel makes the GUID of the new device from the MAC address of the netdev, so
+// this GUID must be equal to the recorded one.
 // Errors: ENODEV, the device was renamed or removed since the plan; EINVAL, a new device would have another node GUID.
 Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
                                                            const fabric::Hca* hca, const HostNetdev& host) {
@@ -105,8 +105,10 @@ Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const 
   }
   const std::uint64_t made_anew = node_guid_of_mac(host.mac);
   if (made_anew == 0 || made_anew == device->node_guid) return device;
-  return Error{fmt::format("`{}` was made when `{}` had another MAC address", name, host.name), EINVAL,
-               fmt::format("run `rdma link delete {0}; rdma link add {0} type TYPE netdev {1}`", name, host.name)};
+  return Error{
+      fmt::format("cannot make RDMA device `{}` again in a container: it was made when `{}` had another MAC address",
+                  name, host.name),
+      EINVAL, fmt::format("run `rdma link delete {0}; rdma link add {0} type TYPE netdev {1}`", name, host.name)};
 }
 
 NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
@@ -130,15 +132,16 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   if (here) return change_link(node.route, here->ifindex, in);
   const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
   if (!there) {
-    return Error{fmt::format("`{}` has no IPoIB netdev any more, since it moved", rail.rail.hca), ENODEV,
-                 "check with `lsmod` that ib_ipoib is loaded, and read the kernel's log (`dmesg`)"};
+    return Error{
+        fmt::format("RDMA device `{}` has moved into the container, but no IPoIB netdev of it is there", rail.rail.hca),
+        ENODEV, "check with `lsmod` that ib_ipoib is loaded, and read the kernel's log (`dmesg`)"};
   }
   in.netns.reset();
   return change_link(inside.route, there->ifindex, in);
 }
 
 // Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. node.sysfs is not opened only for this
-// purpose, because closing a mount waits for a grace period.
+// purpose, because closing a mount takes some 10 ms (a grace period of the kernel).
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -158,8 +161,8 @@ bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
-// Records features and tcx programs. Adds warnings about settings that cannot be restored if a move or the container
-// removes them.
+// Records features and tcx programs. Adds warnings about settings that a move or the container can remove and that
+// cannot be restored.
 void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& host,
                                std::vector<std::string>& warnings) {
   auto features = node.ethtool.features(link.ifindex, link.name);
@@ -200,8 +203,8 @@ Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::
     }
   }
   describe_what_may_be_lost(node, link, host, warnings);
-  // If the netdev has no bus address, a container could make a netdev that looks equal. Therefore the identity is
-  // recorded too.
+  // If the netdev has no bus address, a container can make another netdev with the same kind and MAC address. Therefore
+  // the identity is recorded too (netdev_identity()).
   if (host.bus_address.empty() && !is_ipoib(host)) {
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
@@ -236,8 +239,9 @@ std::uint64_t guid_on_record(const RailRecord& rail) {
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
   std::vector<Link> same;
   std::ranges::copy_if(links, std::back_inserter(same), [&](const Link& link) { return is_same_netdev(link, host); });
-  // The permanent MAC address distinguishes two netdevs of one function. If the driver was bound again, it may have
-  // assigned another permanent address. No link then has the recorded one, so name and MAC address decide.
+  // The permanent MAC address distinguishes two netdevs of one function. A driver that was bound again may have
+  // assigned another permanent address. Then no link has the recorded permanent address, and name and MAC address
+  // decide.
   const auto is_permanent = [&](const Link& link) {
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
@@ -274,8 +278,8 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                  "find its owner with `rdma-hook devices`"};
   }
   if (is_of_another_function(*link, hca)) {
-    return Error{fmt::format("netdev `{}` is not of `{}`: an HCA was renamed meanwhile", rail.host, rail.hca), ENODEV,
-                 "check the names with `rdma link` and start the container again"};
+    return Error{fmt::format("netdev `{}` does not belong to `{}`: an HCA was renamed meanwhile", rail.host, rail.hca),
+                 ENODEV, "check the names with `rdma link` and start the container again"};
   }
   HostNetdev host;
   host.ifindex = link->ifindex;

@@ -23,7 +23,7 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
   fabric::UniqueFd netns;
-  // The sysfs of the node's network namespace, from open_sysfs(). It is open only if a rail has or gets an identity
+  // The sysfs of the node's network namespace, from open_sysfs(). It is open only if the identity of a netdev is read
   // (netdev_identity()), or if settings in sysfs are restored.
   fabric::UniqueFd sysfs{};
   Ethtool ethtool{};  // its socket is opened when the first netdev moves
@@ -39,9 +39,9 @@ fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, co
                                          const std::string& sys, std::vector<std::string>& warnings);
 
 // Moves the netdev into the container's namespace, or makes a child of it there. Leaves the netdev or child down. A
-// move has this order: VF attributes, RDMA device, netdev. With IPoIB the kernel makes another netdev when the RDMA
-// device moves, on the node or since Linux 6.16 in the container's namespace. The rail then gets this netdev: it is
-// moved if it is on the node, and only renamed if it is in the namespace already.
+// move has this order: VF attributes, RDMA device, netdev. With IPoIB the netdev ends when the RDMA device moves, and
+// the kernel makes a new one: on the node, or since Linux 6.16 in the container's namespace. The rail then gets the new
+// netdev, which is moved from the node or, in the namespace, only renamed.
 // Returns the ifindex in the container's namespace.
 fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
                                std::uint32_t group);
@@ -54,8 +54,8 @@ fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside
 bool is_ipoib(const HostNetdev& host);
 // Returns the node GUID of the rail's RDMA device; 0 if the record has none.
 std::uint64_t guid_on_record(const RailRecord& rail);
-// Finds the recorded netdev in the namespace of `route`. If the record has an identity, finds the netdev with this
-// identity, which needs an open `sysfs`. Otherwise finds it as find_netdev() does.
+// Finds the recorded netdev in the namespace of `route`: by its identity (netdev_identity()) if the record has one,
+// which needs an open `sysfs`; otherwise like find_netdev().
 // name: the name that find_netdev() prefers.
 // Errors: EPERM, the record has an identity and `sysfs` is not open; EAGAIN, as find_by_identity().
 fabric::Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs,

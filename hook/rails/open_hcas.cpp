@@ -28,7 +28,7 @@ bool is_ended(int code) {
 
 Error cannot_read_descriptors(int code, std::string_view process) {
   Error error = sys_error(code, "cannot read the descriptors of process `{}`", process);
-  if (code == EACCES || code == EPERM) error.hint = "run it as root of the node, with CAP_SYS_PTRACE";
+  if (code == EACCES || code == EPERM) error.hint = "run this command as root of the node, with CAP_SYS_PTRACE";
   return error;
 }
 
@@ -74,10 +74,10 @@ class DescriptorSearch {
     return any;
   }
 
-  // Checks one descriptor. Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC without
-  // required attributes sends no request to the server of a file system. Such a request could block: a container can
-  // run a FUSE server, and a network server can be lost. If the server no longer knows the file (ESTALE, ENOTCONN), the
-  // file is no device.
+  // Checks one descriptor. Returns 0, or an errno if the kernel does not show the file. AT_STATX_DONT_SYNC with an
+  // empty mask of attributes makes the kernel send no request to the server of a FUSE or network file system. Such a
+  // request can block: a container can run the FUSE server, and a network server can be unreachable. If the server does
+  // not know the file any more (ESTALE, ENOTCONN), the file is no device.
   int check_descriptor(int table, const char* name, pid_t pid) {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
@@ -120,7 +120,7 @@ std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid
   return process;
 }
 
-// Returns the first processes for messages: "process 4711 (`python3`), process 12 (`sh`)".
+// Returns a text for messages that names the first processes: "process 4711 (`python3`), process 12 (`sh`)".
 std::string shown(const std::vector<OpenProcess>& processes) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> texts;
@@ -148,8 +148,10 @@ Error left_open(const std::string& hca, const LeftOpen& left, const std::optiona
       "cannot release `{}`: its former owner is gone, but it is open in a process that the "
       "kernel does not name ({} contexts)",
       hca, left.unknown);
-  error.hint = fmt::format("find the process with `lsof` of the uverbs node{}, or end the containers of that time, {}",
-                           number, kThen);
+  error.hint = fmt::format(
+      "find the process with `lsof` of the uverbs node{}, or end the containers that ran at the same time as that "
+      "owner, {}",
+      number, kThen);
   return error;
 }
 
@@ -162,7 +164,8 @@ std::vector<OpenProcess> check_processes(const std::string& proc, const std::vec
 }
 
 // Returns true if the RDMA device stays on the node. A rail moves the device if the RDMA subsystem is in exclusive
-// mode, and makes a software device again in the container. Both end all contexts of the device.
+// mode, and makes a software device again in the container. Moving the device and making it again both end all its
+// contexts.
 bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
   const bool has_rail =
       std::ranges::any_of(plan.netdevs, [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
@@ -177,8 +180,8 @@ std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& h
   return DeviceNumber{*node->major, *node->minor};
 }
 
-// Returns the entry of a device in `uses`; nullptr if the device is gone, or if the kernel does not report uses. The
-// contexts of a device that is gone have ended with it.
+// Returns the entry of a device in `uses`; nullptr if the device is gone (its contexts have ended with it), or if the
+// kernel does not report uses.
 const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
   if (!uses) return nullptr;
   const auto found = std::ranges::find_if(*uses, is_it);
@@ -207,8 +210,8 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
 }
 
 // Finds the descriptors of all device nodes with one pass over all processes. A process of a container that cannot be
-// read is an error. A process of the node that cannot be read is no error, because it does not delay the release of an
-// HCA.
+// read is an error. A process of the node that cannot be read is no error, because open descriptors of such a process
+// do not delay the release of an HCA.
 Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {
@@ -252,8 +255,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
 }
 
 bool is_container_cgroup(std::string_view cgroup) {
-  // If a cgroup is outside of the reader's cgroup namespace, the kernel shows its path as "/../...". The leading parts
-  // are ignored.
+  // If a cgroup is outside of the reader's cgroup namespace, its path begins with "/..". These parts are removed.
   while (cgroup.starts_with("/.."))
     cgroup.remove_prefix(3);
   while (cgroup.starts_with('/'))
@@ -261,7 +263,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
-  // A container can choose the names of cgroups below its own scope, so only the scope above these cgroups counts.
+  // A scope of systemd above the last cgroup is the scope of a container, which can make and name cgroups below it.
   for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
@@ -278,19 +280,19 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
     add_process(process, process.of_container ? left.holders : left.of_node);
   };
   for (const OpenContext& context : now.contexts) {
-    // This context was opened before the grant, so it does not belong to the former owner.
+    // This context was opened before the grant, so it is not a context of the owner whose grant ends.
     if (std::ranges::find(before.contexts, context.id) != before.contexts.end()) {
       for (const OpenProcess& process : context.processes)
         add_process(process, earlier);
       continue;
     }
-    // The context has no known process: the process that opened it has ended. Another process has its descriptor, but
-    // the kernel does not name that process.
+    // If the context has no known process, the process that opened it has ended. Another process has its descriptor,
+    // but the kernel does not name that process.
     if (context.processes.empty()) ++left.unknown;
     std::ranges::for_each(context.processes, add);
   }
   for (const OpenProcess& process : now.descriptors) {
-    // A process with a context from before the grant also has a descriptor from then, so it is skipped.
+    // A process that has a context from before the grant is skipped, because its descriptor is as old as the context.
     if (!has_process(earlier, process.pid)) add(process);
   }
   return left;
@@ -314,8 +316,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
     auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
     if (!uses) noted = uses.error();
     if (noted) continue;
-    // The list of contexts is incomplete and therefore dropped. An old context that is not in the list would later look
-    // like a context of the new owner.
+    // The incomplete list of contexts is dropped. An old context that is missing in the list would later look like a
+    // context of the new owner.
     hca->open.reset();
     plan.warnings.push_back(
         fmt::format("cannot check whether `{}` is open in another process, now and at its release: {}", hca->name,
@@ -334,8 +336,8 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   const auto use_of = [&](const PlannedHca& hca) {
     return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });
   };
-  // If no device has the recorded index, the device is gone or its driver was bound again. The old contexts have then
-  // ended and the old descriptors are useless, so the HCA is skipped.
+  // If no device has the recorded index, the device is gone, or its driver was bound again, which gave it another
+  // index. Both ended all contexts and made the descriptors useless, so the HCA is skipped.
   std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
   const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
   for (const PlannedHca* hca : left) {

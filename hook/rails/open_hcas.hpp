@@ -22,7 +22,7 @@ namespace hook {
 struct OpenProcess {
   pid_t pid = 0;
   std::string name;
-  bool of_container = true;  // whether it is a process of a container; true also if that is unknown
+  bool of_container = true;  // false: a process of the node; true: a process of a container, or unknown
   friend bool operator==(const OpenProcess&, const OpenProcess&) = default;
 };
 
@@ -37,33 +37,33 @@ struct OpenHca {
   std::vector<OpenProcess> descriptors;  // processes with a descriptor of the HCA's uverbs node
 };
 
-// The processes that have opened an HCA since its grant.
+// The processes that opened an HCA after its grant and still have it open.
 struct LeftOpen {
   std::vector<OpenProcess> holders;  // processes of containers
   unsigned unknown = 0;              // number of contexts of which no process is known
-  std::vector<OpenProcess> of_node;  // processes outside of containers; they do not delay the release
+  std::vector<OpenProcess> of_node;  // processes outside of containers, which do not delay the release of the HCA
 };
-// Returns the processes that have opened the HCA since `before`, and the number of contexts without a known process.
-// Ignores the contexts in `before` and the descriptors of processes that have such a context, because these are older
-// than the grant. Pure.
+// Returns the processes that have the HCA open `now` and did not have it open `before`, and the number of contexts
+// without a known process. Ignores the contexts in `before`, and the descriptors of processes that have such a context:
+// they are older than the grant. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
 // Returns false if processes in this cgroup belong to the node: in the root cgroup, and in cgroups in which systemd
 // keeps services and sessions. Returns true for any other cgroup.
 // cgroup: a path of /proc/PID/cgroup.
 bool is_container_cgroup(std::string_view cgroup);
 
-// Records in the plan the contexts that are open on its HCAs of mode exclusive, and adds a warning for each open HCA.
-// Skips RDMA devices that move or are made again in the container, because both end all contexts. A failed query is a
-// warning.
+// Records in the plan the contexts that are open on the HCAs that the plan allocates in mode exclusive, and adds a
+// warning for each such HCA that is open. Skips RDMA devices that move or are made again in the container, because both
+// end all contexts of the device. A failed query is a warning.
 // own: names of HCAs that the owner already has; their contexts belong to the owner and are not recorded.
-// root: prefix of the node's /sys; the kernel is queried only if it is empty.
+// root: prefix of the node's /sys; the kernel is queried only if root is empty.
 void note_open(const fabric::Inventory& inventory, const std::vector<std::string>& own, const std::string& root,
                Plan& plan);
 
 // Returns an error if one of these HCAs was opened since its grant and is still open, except in processes of the node.
 // Skips HCAs for which note_open() recorded nothing.
 // root: prefix of the node's /proc; descriptors are not searched if root is not empty and has no /proc.
-// descriptors: also search /proc for descriptors without a context.
+// descriptors: true also searches /proc for open descriptors of the uverbs nodes, which can exist without a context.
 // warnings: gets a line for each HCA that is open in processes of the node.
 // Errors: EBUSY, an HCA is open, with processes and remedy; a query of the kernel fails.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,

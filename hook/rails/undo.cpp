@@ -30,8 +30,8 @@ namespace {
 // within seconds.
 constexpr int kComebackMs = 5000;
 
-// Opens the namespace of the rails. Returns nullopt if it is gone or dying. If it exists but cannot be entered, this is
-// an error, because its rails are still in it.
+// Opens the namespace of the rails. Returns nullopt if it is gone or dying. Returns an error if it exists but cannot be
+// entered, because the rails are still in it.
 Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
   using None = std::optional<NetworkNamespace>;
   if (TRY(read_presence(netns)) == Presence::kGone) return None();
@@ -44,7 +44,7 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));
-  // The namespace can end between the first lookup and the moment when the helper enters it.
+  // The namespace can end between the first lookup and the moment when open_network_namespace() enters it.
   return TRY(read_presence(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
 }
 
@@ -53,7 +53,7 @@ bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
 }
 
 // Deletes all children of the grant with one message, because the kernel waits for an RCU grace period per message.
-// That wait is the main cost of deleting a netdev. The group is deleted only if all rails leave, because it has the
+// That wait is the main cost of deleting a netdev. Deletes the group only if all rails leave, because it has the
 // children of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
@@ -63,7 +63,8 @@ Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& reco
   return delete_link_group(inside->route, record.group);
 }
 
-// The rules are removed one by one. They name addresses, not netdevs, so the kernel keeps them when a netdev leaves.
+// Removes the rails' rules from the container's namespace. The kernel would keep the rules when the netdevs leave,
+// because they name addresses and no netdevs.
 Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord>& leaving) {
   if (!inside) return {};
   for (const RailRecord& rail : leaving) {
@@ -96,8 +97,8 @@ Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leavi
 
 using MaybeLink = std::optional<Link>;
 
-// Repeats find() for at most wait_ms, because the kernel removes a namespace asynchronously. Returns nullopt if find()
-// found nothing in time. wait_ms 0 means one attempt.
+// Repeats find() for at most wait_ms, because the kernel moves hardware to the node some time after its namespace
+// ended. Returns nullopt if find() found nothing in time. wait_ms 0 means one attempt.
 template <typename Find>
 auto await(int wait_ms, Find find) -> decltype(find()) {
   constexpr int kPauseMs = 10;
@@ -108,9 +109,9 @@ auto await(int wait_ms, Find find) -> decltype(find()) {
   }
 }
 
-// Returns the MAC address to set; nullopt if none has to be set or can be set. With IPoIB only the GUID can be set, and
-// only on a physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf); the kernel makes the other bytes. The MAC
-// address of a VF follows the VF's GUIDs.
+// Returns the MAC address to set; nullopt if the present address is right or cannot be changed. With IPoIB only the
+// GUID can be set, and only on a physical function (ipoib_check_lladdr(), ipoib_netdev_ops_vf); the kernel makes the
+// other bytes. The MAC address of a VF follows the VF's GUIDs.
 std::optional<std::vector<std::uint8_t>> mac_to_restore(const Link& link, const HostNetdev& host) {
   if (host.mac.empty() || link.mac == host.mac) return std::nullopt;
   if (!is_ipoib(host)) return host.mac;
@@ -126,7 +127,7 @@ void append(std::vector<std::string>& to, std::vector<std::string> more) {
 }
 
 // Restores the attributes of the VFs of a physical function. A container that had the physical function can have
-// changed them, and another container may get such a VF next.
+// changed the attributes of a VF, and the next container may get that VF.
 Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<VfAttributes>& before) {
   Result<void> first;
   for (const auto& [number, now] : TRY(read_vfs(node.route, pf_ifindex))) {
@@ -245,8 +246,8 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   return change_link(inside.route, link->ifindex, home);
 }
 
-// Renames the RDMA device that has this name, in the first of these namespaces that shows one. A container cannot
-// predict the new name. Returns false if no namespace shows such a device.
+// Gives the RDMA device `name` another name, which a container cannot predict. Searches the device in these namespaces,
+// in this order. Returns false if no namespace shows it.
 Result<bool> rename_conflicting(std::initializer_list<Netlink*> places, const std::string& name,
                                 std::vector<std::string>& warnings) {
   for (Netlink* const place : places) {
@@ -291,15 +292,15 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
       device = TRY(find_moved(*node.rdma, rail));
     }
   }
-  // The name is restored after the move, because on the node the container cannot rename the device again.
+  // The name is restored after the move: on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not returned to the node", name), EAGAIN,
                "run `rdma-hook recover` when its network namespace is gone"};
 }
 
-// Makes the software device again on its netdev. Only the kernel's error EEXIST proves that the netdev has its device,
-// because a container can make another device with the same name and node GUID. ENFILE means that another device has
-// the name.
+// Makes the software device again on its netdev. Tries this before it searches the device, because a container can make
+// another device with the same name and node GUID. EEXIST means that the netdev has its device already; ENFILE means
+// that another device has the name.
 Result<void> return_software_device(NodeSockets& node, const RailRecord& record, std::vector<std::string>& warnings) {
   const Rail& rail = record.rail;
   if (!rail.recreate || !node.rdma) return {};
@@ -314,15 +315,15 @@ Result<void> return_software_device(NodeSockets& node, const RailRecord& record,
 
 Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& rail) {
   if (!rail.rail.recreate || !inside.rdma) return {};
-  // In shared mode this socket also shows the node's own device. If the netdev is not in the container, the device is
-  // the node's own and must stay.
+  // If the RDMA subsystem is shared, this socket shows the devices of all namespaces. If the netdev is not in the
+  // container, the device with this GUID is the node's own and must stay.
   if (!TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
   // If devices remain on the netdev, the kernel deletes them when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 
-// Waits until the netdev is on the node. Restores it, its software device and its VF attributes.
+// Waits until the netdev is on the node. Restores the netdev, its software device and its VF attributes.
 Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_ms,
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
@@ -351,20 +352,20 @@ Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const Ra
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(return_netdev(node, *inside, rail));
   }
-  Result<void> guids;  // reported last, because netdev and RDMA device must return even if this fails
+  Result<void> guids;  // an error is reported last, because netdev and RDMA device must return even then
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   auto done = return_rdma_device(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
-  // Only one wait is useful: if the RDMA device did not return in time, its netdev will not either. A software netdev
-  // ends with its namespace, so without `inside` there is nothing to wait for.
+  // If the RDMA device did not return in time, waiting for its netdev is useless. A software netdev ends with its
+  // namespace, so there is nothing to wait for if the namespace is gone.
   const bool waits = done && (!is_software || inside);
   keep_first(done, settle_on_node(node, rail, waits ? wait_ms : 0, warnings));
   keep_first(done, std::move(guids));
   return done;
 }
 
-// Returns true if the netdev is an ipoib child of this rail on the node. The child has the rail's name. If that name
-// was taken on the node, the child has a name that is made from its index (make_and_move(), and
+// Returns true if the netdev is an ipoib child of this rail on the node. The child has the name of the rail, or a name
+// that is made from its index if the name of the rail was taken on the node (make_and_move(), and
 // default_device_exit_net() of net/core/dev.c, Linux 6.12).
 bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t group) {
   if (link.kind != "ipoib" || link.lower_ifindex != rail.host.ifindex) return false;
@@ -412,8 +413,8 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   return grant ? check_left(held, *grant) : Result<void>();
 }
 
-// Checks only HCAs of users whose start was completed (grant.hcas): in any other start no process ran that could open
-// an HCA. During a start, descriptors are searched only after an earlier failure, because the search reads all
+// Checks only HCAs of users whose start was completed (grant.hcas). A user whose start failed had no process that could
+// open an HCA. During a start, descriptors are searched only after an earlier failure, because the search reads all
 // processes of the node.
 Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
   std::vector<PlannedHca> left;
@@ -435,11 +436,11 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};  // a record without any rails is removed below
+  if (leaving.empty() && !staying.empty()) return {};  // only a record without any rail continues: it is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
-  // After an error the rails with an unreleased lease stay in the record. Rails with only addresses of ranges do not
-  // stay, because recover() and take_addresses() find the claims of these addresses in the pool.
+  // After an error the rails with an unreleased lease stay in the record. Rails with addresses from ranges do not stay:
+  // recover() and take_addresses() find these addresses in the pool.
   const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
   if (!returned) {
     warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");
@@ -461,7 +462,8 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
     left[key] = "rails";
   std::vector<std::string> recovered;
   std::vector<std::string> stuck;
-  // The first pass does not wait, so that a rail that is stuck does not use up the time of the other grants.
+  // The first pass does not wait, so that a grant whose rails cannot be undone yet does not use up the time of the
+  // other grants.
   for (const Deadline until : {Deadline(), deadline}) {
     stuck.clear();
     std::erase_if(left, [&](const auto& item) {

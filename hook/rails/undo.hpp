@@ -23,8 +23,8 @@ struct NodeSockets;
 // that the kernel then makes reads the GUID of its port only once (ipoib_parent_init(); ipoib_event() ignores a later
 // change of the GUID).
 // inside: nullptr if the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
-// later and under the name that they had in the container.
-// wait_ms: time in milliseconds to wait for these moves of the kernel.
+// some time after the end of the namespace and under the name that they had in the container.
+// wait_ms: limit in milliseconds on waiting for these moves of the kernel.
 // warnings: gets a line for each setting that cannot be restored, and for a software netdev that ended with its
 // namespace.
 // group: link group of the container's children; 0: unknown. ipoib children of another group on the node stay.
@@ -38,7 +38,7 @@ class NodeRails : public GrantEffects {
   // root: prefix of the node's /proc.
   NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root = {});
 
-  // Undoes the rails of HCAs that are not in `held`, as many as possible.
+  // Undoes the rails of the grant, except rails of HCAs in `held`. Continues after an error.
   // Errors: a netdev is not on the node yet, or cannot be restored there; the grant has an HCA of mode exclusive that
   // is not in `held` and is still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
@@ -47,12 +47,12 @@ class NodeRails : public GrantEffects {
   // only after an earlier failure to release the grant.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
-  // Releases the remaining rails, leases and addresses of stale grants. As Ledger::recover(), first tries everything
-  // without waiting. A grant that cannot be released becomes a warning. Returns one text for each released item, such
-  // as "rails of KEY".
-  // ledger: its effects must be this object.
+  // Releases the remaining rails, leases and addresses of stale grants. Like Ledger::recover(), first tries each grant
+  // without waiting, then waits for the grants that are left. A grant that cannot be released becomes a warning.
+  // Returns one text for each released item, such as "rails of KEY".
+  // ledger: must have this object as its GrantEffects.
   Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
-  // Returns the rails of this grant as the last undo_beyond() of its key found them; nullopt if it found none.
+  // Returns the record of rails that the last undo_beyond() with this key found; nullopt if it found no record.
   std::optional<NetworkRecord> undone(const std::string& key) const;
   // Returns the warnings since the last call.
   std::vector<std::string> take_warnings() const;
