@@ -33,7 +33,8 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
         "snapshot");
   }
   if (moves) {
-    warnings.emplace_back("addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them");
+    warnings.emplace_back(
+        "addresses of kubelet and sshd on moving netdevs were not checked: a snapshot does not have them");
   }
   return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
 }

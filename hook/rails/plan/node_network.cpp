@@ -20,8 +20,9 @@ namespace {
 
 namespace netlink = fabric::netlink;
 
-// Reads only the first 4 MiB of a table, which have some 28,000 sockets. Listening sockets are among them, because the
-// kernel lists these first. Returns an empty text if there is no such file: tcp6 is missing without IPv6.
+// Reads only the first 4 MiB of a table, which list some 28,000 sockets. All listening sockets are among them, because
+// the kernel lists listening sockets first. Returns an empty text if there is no such file: tcp6 is missing without
+// IPv6.
 Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kLimit = std::size_t{4} << 20;
   constexpr std::size_t kStep = std::size_t{64} << 10;
@@ -53,9 +54,9 @@ std::vector<int> hops_of(netlink::Bytes bytes) {
   return hops;
 }
 
-// Adds the netdevs of a multipath default route in the main table. Returns false if the dump can stop. The kernel walks
-// an IPv4 table in the order of its keys, so no default route follows a route to 1.0.0.0 or a higher address
-// (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
+// Adds the netdevs of a multipath default route in the main table. Returns false if the dump can stop. The kernel lists
+// the routes of an IPv4 table in the order of their destinations, so no default route follows a route to 1.0.0.0 or a
+// higher address (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
 bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
@@ -83,7 +84,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    // A dump that starts again needs no reset, because add_default_hops() adds a route only once.
+    // Nothing is discarded when the dump is repeated, because add_default_hops() adds a route only once.
     TRY_VOID(netlink::dump(
         RTM_GETROUTE, netlink::bytes_of(header), [] {},
         [&](const auto& message) { return add_default_hops(message, node); }));
@@ -91,7 +92,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   return {};
 }
 
-// Services by the address of the node that they use, from /proc/net/tcp and tcp6 (Linux 6.12
+// The functions below find the services that use an address of the node, in /proc/net/tcp and tcp6 (Linux 6.12
 // Documentation/networking/proc_net_tcp.rst, net/ipv4/tcp_ipv4.c, get_tcp4_sock).
 
 constexpr std::uint16_t kSshPort = 22;
@@ -175,7 +176,7 @@ void add_services(std::string_view text, std::map<fabric::Address, std::string>&
     const std::string_view service = service_of(local, remote, state);
     if (service.empty()) continue;
     std::string& known = services[local.address];
-    // "sshd" has priority, because the administrator may be logged in by this address.
+    // If sshd and kubelet use the address, "sshd" is reported: the administrator may be logged in by this address.
     if (known.empty() || service == "sshd") known = service;
   }
 }
@@ -188,8 +189,8 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
-  // Sockets and multipath routes are read only if a netdev moves: no other rail can disconnect the node, and a busy
-  // node has long tables.
+  // Sockets and multipath routes are read only if a netdev moves, because only a move can disconnect the node, and the
+  // tables of a busy node are long.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
     return fabric::wrap(std::move(added).error(), "read the node's default routes");

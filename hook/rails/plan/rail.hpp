@@ -55,11 +55,11 @@ struct Rail {
   RailKind kind = RailKind::kMacvlan;
   bool macvlan_private = false;        // false: bridge mode, in which children of one parent reach each other
   std::optional<std::uint16_t> pkey;   // only of kind kIpoib
-  std::optional<unsigned> mtu;         // bytes; nullopt: a child has its parent's, a moved netdev keeps its own
-  std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its own addresses
+  std::optional<unsigned> mtu;         // bytes; nullopt: a child gets its parent's MTU, a moved netdev keeps its MTU
+  std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its addresses
   std::optional<unsigned> table;       // routing table of the rail; nullopt: no policy routing
   VfAttributes vf;                     // attributes that are set if a VF moves
-  bool move_rdma = false;              // whether the RDMA device moves too, because the RDMA subsystem is exclusive
+  bool move_rdma = false;              // true: the RDMA device moves too, because the RDMA subsystem is exclusive
   // "rxe", "siw": type of a software device, which cannot move and is therefore made again in the container.
   std::optional<std::string> recreate;
   friend bool operator==(const Rail&, const Rail&) = default;

@@ -38,13 +38,13 @@ Error refusal(std::string message, std::string hint) {
   return Error{std::move(message), 0, std::move(hint)};
 }
 
-// Suggests the only kind of child that the link layer of the netdev allows.
+// Suggests a kind of child that works on the netdev's link layer: ipoib over InfiniBand, ipvlan over Ethernet.
 std::string share_hint(const Subject& subject) {
   return fmt::format("use mode shared with \"child\": \"{}\" in network `{}`",
                      subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
 }
 
-// A snapshot can have only the name of the master, without its ifindex. Therefore the name is compared too.
+// The name of the master is compared too, because a snapshot can lack the ifindex of the master.
 bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
   return netdev.kind == "bond" || std::ranges::any_of(node.netdevs, [&](const Netdev& other) {
            return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
@@ -65,8 +65,8 @@ Result<void> check_masters(const Subject& subject) {
   return {};
 }
 
-// Describes what the node loses if the netdev `upper` stops working: `upper` is the netdev that moves or one on top of
-// it. Returns an empty text if no loss is known.
+// Describes what the node loses if the netdev `upper` stops working: `upper` is the netdev that moves, or a netdev on
+// top of it such as a VLAN. Returns an empty text if no loss is known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
   const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
   if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
@@ -83,7 +83,8 @@ std::string loss(const NodeNetwork& node, const Netdev& upper) {
 // repaired at its console.
 Result<void> check_node_keeps_its_own(const Subject& subject) {
   if (subject.network.take_node_netdevs) return {};
-  // A VLAN or bridge on top of the netdev stops working too, and the address or route can be on it.
+  // The default route or the address of sshd or kubelet can also be on a VLAN or bridge on top of the netdev, which
+  // stops working when the netdev moves.
   for (const Netdev& upper : subject.node.netdevs) {
     if (!fabric::is_stacked_on(subject.node.netdevs, upper, subject.netdev)) continue;
     const std::string what = loss(subject.node, upper);
@@ -120,7 +121,7 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
   // The MTU is checked here, because the kernel would refuse such a macvlan child only after other changes were made.
   if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
     return refusal(
-        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of the parent `{}`", subject.hca_name(),
+        fmt::format("`{}`: the MTU {} of network `{}` is above the MTU {} of the parent `{}`", subject.hca_name(),
                     *subject.network.mtu, network, *subject.netdev.mtu, subject.netdev_name()),
         fmt::format("run `ip link set {} mtu {}`, or set a lower \"mtu\"", subject.netdev_name(),
                     *subject.network.mtu));
@@ -137,11 +138,11 @@ Result<void> check_vf_attributes(const Subject& subject) {
   if (!subject.moves()) {
     return refusal(fmt::format("`{}`: {} requires mode exclusive, and this is mode {}", subject.hca_name(), where,
                                to_string(subject.planned.mode)),
-                   "use mode exclusive, or a network without it");
+                   "use mode exclusive, or a network without \"vf\"");
   }
   if (!subject.hca.physfn) {
     return refusal(fmt::format("`{}` is no virtual function, and {} requires one", subject.hca_name(), where),
-                   "use a pool of virtual functions, or a network without it");
+                   "use a pool of virtual functions, or a network without \"vf\"");
   }
   VfAttributes other = vf;
   other.node_guid = other.port_guid = std::nullopt;
@@ -160,8 +161,8 @@ Result<void> check_vf_attributes(const Subject& subject) {
 
 // Returns the type of a software RDMA device, which has to be made again in the container. rxe and siw cannot move,
 // because they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
-// ib_device_set_netns_put). If the netdev moves without its device, the device transfers no data. The node type
-// distinguishes the two: siw speaks iWARP (node type 4), and rxe is a channel adapter.
+// ib_device_set_netns_put). A device whose netdev moves without it transfers no data. The node type distinguishes siw,
+// which speaks iWARP (node type 4), from rxe, which is a channel adapter.
 std::optional<std::string> software_type(const fabric::Hca& hca) {
   if (!hca.is_software()) return std::nullopt;
   if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";
@@ -192,7 +193,8 @@ Result<std::optional<unsigned>> table_of(const Network& network, std::size_t num
   if (!network.first_table) return std::optional<unsigned>();
   const std::uint64_t table = std::uint64_t{*network.first_table} + number;
   if (table > UINT32_MAX || (table >= kFirstReservedTable && table <= kLastReservedTable)) {
-    return refusal(fmt::format("network `{}`: rail {} of the container cannot use table {}: reserved, or too large",
+    return refusal(fmt::format("network `{}`: rail {} of the container cannot use routing table {}: the kernel "
+                               "reserves it, or it is too large",
                                network.name, number, table),
                    "set \"first_table\": 100");
   }
@@ -234,20 +236,21 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
                    "request one of them, or mode shared");
   }
   if (left.table && left.table == right.table) {
-    return refusal(fmt::format("{}: both would use table {}", names, *left.table),
+    return refusal(fmt::format("{}: both would use routing table {}", names, *left.table),
                    "set the same \"first_table\" in both networks, or numbers far apart");
   }
   const auto same = [](const auto& one, const auto& other) { return one && one == other; };
   if (same(left.vf.mac, right.vf.mac) || same(left.vf.node_guid, right.vf.node_guid) ||
       same(left.vf.port_guid, right.vf.port_guid)) {
     return refusal(fmt::format("{} would have the same MAC address or GUID", names),
-                   "set it in \"vf\" only if the network has a single function");
+                   "set \"mac\" or a GUID in \"vf\" only if the network has a single function");
   }
   return {};
 }
 
 // Adds the connected route, the default route and the rule of an address. The connected route is first, because the
-// route by the gateway needs it. The rule is last, so that no packet uses an incomplete table.
+// kernel accepts the default route only if it can reach the gateway. The rule is last, so that no packet uses an
+// incomplete table.
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
   RouteSpec route;  // first the connected route, then the default route
@@ -286,7 +289,7 @@ void name_rails(std::string_view pattern, std::vector<std::string> taken, std::v
   const std::size_t at = pattern.find("%d");
   unsigned number = 1;
   for (Rail& rail : rails) {
-    // The namespace can already have such a name, from an earlier call or from the image.
+    // The namespace can already have a netdev with the next name, from an earlier call or made by the engine.
     do {
       rail.name = std::string(pattern);
       if (at == std::string_view::npos) break;
@@ -306,8 +309,8 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     }
     if (!rail.table) return config;
     for (const NetRecord& record : config.addresses) {
-      // Addresses that moved with the netdev have no gateway. Routes beyond the subnet are among the routes that moved
-      // with the netdev.
+      // The table gets no default route, because addresses that moved with the netdev have no gateway. Routes to other
+      // subnets moved with the netdev.
       const auto address = address_of(record);
       const auto prefix = prefix_of(record);
       if (!address || !prefix) continue;
@@ -316,7 +319,8 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     return config;
   }
   for (const RailAddress& address : rail.addresses) {
-    // The kernel would add a connected route to the main table. A rail with a table of its own must not have one there.
+    // Without no_prefix_route the kernel would add a connected route to the main table. A rail with its own table must
+    // have that route only in its own table.
     config.addresses.push_back(
         address_record(ifindex, address.address, address.prefix, {.no_prefix_route = rail.table.has_value()}));
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
@@ -345,7 +349,7 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
   }
   if (names.empty()) return;
   warnings.push_back(
-      fmt::format("no address for {}: RoCE works at most with IPv6 link-local addresses; remedy: set \"addresses\" "
+      fmt::format("no address for {}: RoCE then has only IPv6 link-local addresses, if any; remedy: set \"addresses\" "
                   "for the rail, or \"ipam\", in its network",
                   fabric::join(names, ", ")));
 }
@@ -354,7 +358,7 @@ std::optional<fabric::Address> gid_address(const RailConfig& config) {
   std::optional<fabric::Address> best;
   for (const NetRecord& record : config.addresses) {
     const auto address = address_of(record);
-    // Link-local addresses are skipped, because a link-local GID works only within one subnet.
+    // Link-local addresses are skipped, because a link-local GID reaches only hosts on the same link.
     if (!address || address->is_link_local() || address->is_loopback()) continue;
     if (!best || (address->is_ipv4() && !best->is_ipv4())) best = address;
   }

@@ -21,11 +21,11 @@ namespace hook {
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // netdevs of the node's namespace with their addresses
   std::vector<fabric::Route> routes;                // default routes
-  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by local address of the service
+  std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the node's address that it uses
 };
 
 // Returns the local addresses on which sshd and kubelet listen or have connections. sshd has TCP port 22. kubelet has
-// port 10250. A connection to port 6443, which the API server has, also counts as a connection of kubelet. Leaves out
+// port 10250. A connection to port 6443, the port of the API server, counts as a connection of kubelet. Leaves out
 // wildcards and loopback. Pure.
 // tcp, tcp6: texts of /proc/net/tcp and tcp6.
 std::map<fabric::Address, std::string> service_addresses(std::string_view tcp, std::string_view tcp6);
@@ -39,15 +39,15 @@ struct RailConfig {
   std::vector<NetRecord> addresses;
   // Routes and rules, in the order in which the kernel accepts them. A rail with a table of its own and allocated
   // addresses has no routes in the main table. The rail's table has the connected route and the default route by the
-  // gateway, and a rule `from ADDRESS lookup TABLE` selects it. A rail that keeps the netdev's addresses also keeps the
-  // netdev's routes.
+  // gateway, and a rule `from ADDRESS lookup TABLE` selects this table. A rail that keeps the netdev's addresses also
+  // keeps the netdev's routes.
   std::vector<NetRecord> routes;
 };
 
 // Computes the configuration of a rail. Pure.
 // ifindex: index of the netdev in the container.
-// carried: records of the netdev on the node. A rail without allocated addresses gets these records. If it has a table
-// of its own, it also gets routes and rules for this table.
+// carried: records of the netdev on the node. A rail without allocated addresses gets these records. If it has its own
+// table, it also gets routes and rules for that table.
 RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority, const std::vector<NetRecord>& carried);
 
 // Returns the address whose GID NCCL uses: IPv4 before IPv6, never a link-local or loopback address; nullopt if there
@@ -75,12 +75,13 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
 //   ipoib over Ethernet, an MTU above the parent's, a child of a rail for which the network has no range;
 // - VF attributes for a netdev that is no VF or does not move, VF attributes of the other link layer, or the same MAC
 //   address or GUID twice;
-// - a routing table that the kernel reserves, or the same one twice;
+// - a routing table that the kernel reserves, or that two rails would use;
 // - an HCA or netdev that is gone, or a network that is not in config.json.
 Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
                                      const NodeNetwork& node, std::size_t first = 0);
 
-// Names the rails. Each gets the pattern with the next free number from 1 on.
+// Names the rails. The name of a rail is the pattern with the next number for which the namespace has no netdev, from 1
+// on.
 // pattern: the "netdev_names" of config.json, such as "net%d".
 // taken: names of netdevs that the namespace already has.
 void name_rails(std::string_view pattern, std::vector<std::string> taken, std::vector<Rail>& rails);

@@ -12,7 +12,7 @@ namespace hook {
 namespace {
 
 constexpr int kDepth = 10;            // levels of nesting; records have fewer
-constexpr std::uint64_t kFormat = 1;  // another format is refused: its rails could not be restored correctly
+constexpr std::uint64_t kFormat = 1;  // records of another format are refused, because restoring could be wrong
 
 std::string hex_of(const std::vector<std::uint8_t>& bytes) {
   return to_hex(bytes);
@@ -90,8 +90,8 @@ void describe(Members& members, RdmaDevice& device) {
 template <typename Members>
 void describe(Members& members, NetRecord& record) {
   std::uint16_t type = record.type;
-  // The payload is hexadecimal, because the kernel gets the message again as it was read. "what" is a text for people
-  // and is not read.
+  // The message is written in hexadecimal, byte for byte, because the kernel gets it again as it was read. "what" is a
+  // text for people; a program does not read it.
   members("type", type);
   members.note("what", [&] { return to_string(record); });
   members.text(
@@ -138,7 +138,7 @@ void describe(Members& members, HostNetdev& host) {
 template <typename Members>
 void describe(Members& members, IpamLease& lease) {
   members("plugin", lease.plugin);
-  // A path is refused: with it, a record could choose the program that root executes.
+  // A path is refused, because with a path a record could choose the program that root executes.
   members.require(lease.plugin.find('/') == std::string::npos, "plugin");
   members("network", lease.network);
   members("ipam", lease.ipam);

@@ -1,7 +1,7 @@
 // The record of a grant's rails: the state of the node's netdevs before the hook changed them. The record is written
 // before the first change and removed after the last change is undone. It describes a state ("the netdev is on the
-// node, under this name") and not the steps that were done. A later call can therefore restore this state after any
-// step of an earlier call.
+// node, under this name") and no steps. A later call can therefore restore this state, whatever the last step of a
+// killed call was.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct HostNetdev {
   int ifindex = 0;
   std::string name;
   std::string kind;         // Link::kind
-  std::string bus_address;  // identifies the netdev after it returned under another name; empty: none
+  std::string bus_address;  // PCI address, to identify the netdev under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
-  // netdev_identity() of a moving netdev without bus address, because a container could make a netdev that looks equal;
-  // 0: not recorded.
+  // netdev_identity() of a moving netdev without bus address, for which a container can make another netdev with the
+  // same kind and MAC address. 0: not recorded.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
@@ -41,14 +41,16 @@ struct HostNetdev {
   std::optional<std::vector<std::uint32_t>> tcx;
   std::optional<RdmaDevice> rdma;  // the RDMA device that moves with the netdev; nullopt: none
   std::vector<VfAttributes> vfs;   // attributes of the VFs of a physical function, by number
-  // For a VF: the netdev of its physical function, its number, and the old values of the attributes that change.
+  // For a VF: the netdev of its physical function, the number of the VF, and the old values of the attributes that the
+  // hook changes.
   std::string pf;
   unsigned vf = 0;
   VfAttributes vf_attributes;
   friend bool operator==(const HostNetdev&, const HostNetdev&) = default;
 };
 
-// The arguments of the call that allocates addresses by a CNI plugin. A later call needs them to release the addresses.
+// The arguments with which a CNI plugin is called to allocate addresses. A later call needs them to release the
+// addresses.
 struct IpamLease {
   std::string plugin;  // file name of the plugin
   std::string network;
@@ -64,7 +66,7 @@ struct RailRecord {
   HostNetdev host;
   std::optional<IpamLease> lease;
   unsigned rule_priority = 0;         // priority of the rules for the rail's own table
-  std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() is not done
+  std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() has not read it yet
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 

@@ -48,7 +48,8 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 }
 
 Result<Presence> NetworkRecordStore::read_presence(const std::string& ledger_directory, const std::string& key) {
-  // open() is not called, because most grants have no rails and this function runs for each of them.
+  // Costs one system call instead of an open(), because this function runs for every grant, and most grants have no
+  // rails.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
   return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot read `{}`", path);
@@ -62,7 +63,7 @@ bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
 }
 
 Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {
-  // A key that is no file name must not become a path, and cannot have a record.
+  // A key that is no file name has no record, and must not become part of a path.
   if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
   const auto text = TRY(read_ledger_file(*records_, file_of(key)));
   if (!text) return std::optional<NetworkRecord>();

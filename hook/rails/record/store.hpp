@@ -15,7 +15,7 @@ namespace hook {
 class LedgerFiles;
 struct LedgerDirectory;
 
-// The records of one ledger. Locks: a process that writes has the lock of the record's key, or is the only process that
+// The records of one ledger. Locks: a process that writes a record has the lock of its key, or is the only process that
 // works for this key.
 class NetworkRecordStore {
  public:

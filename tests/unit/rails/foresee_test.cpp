@@ -139,7 +139,7 @@ TEST(ForeseeRails, NamesSourceOfAddresses) {
   carried.network().ranges.clear();
   EXPECT_EQ(shown(carried),
             "net1 move 192.168.0.1/32 of netdev table 100\nnet2 move 192.168.1.1/32 of netdev table 101\n"
-            "! addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them\n");
+            "! addresses of kubelet and sshd on moving netdevs were not checked: a snapshot does not have them\n");
   ForesightScene plugin(Mode::kShared);
   plugin.network().ranges.clear();
   plugin.network().ipam = "{}";
@@ -149,7 +149,8 @@ TEST(ForeseeRails, NamesSourceOfAddresses) {
   nobody.network().ranges.clear();
   nobody.network().first_table.reset();
   const std::string remedy =
-      "RoCE works at most with IPv6 link-local addresses; remedy: set \"addresses\" for the rail, or \"ipam\", in its "
+      "RoCE then has only IPv6 link-local addresses, if any; remedy: set \"addresses\" for the rail, or \"ipam\", in "
+      "its "
       "network\n";
   EXPECT_EQ(shown(nobody),
             "net1 macvlan of \nnet2 macvlan of \n! no address for net1 (mlx5_0), net2 (mlx5_1): " + remedy);
@@ -176,14 +177,14 @@ TEST(ForeseeRails, WarnsOfDataThatTheSnapshotLacks) {
             "net2 move 10.1.0.2/16 by 10.1.0.1 table 101\n"
             "! not checked whether a moving netdev has the default route: the snapshot has no routes; remedy: make a "
             "new snapshot\n"
-            "! addresses of kubelet and sshd on moving netdevs not checked: a snapshot does not have them\n");
+            "! addresses of kubelet and sshd on moving netdevs were not checked: a snapshot does not have them\n");
   moved.network().vf.vlan = 5;
   EXPECT_EQ(shown(moved), "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one");
   ForesightScene child(Mode::kShared);
   child.inventory.routes.reset();
   child.inventory.netdevs[1].mtu = 1500;
   child.network().mtu = 9000;
-  EXPECT_EQ(shown(child), "`mlx5_1`: the MTU 9000 of network `n` is above the 1500 of the parent `rail1`");
+  EXPECT_EQ(shown(child), "`mlx5_1`: the MTU 9000 of network `n` is above the MTU 1500 of the parent `rail1`");
 }
 
 }  // namespace

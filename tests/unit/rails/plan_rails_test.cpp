@@ -253,7 +253,7 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
         "`n`"},
        {"an MTU as its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9000; }, ""},
        {"an MTU above its netdev's", scene(Mode::kShared), [](Scene& one) { one.network().mtu = 9001; },
-        "`mlx5_0`: the MTU 9001 of network `n` is above the 9000 of the parent `rail0`; run `ip link set rail0 mtu "
+        "`mlx5_0`: the MTU 9001 of network `n` is above the MTU 9000 of the parent `rail0`; run `ip link set rail0 mtu "
         "9001`, or set a lower \"mtu\""},
        {"ranges of other rails only", scene(Mode::kShared), of_rail_0,
         "`mlx5_1`: network `n` has address ranges, but none for rail 1; add a range with \"rail\": 1, or one without "
@@ -265,9 +265,13 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
         },
         ""},
        {"a table that the kernel has", scene(Mode::kShared), [](Scene& one) { one.network().first_table = 252; },
-        "network `n`: rail 1 of the container cannot use table 253: reserved, or too large; set \"first_table\": 100"},
+        "network `n`: rail 1 of the container cannot use routing table 253: the kernel reserves it, or it is too "
+        "large; set "
+        "\"first_table\": 100"},
        {"a table beyond all", scene(Mode::kShared), [](Scene& one) { one.network().first_table = UINT32_MAX; },
-        "network `n`: rail 1 of the container cannot use table 4294967296: reserved, or too large; set "
+        "network `n`: rail 1 of the container cannot use routing table 4294967296: the kernel reserves it, or it is "
+        "too "
+        "large; set "
         "\"first_table\": 100"},
        {"one table for two networks", scene(Mode::kShared),
         [](Scene& one) {
@@ -275,7 +279,8 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
           one.config.networks["m"] = Network{};
           one.plan.netdevs[1].network = "m";
         },
-        "`mlx5_0` and `mlx5_1`: both would use table 101; set the same \"first_table\" in both networks, or numbers "
+        "`mlx5_0` and `mlx5_1`: both would use routing table 101; set the same \"first_table\" in both networks, or "
+        "numbers "
         "far "
         "apart"},
        {"one netdev that moves twice", scene(Mode::kExclusive), one_netdev, moves_once},
@@ -307,7 +312,7 @@ TEST(PlanRails, ChecksAttributesOfVirtualFunctions) {
   one.network().vf.vlan = 7;
   EXPECT_EQ(refused(one),
             "`mlx5_0` is no virtual function, and \"vf\" of network `n` requires one; use a pool of virtual functions, "
-            "or a network without it");
+            "or a network without \"vf\"");
   one.inventory.hcas[0].physfn = one.inventory.hcas[1].physfn = "0000:10:00.0";
   EXPECT_EQ(planned(one)[0].vf.vlan, 7U);
   one.network().vf.node_guid = 1;
@@ -317,7 +322,8 @@ TEST(PlanRails, ChecksAttributesOfVirtualFunctions) {
   one.network().vf = {};
   one.network().vf.mac = MacAddress{2, 0, 0, 0, 0, 1};
   EXPECT_EQ(refused(one),
-            "`mlx5_0` and `mlx5_1` would have the same MAC address or GUID; set it in \"vf\" only if the network has a "
+            "`mlx5_0` and `mlx5_1` would have the same MAC address or GUID; set \"mac\" or a GUID in \"vf\" only if "
+            "the network has a "
             "single function");
   one.plan.netdevs.pop_back();
   EXPECT_EQ(planned(one)[0].vf.mac, one.network().vf.mac);
@@ -325,7 +331,7 @@ TEST(PlanRails, ChecksAttributesOfVirtualFunctions) {
   EXPECT_EQ(
       refused(one),
       "`mlx5_0`: \"vf\" of network `n` requires mode exclusive, and this is mode shared; use mode exclusive, or a "
-      "network without it");
+      "network without \"vf\"");
   Scene ib = infiniband(Mode::kExclusive);
   ib.plan.netdevs.pop_back();
   ib.inventory.hcas[0].physfn = "0000:10:00.0";
