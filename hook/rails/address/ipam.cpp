@@ -62,7 +62,7 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", quote_output(text));
   const auto gateway = TRY(parse_gateway(text_of(entry, "gw"), destination->address));
-  // The bits beyond the prefix are cleared, because the kernel refuses such a destination.
+  // The bits beyond the prefix are cleared, because the kernel refuses a destination that has such bits.
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 
@@ -82,7 +82,7 @@ bool is_cni_error(const Json& json) {
 }
 
 constexpr std::string_view kBegin = "IgnoreUnknown=1";
-constexpr std::size_t kLongestName = 253;  // of a DNS subdomain, which is the longest name of a pod
+constexpr std::size_t kLongestName = 253;  // the length of a DNS subdomain, the longest kind of pod name
 
 struct CniArg {
   std::string_view name;
@@ -97,7 +97,8 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Returns whether the text is a name in Kubernetes. Such a name has no ';' or '=', which would add an argument.
+// Returns whether the text is a name in Kubernetes. Such a name has no ';' or '=', with which a name could add another
+// argument to CNI_ARGS.
 bool is_kubernetes_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && is_letter_or_digit(text[0]) &&
          std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
@@ -130,7 +131,7 @@ Result<IpamResult> parse_ipam_result(std::string_view text) {
 }
 
 std::string ipam_config(const IpamCall& call) {
-  // "type" names the caller: a CNI plugin that delegates to an IPAM plugin passes its own configuration.
+  // "type" is the name of the caller, because CNI plugins pass their own configuration to an IPAM plugin.
   const Json config = {{"cniVersion", "1.0.0"}, {"name", call.network}, {"type", "rdma-hook"}, {"ipam", call.ipam}};
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -34,7 +34,7 @@ struct IpamCall {
 
 struct IpamResult {
   std::vector<RailAddress> addresses;
-  // A route that the plugin requests. Without `gateway` it uses the gateway of the address.
+  // A route that the plugin returned. nullopt as `gateway` means the gateway of the address.
   struct Route {
     fabric::Address destination;
     unsigned prefix = 0;
@@ -76,10 +76,12 @@ bool is_cni_args(std::string_view text);
 
 // The helper process. start() forks it while the process has one thread and may call execve(2). The helper ends, with
 // its plugins, when this object is destroyed or its parent dies. The hook's seccomp filter does not apply to the
-// helper. Its programs are therefore fixed when it is forked, and later requests of the parent cannot add one.
+// helper. Therefore the helper executes only programs that it gets when it is forked; later requests of the parent
+// cannot add a program.
 class IpamHelper {
  public:
-  // Starts the helper. Call it after isolate(), which would close the channel, and before restrict_process().
+  // Starts the helper. Call this function after isolate(), which would close the channel to the helper, and before
+  // restrict_process().
   static Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
   // Starts a helper if there are programs; returns nullopt if there are none.
   static Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
@@ -100,7 +102,7 @@ class IpamHelper {
   fabric::UniqueFd channel_;
 };
 
-// The end of one plugin. The declarations from here on are only for the helper process (ipam_plugins.cpp).
+// How one plugin ended. This type and run_plugins() are only for the helper process (ipam_plugins.cpp).
 struct PluginEnd {
   std::string refusal;  // why the plugin was not started or was killed; empty: it ended by itself
   std::string hint;
@@ -110,8 +112,8 @@ struct PluginEnd {
   std::string err;  // the first bytes of its stderr
 };
 
-// Executes the plugins of these calls at the same time, each with limits on time and output. Ends the process if the
-// channel is closed. SIGCHLD must be blocked and have its default action.
+// Executes the plugins of these calls at the same time, each with limits on time and output. Ends the calling process
+// (the helper) if the parent closes the channel. SIGCHLD must be blocked and have its default action.
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel);
 

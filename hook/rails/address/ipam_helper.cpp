@@ -27,8 +27,8 @@ namespace {
 
 using fabric::UniqueFd;
 
-constexpr int kSlackMs = 2000;  // added to the plugins' own time, to start and kill them
-constexpr int kChannel = 3;     // number of the descriptor in the helper
+constexpr int kSlackMs = 2000;  // time for starting and killing plugins, in addition to their limit
+constexpr int kChannel = 3;     // descriptor number of the channel in the helper
 // The limit fits the longest output of a plugin: 1 MiB of control characters, which JSON writes as \u0001.
 constexpr std::size_t kLargestFrame = std::size_t{16} << 20;
 
@@ -77,13 +77,14 @@ Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline)
   TRY_VOID(receive_all(channel, header, sizeof header, deadline));
   std::uint32_t size = 0;
   std::memcpy(&size, header, sizeof size);
-  if (size > kLargestFrame) return Error{fmt::format("a frame of {} bytes", size), EMSGSIZE};
+  if (size > kLargestFrame)
+    return Error{fmt::format("it sent a message of {} bytes, which is above the limit", size), EMSGSIZE};
   std::string text(size, '\0');
   TRY_VOID(receive_all(channel, text.data(), size, deadline));
   return text;
 }
 
-// Calls use(name, member) for each member of an IpamCall, for both directions of the conversion to JSON.
+// Calls use(name, member) for each member of an IpamCall. `use` writes the member to JSON or reads it from JSON.
 // call: const or not.
 template <typename Call, typename Use>
 void each_member_of_call(Call& call, Use use) {
@@ -97,7 +98,7 @@ void each_member_of_call(Call& call, Use use) {
   use("args", call.args);
 }
 
-// Calls use(name, member) for each member of a PluginEnd, const or not.
+// Calls use(name, member) for each member of a PluginEnd. `use` writes the member to JSON or reads it from JSON.
 template <typename End, typename Use>
 void each_member_of_end(End& end, Use use) {
   use("refusal", end.refusal);
@@ -141,7 +142,7 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
 
 // Receives calls and sends their results, until the channel is closed.
 [[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
-  // The parent is checked after prctl(2), because the kernel sends no signal if the parent died before the call.
+  // The parent is checked after prctl(2), because the kernel sends no signal if the parent died before that call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
   // An engine may start the hook with SIGCHLD ignored, and the kernel would then discard the exit status of plugins.
@@ -262,7 +263,7 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
       continue;
     }
     broken = end.error();
-    channel_.reset();  // closed, because a late answer would be taken for the answer to the next call
+    channel_.reset();  // closed, because the next call would take a late answer for its answer
     results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;

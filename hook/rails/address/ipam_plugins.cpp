@@ -33,7 +33,7 @@ using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
-constexpr int kReadsOfFullPipe = 20;  // 1 MiB (/proc/sys/fs/pipe-max-size) in reads of 64 KiB, and a few more
+constexpr int kReadsOfFullPipe = 20;  // a full pipe has 1 MiB (pipe-max-size), one read takes 64 KiB; and a few more
 
 constexpr const char* kInstallHint =
     "install the Debian package containernetworking-plugins, or name the plugin's directory as a network's `ipam_dir`";
@@ -77,8 +77,8 @@ Result<const IpamProgram*> known_program(const IpamCall& call, const std::vector
            (program.may_allocate || call.command == IpamCall::Command::kDel);
   });
   if (known != programs.end()) return &*known;
-  return Error{"neither the configuration nor a record had it with this `ipam` object when this process started", EPERM,
-               "run `rdma-hook recover` to release recorded leases"};
+  return Error{"neither config.json nor a record named this plugin with this `ipam` object when this process started",
+               EPERM, "run `rdma-hook recover` to release recorded leases"};
 }
 
 struct FoundProgram {
@@ -104,7 +104,8 @@ struct Pipe {
   UniqueFd out;
 };
 
-// Output that is read from a plugin, or from its process before execve(2) (the errno of a failed execve(2)).
+// A pipe from the process of a plugin, and the text that was read from it: its stdout, its stderr, or the errno of a
+// failed execve(2).
 struct Stream {
   UniqueFd fd;
   std::string text;
@@ -150,7 +151,7 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
 // Executes the plugin in the forked child. Writes the errno of a failure to `started`.
 [[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
                          int errors, int started) {
-  ::setpgid(0, 0);  // makes a process group, so that kill_plugin() also ends children of the plugin
+  ::setpgid(0, 0);  // makes a process group, so that kill_plugin() also kills children of the plugin
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
@@ -170,8 +171,8 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
       ::dup2(errors, STDERR_FILENO) >= 0) {
     ::fexecve(program.fd.get(), arguments, pointers.data());
-    // The interpreter of a script opens the script again as /dev/fd/N, so the descriptor must stay open across
-    // execve(2).
+    // ENOENT: the program is a script and its descriptor has O_CLOEXEC. The interpreter opens the script again as
+    // /dev/fd/N, so the descriptor must stay open across execve(2).
     if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
       ::fexecve(program.fd.get(), arguments, pointers.data());
   }
@@ -216,8 +217,8 @@ void kill_plugin(PluginRun& plugin) {
   plugin.pid = -1;
 }
 
-// Reads once. Returns false if there is no more data now. Data beyond `keep` bytes is read and discarded, so that the
-// plugin does not block.
+// Reads once. Returns false if no data is there now. Keeps the first `keep` bytes of the text and discards later data,
+// so that the plugin never blocks.
 bool read_some(Stream& stream, std::size_t keep) {
   static char buffer[65536];
   const ssize_t count = ::read(stream.fd.get(), buffer, sizeof buffer);
@@ -243,7 +244,7 @@ bool read_stream(PluginRun& plugin, std::size_t which, int most) {
 }
 
 void finish(PluginRun& plugin) {
-  ::kill(-plugin.pid, SIGKILL);  // kills its children; the kernel does not reuse the PID before waitpid(2)
+  ::kill(-plugin.pid, SIGKILL);  // kills the plugin's children; its PID is not reused before waitpid(2)
   for (std::size_t which = 0; which < PluginRun::kStreams; ++which) {
     if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
   }
@@ -295,14 +296,14 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
   while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
-    const bool parent_is_gone = polled[0].revents != 0;  // also if data arrives: a parent that waits sends none
+    const bool parent_is_gone = polled[0].revents != 0;  // the parent sends nothing while it waits
     const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};
       (void)!::read(signals, &info, sizeof info);
     }
-    // The streams are read before the deadline is checked: a plugin that ended in time succeeded, even if this process
-    // runs late.
+    // Output is read before a late plugin is killed: a plugin that ended in time succeeded, even if this process did
+    // not run until after the deadline.
     read_ready(plugins, polled);
     finish_ended(plugins);
     for (PluginRun& plugin : plugins) {
@@ -323,7 +324,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  // With a signalfd, one poll(2) waits for output and for the end of plugins.
+  // With a signalfd for SIGCHLD, one poll(2) waits for output and for the end of plugins.
   const UniqueFd signals(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.ok()) ::_exit(1);
   std::vector<PluginRun> plugins(calls.size());

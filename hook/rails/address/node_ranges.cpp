@@ -56,12 +56,12 @@ Result<std::uint64_t> index_in_name() {
       "the program (for a hook: `env` of its entry)"};
 }
 
-// Returns the number of the slice that has one of the node's own addresses on the rail. All nodes can then have the
-// same configuration.
+// Returns the number of the slice that contains one of the node's own addresses on the rail. With such addresses all
+// nodes can have the same configuration.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;
-  return Error{fmt::format("cannot find this node's slice of {}/{}: the node has no such address on rail {}",
+  return Error{fmt::format("cannot find this node's slice of {}/{}: the node has no address of this subnet on rail {}",
                            to_string(range.subnet), range.prefix, rail),
                EADDRNOTAVAIL, "add the address to the rail's netdev, or set `node_index` to a number or a file"};
 }
@@ -84,8 +84,8 @@ constexpr unsigned kStockPrefix = 64;
 constexpr std::size_t kKindByte = 7;  // the last byte of the prefix
 constexpr std::size_t kFirstByte = 8;
 
-// Converts a MAC address or GUID to an IPv6 address, because the pool books only addresses: fd00:0:0:1::MAC,
-// fd00:0:0:2::GUID. The prefixes differ, so that a MAC address does not exclude an equal GUID.
+// Converts a MAC address or GUID to an IPv6 address, fd00:0:0:1::MAC or fd00:0:0:2::GUID, because AddressPool books
+// only IP addresses. The two prefixes differ, so that a MAC address and a GUID with the same number can both be booked.
 Address to_stock(VfRange::Kind kind, std::uint64_t value) {
   Address address;
   address.bytes[0] = 0xfd;
@@ -102,8 +102,8 @@ std::uint64_t from_stock(const Address& address) {
   return value;
 }
 
-// Returns the MAC addresses and GUIDs that config.json sets as single values, for all networks. They must not be
-// allocated to another function.
+// Returns the MAC addresses and GUIDs that config.json sets as single values, for all networks. A range must not
+// allocate these values to another function.
 std::vector<Address> named_values(const Config& config) {
   using Kind = VfRange::Kind;
   std::vector<Address> named;
@@ -178,7 +178,7 @@ std::vector<Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, co
 }
 
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail) {
-  // A child has no VF of its own, so it gets no VF values.
+  // A child has no VF of its own, so it gets no MAC address or GUID of a VF.
   if (rail.kind != RailKind::kMove) return {};
   if (network.vf_macs && !rail.vf.mac)
     rail.vf.mac = to_mac(TRY(take_one(config, network, *network.vf_macs, take, rail)));

@@ -16,29 +16,28 @@ namespace hook {
 // Returns the ranges of a network for this rail. A range with `per_node` is cut to the node's slice.
 // own: reads the node's addresses on the rail's netdev. These addresses are never allocated from a slice. `own` is
 // called only if a range for this rail has `per_node`.
-// Errors: the node's index is unknown; the range has no slice with this index; `own` fails. The function then returns
-// no range, because a guess could be the slice of another node.
+// Errors: the node's index is unknown; the range has no slice with this index; `own` fails. After an error the function
+// returns no range, because a guess could be the slice of another node.
 using ReadOwnAddresses = std::function<Result<std::vector<fabric::Address>>()>;
 Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
                                               const ReadOwnAddresses& own);
 
-// Returns this node's index for ranges in which the node has no address, such as ranges of VF values. Errors: as
-// node_ranges().
+// Returns this node's index for ranges of MAC addresses and GUIDs. In these ranges the node has no address from which
+// the index could be computed. Errors: as node_ranges().
 Result<std::uint64_t> node_number(const Config& config);
 
 // Returns the addresses of the netdev that has this name.
 std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name);
 
 // MAC addresses and GUIDs of virtual functions come from the ranges "macs" and "guids" of networks. They are booked
-// like addresses (pool.hpp), in one set for all networks, the stock (kStockOfAll), so that no two functions of the node
-// have the same value. The stock has them as fd00:0:0:1::MAC and fd00:0:0:2::GUID; no netdev gets such an address.
+// like addresses (pool.hpp), as the IPv6 addresses fd00:0:0:1::MAC and fd00:0:0:2::GUID, which no netdev gets. All
+// networks book them in one set, the stock (kStockOfAll), so that no two functions of the node have the same value.
 
-// A function that allocates one value from each of these ranges of the stock for a rail. It returns the values as such
-// addresses.
+// A function that allocates one address of the stock from each of these ranges.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
-// Sets the MAC address and GUIDs of a moving rail that come from ranges and are not set yet. Never allocates a value
-// that a network sets as "mac", "node_guid" or "port_guid".
+// Allocates the MAC address and GUIDs of a rail that moves a VF, if the network has ranges for them and they are not
+// set yet. Never allocates a value that a network sets as "mac", "node_guid" or "port_guid".
 // Errors: as node_ranges(); an error of `take`; EADDRNOTAVAIL with remedy, the range is used up.
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail);
 

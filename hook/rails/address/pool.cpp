@@ -24,8 +24,8 @@ std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
-// Parses the text of a link. A malformed text becomes a claim of a key that no grant has, so that the address is never
-// allocated twice. An address that stays allocated forever does less harm.
+// Parses the text of a link. A malformed text becomes a claim of a key that no grant has. The address then stays
+// allocated forever, which does less harm than allocating it twice.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
@@ -96,7 +96,7 @@ constexpr const char* kEveryRail = "all";
 constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
-  // No network can have the name of the stock, because is_file_name() refuses '@'.
+  // No network can have the name kStockOfAll, because is_file_name() refuses '@'.
   if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
                       fabric::printable(network.substr(0, kLongestNetwork)));
@@ -114,7 +114,7 @@ Result<void> check_key(std::string_view key) {
                     fabric::printable(key.substr(0, kLongestKey)), kLongestKey);
 }
 
-// Checks a range again, as a safeguard. The checks of config.json find the same errors earlier and name the line.
+// Checks a range again, as a safeguard: the checks of config.json find the same errors earlier, and report the line.
 Result<void> check_range(const AddressRange& range) {
   const bool ipv4 = range.subnet.is_ipv4();
   const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
@@ -171,8 +171,8 @@ std::string place_of(const AddressRange& range) {
   return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
 }
 
-// Locked directories, sorted by name: the directory of a rail (digits) is locked before the directory "all". All calls
-// have this order, which prevents a deadlock.
+// Locked directories, sorted by name: the directory of a rail (a number) is locked before the directory "all". All
+// calls lock in this order, which prevents a deadlock.
 using Places = std::map<std::string, RangeDirectory>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
                            int timeout_ms) {
@@ -249,8 +249,8 @@ void RangeDirectory::free_all_but(const std::function<bool(const std::string& ke
 
 Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
                                      const std::set<Address>& given) {
-  // The key can have a claim of a call that was killed, or of an earlier start of the same grant. Such an address is
-  // used again.
+  // The key can already have an address, from a call that was killed or from an earlier start of the same grant. Such
+  // an address is used again.
   for (const auto& [address, holder] : claims_) {
     if (holder == claim && contains(range, address) && !given.contains(address)) return address;
   }
@@ -286,8 +286,8 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// Returns the next free address after the last allocation; nullopt if no address is free. The number of steps depends
-// on the number of addresses in use or never allocated, not on the size of the range.
+// Returns the next free address after the last allocation; nullopt if no address is free. The number of steps is
+// limited by the number of addresses that are in use or never allocated, even in a huge range.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
@@ -312,11 +312,11 @@ Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
                .hint = "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
-// Records the last allocation. Errors are ignored: without the link, an address is only used again earlier. The
-// directory is locked, so no other process uses the temporary name.
+// Records the last allocation. Errors are ignored: without the record, a released address is only used again earlier.
+// The directory is locked, so no other process uses the temporary name.
 void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
   constexpr const char* kTemporary = "next";
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed here can have left it
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed in this function can have left this name
   if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
   if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
   ::unlinkat(directory_.fd.get(), kTemporary, 0);

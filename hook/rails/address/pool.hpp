@@ -7,7 +7,8 @@
 //                                                         used again at once
 //
 // PLACE is the number of the rail, or "all" for ranges without a rail, from which all rails allocate. take() and
-// release_grant() lock DIR/addresses/NETWORK/PLACE with flock(2), so that reading and changing it is one step.
+// release_grant() lock DIR/addresses/NETWORK/PLACE with flock(2), so that no other process changes the directory
+// between reading and changing it.
 #pragma once
 
 #include <functional>
@@ -27,6 +28,7 @@
 
 namespace hook {
 
+// The user of an address in use: the grant, and the rail and the child (shared-multi) of the grant.
 struct PoolClaim {
   std::string key;
   unsigned rail = 0;
@@ -35,8 +37,8 @@ struct PoolClaim {
 };
 using PoolClaims = std::map<fabric::Address, PoolClaim>;
 
-// One directory of addresses in use, DIR/addresses/NETWORK/PLACE. Only pool.cpp uses it. Locks: an object of open() has
-// flock(2) of the directory until it is destroyed.
+// One directory of addresses in use, DIR/addresses/NETWORK/PLACE. Only pool.cpp uses it. Locks: an object that open()
+// returned has the lock (flock(2)) of the directory until it is destroyed.
 class RangeDirectory {
  public:
   // Locks the directory and reads it. Errors: EAGAIN, the lock is not free within timeout_ms; a claim cannot be read.
@@ -45,12 +47,13 @@ class RangeDirectory {
   // Reads the directory without a lock. take() then changes only this object. If `directory` is not open, no address is
   // in use. Errors: a claim cannot be read.
   static Result<RangeDirectory> look(LedgerDirectory directory);
-  // Drops the claims of all keys for which holds() returns false. Call it only for an object of look().
+  // Drops the claims of all keys for which holds() returns false, so that their addresses count as free. Call this
+  // function only for an object that look() returned.
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
   // Allocates an address. If `claim` already has an address of the range that is not in `given`, returns this address.
   // Otherwise books and returns the next free address that is not in `never`.
-  // Errors: EADDRNOTAVAIL, all addresses are in use; with their number and the remedy.
+  // Errors: EADDRNOTAVAIL, with remedy: all addresses of the range are in use.
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                const PoolClaim& claim, const std::set<fabric::Address>& given);
   // Removes the claims that take() added.
@@ -68,13 +71,13 @@ class RangeDirectory {
   LedgerDirectory directory_;
   PoolClaims claims_;
   bool writes_ = true;
-  // For an object of look(): the texts that note_last() would write.
+  // For an object that look() returned: the last allocations, which note_last() would write, by the name of the link.
   std::map<std::string, fabric::Address> looked_last_ = {};
   std::vector<std::string> added_ = {};
 };
 
-// Stands in place of a network's name for the MACs and GUIDs of VFs: all networks allocate them from one set, so that
-// no two functions get the same value (take_vf_values()). No network can have this name.
+// Used in place of a network's name for the MAC addresses and GUIDs of VFs. All networks allocate these values from one
+// set, so that no two VFs get the same value (take_vf_values()). No network can have this name.
 inline constexpr const char* kStockOfAll = "@vf";
 
 class AddressPool {
@@ -85,13 +88,13 @@ class AddressPool {
   static Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
   // Allocates one address of each range that is for this rail, in the order of the ranges. If the key already has an
-  // address in a range for this rail and child, returns that address again. Never allocates a range's gateway or the
+  // address for this rail and child in a range, returns that address again. Never allocates a range's gateway or the
   // node's own addresses. In a subnet with more than two addresses, never allocates the first address or an IPv4
   // subnet's broadcast address.
   // nth: number of the child of this rail in shared-multi, from 0.
-  // Errors: a range is used up, with figure and remedy; a malformed range; a range for one rail that overlaps a range
-  // for all rails. After an error the key has no more addresses than before. A process that is killed here leaves only
-  // claims of this key.
+  // Errors: EADDRNOTAVAIL, with remedy: all addresses of a range are in use; a malformed range; a range for one rail
+  // that overlaps a range for all rails. After an error the key has no more addresses than before. If the process is
+  // killed in this function, only addresses of this key stay allocated.
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key) const;
   // Releases the addresses of this key. A key without addresses is no error. Continues after an error and returns the
@@ -112,11 +115,13 @@ class AddressPool {
   int timeout_ms_;
 };
 
-// Computes the results of a series of AddressPool::take() calls, without locks and without changes on disk.
+// Computes the addresses that a series of AddressPool::take() calls would allocate, without locks and without changes
+// on disk.
 class AddressForesight {
  public:
-  // ledger_directory: if it is empty, no address is in use.
-  // holds: returns true if the key has a grant that is not stale; it is called only if a range is used up.
+  // ledger_directory: empty: there is no ledger, so no address is in use.
+  // holds: returns true if the key has a grant that is not stale. It is called only if all addresses of a range are in
+  // use.
   AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                         const std::vector<AddressRange>& ranges, std::string_view key);

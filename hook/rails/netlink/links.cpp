@@ -93,12 +93,12 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
     error.hint = fmt::format("run `modprobe {}`", module);
   }
   if (error.code == EBUSY) error.hint = "remove the parent from its bridge or bond, and children of another kind";
-  if (error.code == EEXIST) error.hint = "choose another name: the namespace has such a netdev";
+  if (error.code == EEXIST) error.hint = "choose another name: the namespace already has a netdev of this name";
   return made;
 }
 
 // Returns an index that no netdev of this namespace has. The kernel counts indices from 1, so a large random index is
-// almost certainly also free in the child's namespace.
+// almost certainly free in the child's namespace too.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -110,7 +110,7 @@ Result<int> free_ifindex(Netlink& route) {
   return Error{"cannot find a free interface index", EBUSY};
 }
 
-// Makes an ipoib child on the node and moves it. If the name of the child is taken on the node, the child has another
+// Makes an ipoib child on the node and moves it. If another netdev of the node has the name, the child has a temporary
 // name until it moves.
 Result<void> make_and_move(Netlink& route, const NewChild& child) {
   NewChild here = child;
@@ -148,7 +148,8 @@ std::string shown_link(Netlink& route, int ifindex) {
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
   auto changed = route.change(std::move(message), fmt::format("{} netdev {}", verb, ifindex));
   if (changed || changed.error().code == ENODEV) return changed;
-  // The name is read only after an error, because it costs a system call and most changes succeed.
+  // The name of the netdev is read only after an error, because reading it costs a system call and most changes
+  // succeed.
   Error error = std::move(changed).error();
   const std::string number = fmt::format("netdev {}", ifindex);
   if (const auto at = error.message.find(number); at != std::string::npos) {
@@ -250,9 +251,9 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
-  // Older kernels search the name in the socket's namespace, where it can be taken. With an index in the request they
-  // search the index instead (rtnl_newlink(), Linux 6.1). EEXIST is final if the name is not taken in the socket's
-  // namespace.
+  // EEXIST can be wrong: older kernels search the name in the socket's namespace instead of the child's. If the request
+  // has an index, they search the index and not the name (rtnl_newlink(), Linux 6.1). If no netdev has the name in the
+  // socket's namespace, EEXIST is right.
   if (!TRY(find_link(route, child.name))) return made;
   return make(route, child, TRY(free_ifindex(route)));
 }

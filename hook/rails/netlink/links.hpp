@@ -22,7 +22,7 @@ struct Link {
   std::string name;
   std::string kind;                         // IFLA_INFO_KIND; empty: hardware
   std::vector<std::uint8_t> mac;            // 6 bytes for Ethernet, 20 for IPoIB
-  std::vector<std::uint8_t> permanent_mac;  // read-only (Linux 5.6); empty: none, as for most software netdevs
+  std::vector<std::uint8_t> permanent_mac;  // cannot be changed (Linux 5.6); empty: none, as for most software netdevs
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;                  // IFF_UP
@@ -44,13 +44,13 @@ Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
 // Reads all netdevs of the namespace.
 Result<std::vector<Link>> all_links(Netlink& route);
 
-// Opens the netdev's directory in sysfs; nullopt if no netdev has this name, or the netdev has another name by now.
+// Opens the netdev's directory in sysfs; nullopt if the netdev is gone or has been renamed since `link` was read.
 // sysfs: a descriptor of the sysfs of its namespace.
 Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
 
 // Returns a number that identifies the netdev among all netdevs since the node's start, in any namespace and after any
 // change. It is the inode number of the netdev's directory in sysfs: the kernel assigns it once and keeps it when the
-// netdev moves. Returns 0 if no netdev has this name, or the netdev has another name by now.
+// netdev moves. Returns 0 if the netdev is gone or has been renamed since `link` was read.
 // sysfs: a descriptor of the sysfs of its namespace.
 // Source: kernfs_new_node(), kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12.
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
@@ -79,8 +79,8 @@ Result<void> create_child(Netlink& route, const NewChild& child);
 
 // ARP settings that RDMA needs if several netdevs are in one subnet (Documentation/networking/ip-sysctl.rst).
 struct ArpSettings {
-  unsigned arp_ignore = 1;    // reply for an address only on the netdev that has it
-  unsigned arp_announce = 2;  // send requests with an address of the netdev's own subnet
+  unsigned arp_ignore = 1;    // replies to a request only on the netdev that has the address
+  unsigned arp_announce = 2;  // sends requests with an address of the netdev's own subnet
   unsigned rp_filter = 2;     // loose: replies may arrive on another netdev
 };
 
@@ -96,14 +96,14 @@ struct LinkChange {
   std::optional<ArpSettings> arp = {};  // IFLA_AF_SPEC, IFLA_INET_CONF: sets them without /proc/sys
 };
 // Changes a netdev. Kernels before 6.2 rename a netdev only while it is down, so the caller has to set it down.
-// Errors: EEXIST, the name is taken. The kernel moves a netdev before it renames it, so the netdev may have moved with
-// its old name; find_link() then does not find it here.
+// Errors: EEXIST, the name is taken. The kernel moves a netdev before it renames it, so after this error the netdev may
+// be in the target namespace under its old name. Then find_link() does not find it here.
 Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
 
 // Deletes a netdev. A missing netdev is no error.
 Result<void> delete_link(Netlink& route, int ifindex);
 // Deletes all netdevs of a group with one message and one grace period of the kernel. A group without netdevs is no
-// error. Errors: EINVAL for group 0; EOPNOTSUPP if the group has a hardware netdev, and then none is deleted.
+// error. Errors: EINVAL for group 0; EOPNOTSUPP if the group has a hardware netdev (then no netdev is deleted).
 Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 
 // Make the messages of the functions above; null without memory. Pure.

@@ -40,7 +40,8 @@ struct TcxQuery {
 
 template <typename Part>
 int call(int command, Part& part) {
-  // The union is complete and zeroed, because Linux 6.17 to 7.1 write beyond a shorter one.
+  // The kernel gets a zeroed union with at least its own size, because Linux 6.17 to 7.1 write beyond the end of a
+  // shorter argument.
   union {
     bpf_attr known;
     std::array<char, 256> room;
@@ -141,7 +142,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
   const auto found = all_tcx(ifindex, name);
   if (!found) return {fmt::format("{}; remedy: run `bpftool net show dev {}`", found.error().message, name)};
   std::vector<std::string> said;
-  // An ID can be attached more than once, so each attachment removes one entry of the list.
+  // A program can be attached more than once, so each attachment removes only one entry of `lost`.
   Ids lost = before;
   for (const TcxProgram& one : *found) {
     const auto own = std::ranges::find(lost, one.program);

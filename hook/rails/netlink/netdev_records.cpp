@@ -26,8 +26,10 @@ using fabric::netlink::to_address;
 
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
 
+// kTake: the record moves with the netdev. kSkip: it cannot move (NetdevRecords::skipped). kLeave: it is not of this
+// netdev, or the kernel makes it again.
 enum class Verdict { kLeave, kTake, kSkip };
-// Decides about one message of a dump.
+// Decides whether a message of a dump becomes a record.
 // filtered: the kernel confirms that the dump contains only the requested netdev (NLM_F_DUMP_FILTERED).
 using Judge = std::function<Verdict(const Message&, bool filtered)>;
 
@@ -36,7 +38,8 @@ struct Sorted {
   std::vector<NetRecord> skipped;
 };
 
-// Returns true if the kernel refuses the dump because it has no IPv6 or no rules. There is nothing to read then.
+// Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Then there are
+// no such records.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }
@@ -86,7 +89,7 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
   if (!header || header->rtm_family != family || (header->rtm_flags & RTM_F_CLONED) != 0) return Verdict::kLeave;
   const Attributes attributes = message.attributes(sizeof *header);
   const auto from = header->rtm_protocol;
-  // The kernel adds routes of these protocols again by itself, with an address or after a message of a router.
+  // The kernel itself adds routes of these protocols again: together with an address, or after a message of a router.
   const bool own = from != RTPROT_KERNEL && from != RTPROT_REDIRECT && from != RTPROT_RA;
   if (!own || table_of(*header, attributes) == RT_TABLE_LOCAL) return Verdict::kLeave;
   const auto oif = attributes.u32(RTA_OIF);
@@ -95,8 +98,8 @@ Verdict judge_route(const Message& message, unsigned family, int ifindex, bool f
     const bool expires = cache && cache->rta_expires != 0;
     return attributes.has(RTA_NH_ID) || !oif || expires ? Verdict::kSkip : Verdict::kTake;
   }
-  // With net.ipv4.nexthop_compat_mode=0 a route names no netdev, only the number of a nexthop object. If the dump is
-  // filtered, the object uses this netdev.
+  // With net.ipv4.nexthop_compat_mode=0 a route names no netdev, only the number of a nexthop object. In a filtered
+  // dump such a route uses this netdev.
   return filtered && !oif && attributes.has(RTA_NH_ID) ? Verdict::kSkip : Verdict::kLeave;
 }
 
@@ -115,7 +118,8 @@ Verdict judge_rule(const Message& message, const std::string& name, const std::s
   for (const unsigned type : {FRA_IIFNAME, FRA_OIFNAME}) {
     const auto netdev = attributes.text(type);
     ours |= netdev == name;
-    // A rule that names another netdev would have no effect in the container, because that netdev stays on the node.
+    // A rule that also names another netdev is skipped: it would have no effect in the container, because the other
+    // netdev stays on the node.
     others |= netdev && netdev != name && netdev != "lo";
   }
   if (!ours) return Verdict::kLeave;
@@ -137,7 +141,7 @@ Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) 
   auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
                            [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
   // Within one scope the kernel lists the newest IPv6 address first (ipv6_link_dev_addr()), but the oldest IPv4 address
-  // first. The IPv6 addresses are reversed, so that both lists start with the oldest one.
+  // first. The IPv6 addresses are reversed, so that both lists start with the oldest address.
   if (family == AF_INET6) std::ranges::reverse(found.taken);
   return found;
 }
@@ -185,7 +189,7 @@ void add(NetdevRecords& into, Sorted from) {
 constexpr std::uint32_t kIpv6Metric = 1024;  // IP6_RT_PRIO_USER: the metric of an IPv6 route without one
 
 // Returns the routes of one family that leave by this netdev and for which wanted() returns true. The netdev is checked
-// here, because only kernels with strict checking filter by ifindex.
+// here, because older kernels (without NETLINK_GET_STRICT_CHK) do not filter by ifindex.
 Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
                                            const std::function<bool(const Message&)>& wanted) {
   auto found = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool) {
@@ -226,8 +230,8 @@ RouteKey key_of(const Message& message) {
           .oif = attributes.u32(RTA_OIF).value_or(0)};
 }
 
-// Returns true if exactly this route exists. EEXIST of the kernel proves less: only destination, table and metric are
-// equal.
+// Returns true if exactly this route exists. The error EEXIST of the kernel means only that a route with the same
+// destination, table and metric exists.
 Result<bool> is_there(Netlink& route, const NetRecord& record) {
   const RouteKey wanted = key_of(message_of(record));
   const auto family = static_cast<std::uint8_t>(family_of(record.payload));

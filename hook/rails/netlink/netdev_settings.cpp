@@ -121,7 +121,7 @@ Bytes bytes_of_bits(const FeatureBits& bits) {
   return {reinterpret_cast<const std::uint8_t*>(bits.data()), bits.size() * sizeof bits[0]};
 }
 
-constexpr std::size_t kMostQueues = 4096;  // limit on reading; the loop ends earlier, at the first missing queue
+constexpr std::size_t kMostQueues = 4096;  // limit on reading; usually the loop ends at the first missing queue
 constexpr const char* kNothing = "0";
 
 std::string path_of(const SysfsSetting& setting, std::size_t queue) {
@@ -155,8 +155,8 @@ int write_value(const Directory& netdev, const std::string& path, const std::str
   return ::write(file.get(), value.data(), value.size()) < 0 ? errno : 0;
 }
 
-// Restores the setting of one queue. A queue that was added since the record gets kNothing. Returns 0 or an errno;
-// nullopt if the queue exists neither now nor in the record.
+// Restores the setting of one queue. A queue that was added since the record was written gets kNothing ("0"). Returns 0
+// or an errno; nullopt if the queue exists neither now nor in the record.
 std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& setting, std::size_t queue,
                                  const std::vector<std::string>& before) {
   const std::string path = path_of(setting, queue);
@@ -165,7 +165,8 @@ std::optional<int> restore_value(const Directory& netdev, const SysfsSetting& se
   if (value && !*value && queue >= before.size()) return std::nullopt;
   const std::string& wanted = queue < before.size() ? before[queue] : kNothing;
   const bool is_same = value && *value == wanted;
-  // An equal value does not prove that all NAPI instances have it. Writing it sets them all; an error is then ignored.
+  // An equal value does not prove that all NAPI instances have it, so it is written to set all of them. An error of
+  // this write is ignored.
   if (is_same && !setting.is_of_napis) return 0;
   const int failed = write_value(netdev, path, wanted);
   return is_same ? 0 : failed;
@@ -240,7 +241,7 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
   bool is_size_changed = false;
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {
     const LinkNumber& number = kLinkNumbers[i];
-    // Restoring one size can change the sizes that follow it in kLinkNumbers, so they are written again too.
+    // Restoring one size can change the sizes that follow it in kLinkNumbers, so those sizes are written again too.
     is_size_changed |= number.is_size && is_changed(i);
     if (!is_changed(i) && !(number.is_size && is_size_changed && before.numbers[i])) continue;
     repairs.push_back({fmt::format("restore {} of", number.name),
@@ -267,7 +268,7 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  // Kinds of repair with a warning; a container can add thousands of names, and one warning is enough.
+  // Kinds of repair that have a warning already: a container can add thousands of names, and one warning is enough.
   std::set<std::string> said;
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));
@@ -308,7 +309,8 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
 Result<void> Ethtool::restore(int ifindex, const std::string& name, const NetdevFeatures& before) {
   const NetdevFeatures now = TRY(features(ifindex, name)).value_or(NetdevFeatures());
   FeatureBits changed = before.changeable;
-  // The netdev can have another driver by now, so only features that were and are changeable are restored.
+  // Another driver may have been bound to the netdev, so only features that were changeable and still are changeable
+  // are restored.
   for (std::size_t i = 0; i < changed.size(); ++i)
     changed[i] &= word_of(now.changeable, i) & (word_of(before.wanted, i) ^ word_of(now.wanted, i));
   if (has_none(changed)) return {};
@@ -326,8 +328,8 @@ Result<void> Ethtool::restore(int ifindex, const std::string& name, const Netdev
       socket_->read(request.take(), fmt::format("restore the features of `{}`", name), [&](const nlmsghdr* answer) {
         refused = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_MASK);
       }));
-  // If a feature was requested but not active before, another feature or the driver kept it off. It is then no error
-  // that it is still off.
+  // If a feature was requested but not active before, another feature or the driver kept it off. That it is off now is
+  // then no error.
   for (std::size_t i = 0; i < refused.size(); ++i)
     refused[i] &= ~(word_of(before.wanted, i) ^ word_of(before.active, i));
   if (has_none(refused)) return {};

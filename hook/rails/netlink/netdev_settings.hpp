@@ -18,8 +18,8 @@
 
 namespace hook {
 
-// Numbers of a netdev, in the order in which they are restored: setting gso_max_size also sets gso_ipv4_max_size, and
-// gro_max_size also sets gro_ipv4_max_size.
+// Settings of a netdev that are numbers, in the order in which they are restored: setting gso_max_size also sets
+// gso_ipv4_max_size, and gro_max_size also sets gro_ipv4_max_size.
 struct LinkNumber {
   const char* name;
   int attribute;
@@ -35,7 +35,7 @@ inline constexpr std::array<LinkNumber, 8> kLinkNumbers{{{"group", IFLA_GROUP},
                                                          {"gso_ipv4_max_size", 63, false, true},    // Linux 6.3
                                                          {"gro_ipv4_max_size", 64, false, true}}};  // Linux 6.3
 
-// A mode of XDP. A netdev has at most one program of each mode.
+// A mode of XDP. A netdev has at most one program in each mode.
 struct XdpMode {
   const char* name;
   int attribute;  // the attribute that has the program's ID
@@ -47,9 +47,9 @@ inline constexpr std::array<XdpMode, 3> kXdpModes{{{"xdpdrv", IFLA_XDP_DRV_PROG_
 
 // Settings that rtnetlink reports. Texts are untrusted if a container has had the netdev.
 struct LinkSettings {
-  unsigned flags = 0;  // IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and the like, not IFF_UP
+  unsigned flags = 0;  // IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and other flags, but not IFF_UP
   std::string alias;
-  std::vector<std::uint8_t> broadcast;                                         // of the link; empty: unknown
+  std::vector<std::uint8_t> broadcast;                                         // link-layer address; empty: unknown
   std::vector<std::string> other_names;                                        // alternative names (Linux 5.5)
   std::array<std::optional<std::uint32_t>, kLinkNumbers.size()> numbers = {};  // nullopt: unknown to the kernel
   std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of XDP programs; 0: none
@@ -99,8 +99,8 @@ class Ethtool {
   // Reads the features of a netdev; nullopt if the kernel has no ethtool netlink or does not report features of this
   // netdev.
   Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
-  // Restores each feature whose `wanted` bit differs, if the feature was changeable and still is. Needs CAP_NET_ADMIN.
-  // Errors: the kernel's error; EIO, the driver refuses to restore a feature.
+  // Restores each feature whose `wanted` bit differs from `before`, if the feature was changeable and still is. Needs
+  // CAP_NET_ADMIN. Errors: the kernel's error; EIO, the driver refuses to restore a feature.
   Result<void> restore(int ifindex, const std::string& name, const NetdevFeatures& before);
 
  private:
@@ -110,8 +110,8 @@ class Ethtool {
   int family_ = 0;                 // 0: the kernel has no ethtool netlink
 };
 
-// Settings of a netdev that only sysfs has. They move with the netdev. A process with CAP_NET_ADMIN in the netdev's
-// network namespace can change them (net/core/net-sysfs.c, Linux 6.12).
+// Settings of a netdev that can be read and written only in sysfs. They move with the netdev. A process with
+// CAP_NET_ADMIN in the netdev's network namespace can change them (net/core/net-sysfs.c, Linux 6.12).
 
 struct SysfsSetting {
   const char* name;
@@ -138,8 +138,9 @@ using SysfsSettings = std::array<std::vector<std::string>, kSysfsSettings.size()
 SysfsSettings read_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                   std::vector<std::string>& warnings);
 // Writes the values of `before` that differ, and always the values that NAPI instances can have (is_of_napis). Skips
-// settings for which `before` has no value. A queue that is not in `before` gets the value 0. Returns one warning for
-// each setting that the kernel refused. The kernel refuses `threaded` for most netdevs that are down.
+// settings for which `before` has no value. A queue for which `before` has no value, because it is new, gets the value
+// 0. Returns one warning for each setting that the kernel refused. The kernel refuses `threaded` for most netdevs that
+// are down.
 // netdev: its directory on a writable mount of sysfs.
 std::vector<std::string> restore_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
                                                 const SysfsSettings& before);
@@ -160,8 +161,8 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
 // Returns true if `now` has XDP programs that `before` does not have.
 bool has_new_xdp(const LinkSettings& before, const LinkSettings& now);
 // Detaches one new XDP program that a BPF link attaches, because rtnetlink refuses to detach it. Returns false if no
-// program was detached. A BPF link in another namespace can have the same ifindex and program and be found first, so a
-// second call can be necessary.
+// program was detached. A second call can be necessary: a BPF link in another namespace can have the same ifindex and
+// program, and be found and detached first.
 bool detach_xdp_link(int ifindex, const LinkSettings& before, const LinkSettings& now);
 
 }  // namespace hook

@@ -28,7 +28,7 @@ using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 
-// The kernel answers within send(2), so an answer that is missing after this time will not arrive.
+// The kernel makes the answer during send(2), so an answer that is missing after this time will not arrive.
 constexpr time_t kTimeoutSeconds = 5;
 constexpr int kDumpTries = 5;
 constexpr std::size_t kAttributes = 4096;  // more than any request here has
@@ -90,7 +90,7 @@ class Conversation {
     if (is_error || answer->nlmsg_type == NLMSG_DONE) {
       code_ = errno_of(body_of(answer));
       if (code_ != 0) last_message_ = extended_text(answer, body_of(answer));
-      // RDMA netlink acknowledges a dump before its last message, so the dump continues after such an acknowledgement.
+      // RDMA netlink sends an acknowledgement (error 0) before the last message of a dump. The dump continues after it.
       return is_error && is_dump_ && code_ == 0;
     }
     if (answer->nlmsg_type >= NLMSG_MIN_TYPE) handler_(answer);
@@ -118,14 +118,14 @@ Error libnl_failure(std::string_view what, int result, int code) {
   return Error{fmt::format("cannot {}: {}", what, nl_geterror(-result)), EIO};
 }
 
-// Positions in ChildFiles of the descriptors that the child process opens.
+// Index in ChildFiles of each descriptor that the child process opens.
 enum Place : std::size_t { kRoute, kRdma, kPacket, kSysfs, kPlaces };
 static_assert(kPlaces <= kChildFiles);
 
 constexpr const char* kWhere = "the container's network namespace";
 
-// Returns an error if the descriptor is of no network namespace. The file system is checked first, because for other
-// kinds of files the number of the ioctl can have any meaning.
+// Returns an error if the descriptor is of no network namespace. The file system is checked first, because on a file of
+// another file system the same ioctl number can mean anything.
 Result<void> check_is_network_namespace(int fd) {
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
@@ -139,7 +139,7 @@ Result<void> check_is_network_namespace(int fd) {
 Result<void> join(int netns) {
   if (setns(netns, CLONE_NEWNET) == 0) return {};
   Error error = sys_error(errno, "cannot join the container's network namespace");
-  if (error.code == EPERM) error.hint = "run it as root of the node";
+  if (error.code == EPERM) error.hint = "run this command as root of the node";
   return error;
 }
 
@@ -198,8 +198,8 @@ Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
   nl_socket_disable_auto_ack(socket.get());
   const timeval timeout{kTimeoutSeconds, 0};
   ::setsockopt(owned, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  // Older kernels lack these options, so their errors are ignored. Before Linux 4.12 errors then have no text. Before
-  // Linux 4.20 dumps are not filtered, so callers filter them too.
+  // Errors are ignored, because older kernels do not have these options. Before Linux 4.12 errors then have no text.
+  // Before Linux 4.20 the kernel does not filter dumps, so callers filter the answers too.
   const int on = 1;
   for (const int option : {NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK})
     ::setsockopt(owned, SOL_NETLINK, option, &on, sizeof on);

@@ -29,14 +29,14 @@ class Netlink {
 
   // Opens a socket. protocol: NETLINK_ROUTE, NETLINK_RDMA. The socket stays in the caller's network namespace.
   static Result<Netlink> open(int protocol);
-  // As open(), but returns nullopt if the kernel does not have the protocol.
+  // Like open(), but returns nullopt if the kernel does not have the protocol.
   static Result<std::optional<Netlink>> open_if_known(int protocol);
   // Takes over a socket that open_network_namespace() made in another namespace.
   static Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
 
   // Sends the request and waits for the acknowledgement.
-  // Errors: "cannot WHAT: " with the kernel's errno as code, and its extended acknowledgement if it has one (Linux
-  // 4.12); ENOMEM for a null message.
+  // Errors: "cannot WHAT: " with the kernel's errno as code, and the text of its extended acknowledgement, if there is
+  // one (Linux 4.12); ENOMEM for a null message.
   Result<void> change(NetlinkMessage message, std::string_view what);
   // Sends a request or a dump and calls the handler for every message of the answer. The message is valid only during
   // that call. Errors: as change(); EINTR, the kernel marked the dump as interrupted.
@@ -104,8 +104,8 @@ struct NetworkNamespace {
   fabric::UniqueFd sysfs;
 };
 
-// The descriptors that are opened only on request: closing a packet socket or a mount waits some 10 ms for a grace
-// period of the kernel.
+// The descriptors that are opened only on request, because closing a packet socket or a mount waits some 10 ms for a
+// grace period of the kernel.
 struct NetnsParts {
   bool packet = false;
   bool sysfs = false;
@@ -120,8 +120,8 @@ Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
 // caller. Errors: the descriptor is of no network namespace, or the namespace is gone.
 Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
 
-// Runs the function in a child process in that namespace, like run_in_child(). Needed for calls for which the kernel
-// checks the namespace of the process (move_rdma_device_from()).
+// Runs the function in a child process in that namespace, like run_in_child(). Needed for calls in which the kernel
+// checks the namespace of the calling process (move_rdma_device_from()).
 Result<void> run_in_network_namespace(int netns, const std::function<Result<void>()>& function);
 
 }  // namespace hook

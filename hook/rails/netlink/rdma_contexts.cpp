@@ -145,7 +145,7 @@ void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attribute
   add_to(all_);
   if (!context) return;
   const auto found = contexts_.find(*context);
-  // The context can have ended between two dumps; its PDs and QPs are then dropped.
+  // If the context ended between two dumps, the table does not have it, and its PDs, QPs and MRs are dropped.
   if (found != contexts_.end()) add_to(found->second);
 }
 
@@ -162,7 +162,7 @@ void RdmaContextTable::add_domain(const Attributes& entry) {
   add(context, entry);
 }
 
-// A QP or MR has only the number of its PD, and the PD has the number of its context.
+// A QP or MR names only its PD, and the PD names the context.
 void RdmaContextTable::add_in_domain(const Attributes& entry) {
   const auto id = entry.u32(RDMA_NLDEV_ATTR_RES_PDN);
   const auto domain = id ? domains_.find(*id) : domains_.end();

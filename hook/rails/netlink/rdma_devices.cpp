@@ -17,12 +17,13 @@ namespace {
 
 constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zero
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
-constexpr const char* kReload = "end all users of RDMA and run `modprobe -r`, `modprobe ib_core netns_mode=0`";
+constexpr const char* kReload =
+    "end all users of RDMA, unload ib_core with `modprobe -r` and run `modprobe ib_core netns_mode=0`";
 
 constexpr Word<int> kMoveHints[] = {
     {"find the processes that use the device with `rdma resource show` and end them", EBUSY},
-    {"run it as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target", EPERM},
-    {"rename the device that has this name there: `rdma dev set OLD name NEW`", EEXIST},
+    {"run this command as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target", EPERM},
+    {"rename the device in the target namespace that has this name: `rdma dev set OLD name NEW`", EEXIST},
     {"check with `rdma dev` whether it was unplugged or moved", ENODEV}};
 
 // Starts a request. RDMA netlink has no fixed header, so the attributes follow at once.
@@ -100,7 +101,8 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
         refusal.message += "; the RDMA subsystem is shared between network namespaces";
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
       } else {
-        refusal.message += "; its driver cannot disconnect its users, like that of a software device (rxe, siw)";
+        refusal.message +=
+            "; the driver of the device cannot disconnect its users; software devices (rxe, siw) never can move";
         refusal.hint = "use a newer kernel or driver, or share the RDMA subsystem: `rdma system set netns shared`";
       }
       break;
@@ -122,7 +124,7 @@ Error explain_rdma_link(Error refusal, std::string_view type) {
   if (refusal.code == EINVAL) refusal.hint = fmt::format("run `modprobe rdma_{}` or `modprobe {}`", shown, shown);
   if (refusal.code == ENODEV) refusal.hint = "check that the netdev exists in this network namespace";
   if (refusal.code == EEXIST) refusal.hint = "find the device with this name or on this netdev: `rdma link`";
-  if (refusal.code == EPERM) refusal.hint = "run it as root of the node, and not for a VLAN, which cannot have rxe";
+  if (refusal.code == EPERM) refusal.hint = "run this command as root of the node; a VLAN cannot have rxe";
   return explain_taken_name(std::move(refusal));
 }
 
@@ -156,7 +158,8 @@ Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::strin
   }
   if (!found) return found;
   // A GUID that is made from a MAC address does not identify the device (addrconf_addr_eui48()): a container can make
-  // rxe and siw on a netdev with any MAC address. Some hardware has such a GUID too.
+  // an rxe or siw device with this GUID, on a netdev with the same MAC address. Some hardware also has a GUID made from
+  // its MAC address.
   const bool is_of_mac = (found->node_guid >> 24 & 0xffff) == 0xfffe;
   if (is_of_mac || guids[found->node_guid] > 1) found->node_guid = 0;
   return found;
@@ -166,7 +169,7 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevi
   std::vector<RdmaDevice> anew;
   for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
     if (device.index == known.index) return std::optional(std::move(device));
-    // If the driver was bound again, the device has a new index, so it is found by its GUID.
+    // If the driver was bound again, the device has another index, and only its GUID identifies it.
     if (known.node_guid != 0 && device.node_guid == known.node_guid) anew.push_back(std::move(device));
   }
   return anew.size() == 1 ? std::optional(std::move(anew.front())) : std::nullopt;

@@ -19,40 +19,42 @@
 namespace hook {
 
 struct RdmaDevice {
-  // The index stays when the device is moved or renamed, and is not used again (xa_alloc_cyclic() in assign_name(),
-  // drivers/infiniband/core/device.c). If the driver is bound again, the device gets another index.
+  // The index stays the same when the device is moved or renamed, and no later device gets it (xa_alloc_cyclic() in
+  // assign_name(), drivers/infiniband/core/device.c). If the driver is bound again, the device gets another index.
   std::uint32_t index = 0;
   std::string name;
   std::uint64_t node_guid = 0;  // 0: none, or it does not identify the device
   friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
-// Reads the devices that the socket's namespace shows: its own, or in shared mode all devices of the node.
+// Reads the devices that the socket's namespace shows: if the RDMA subsystem is exclusive, the devices of the
+// namespace; if it is shared, all devices of the node.
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
 // Returns the device with this name; nullopt if there is none.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
-// Returns the device with this name, described for find_rdma_device(rdma, known); nullopt if there is none. node_guid
-// is set only if it identifies the device: no other device has it, and a container cannot make a software device with
-// it.
+// Returns the device with this name, with the index and GUID by which find_rdma_device(rdma, known) finds it later;
+// nullopt if there is none. node_guid is set only if it identifies the device: no other device has the GUID, and a
+// container cannot make a software device that has it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
-// Returns the device that describe_rdma_device() described, under any name; nullopt if it is gone. Searches its index,
-// then its node GUID.
+// Returns the device that describe_rdma_device() returned earlier, even if it was renamed; nullopt if it is gone.
+// Searches its index, then its node GUID.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
-// Returns the software device with this node GUID, under any name. If several devices have the GUID, such as rxe and
-// siw on one netdev, returns the one with this name. With GUID 0, searches only the name. nullopt: none, or several
-// under other names.
+// Returns the software device with this node GUID, whatever its name is. If several devices have the GUID, such as rxe
+// and siw on one netdev, returns the one with this name. With GUID 0, searches only the name. Returns nullopt if there
+// is no such device, or if several have the GUID and none has the name.
 Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid, std::string_view name);
 // Parses a GUID of sysfs, such as "5054:00ff:fe12:3456"; 0 if it is no node GUID.
 std::uint64_t parse_node_guid(std::string_view text);
 // Returns the node GUID that rxe and siw make from the MAC address of their netdev (addrconf_addr_eui48()); 0 if the
 // address does not have six bytes.
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac);
-// Moves a device into another namespace. Needs exclusive mode and a driver that can disconnect the users of the device.
-// The calling process must be in the namespace of the device. A socket of that namespace is not enough, because the
-// kernel compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()).
+// Moves a device into another namespace. The RDMA subsystem must be exclusive, and the driver must be able to
+// disconnect the users of the device. The calling process must be in the namespace of the device. A socket of that
+// namespace is not enough, because the kernel compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of
+// rdma_dev_change_netns()).
 // netns: a descriptor of the target.
-// Errors, with remedy: EOPNOTSUPP (shared mode, or a software device, which has to be made again in the target), EBUSY,
-// EPERM, EEXIST (the name is taken in the target).
+// Errors, with remedy: EOPNOTSUPP (the RDMA subsystem is shared; or a software device, which has to be made again in
+// the target), EBUSY, EPERM, EEXIST (the name is taken in the target).
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
 // Moves a device from another namespace: a child process joins `from` and moves it. Errors: as move_rdma_device().
 Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
@@ -83,8 +85,8 @@ Error explain_rdma_link(Error refusal, std::string_view type);
 // node_guid: 0 accepts any GUID.
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint64_t node_guid = 0);
 
-// Contexts that are open on RDMA devices. Source of the messages: fill_res_info() and res_get_common_dumpit() of
-// drivers/infiniband/core/nldev.c, Linux 6.12.
+// Functions for the contexts that are open on RDMA devices. Source of the messages: fill_res_info() and
+// res_get_common_dumpit() of drivers/infiniband/core/nldev.c, Linux 6.12.
 
 // One RDMA device and the number of user contexts on it. The kernel's own objects have no context.
 struct RdmaUse {
@@ -99,7 +101,7 @@ struct RdmaUse {
 Result<std::optional<std::vector<RdmaUse>>> rdma_use();
 
 struct RdmaContext {
-  std::uint32_t id = 0;          // unique on its device; the kernel does not use it again soon
+  std::uint32_t id = 0;          // unique on its device; the kernel does not reuse it soon
   std::vector<pid_t> processes;  // in this PID namespace, ascending; empty: unknown
   friend bool operator==(const RdmaContext&, const RdmaContext&) = default;
 };
@@ -116,14 +118,13 @@ class RdmaContextTable {
   void add_domain(const fabric::netlink::Attributes& entry);     // a PD
   void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
-  // Numbers the contexts for a kernel that does not list them: returns `count` contexts from 0, each with all
-  // processes.
+  // For a kernel that does not list contexts: returns `count` contexts, numbered from 0, each with all processes.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:
   void add(std::optional<std::uint32_t> context, const fabric::netlink::Attributes& entry);
   std::map<std::uint32_t, std::vector<pid_t>> contexts_;
-  std::map<std::uint32_t, std::uint32_t> domains_;  // number of the context by number of the PD
+  std::map<std::uint32_t, std::uint32_t> domains_;  // by the number of the PD: the number of its context
   std::vector<pid_t> all_;
 };
 

@@ -24,7 +24,7 @@ constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);
 constexpr std::uint32_t kForever = 0xffffffff;  // INFINITY_LIFE_TIME
 
 // Appends the attributes of one payload to another.
-// edit: returns true for an attribute that it has handled itself.
+// edit: called for each attribute; returns true if it has handled the attribute, which is then not appended.
 void copy_attributes(Bytes attributes, Payload& into, const std::function<bool(unsigned type, Bytes value)>& edit) {
   for_each_attribute(attributes, [&](unsigned type, Bytes value) {
     if (!edit(type & kTypeMask, value)) append_attribute(into, type, value);
@@ -65,8 +65,8 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
     }
     return true;
   });
-  // The kernel does not choose a deprecated address as source. The kernel sets that flag itself if the preferred
-  // lifetime is zero.
+  // A deprecated address is one that the kernel does not choose as source. It stays deprecated by a preferred lifetime
+  // of zero, from which the kernel sets the flag itself.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
   if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, fabric::netlink::bytes_of(deprecated));
   return payload;
@@ -74,7 +74,7 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
 
 Payload route_for(const Message& message, int ifindex) {
   rtmsg header = *message.header<rtmsg>();
-  header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags are state, and the kernel refuses some of them
+  header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags are state; the kernel refuses some
   Payload payload = start_payload(header);
   copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes) {
     if (type == RTA_OIF) append_u32(payload, RTA_OIF, static_cast<std::uint32_t>(ifindex));

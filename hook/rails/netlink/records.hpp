@@ -18,8 +18,8 @@
 
 namespace hook {
 
-// A message RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE or RTM_NEWNEIGH. The payload has the header and attributes of the
-// dump.
+// A message RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE or RTM_NEWNEIGH. The payload is the message's header and attributes
+// as the kernel sent them in a dump.
 struct NetRecord {
   std::uint16_t type = 0;
   std::vector<std::uint8_t> payload;
@@ -32,11 +32,12 @@ std::string to_string(const NetRecord& record);
 
 using Payload = std::vector<std::uint8_t>;
 
-inline constexpr std::size_t kLongestPayload = 32 << 10;  // the limit of a dump (netlink_dump(), Linux 6.12)
+inline constexpr std::size_t kLongestPayload = 32 << 10;  // no message of a dump is longer (netlink_dump(), Linux 6.12)
 
 fabric::netlink::Message message_of(const NetRecord& record);
 
-// Returns the address family, the first byte of all four headers; AF_UNSPEC for an empty payload.
+// Returns the address family of a payload, which is the first byte of the header of each type; AF_UNSPEC for an empty
+// payload.
 unsigned family_of(fabric::netlink::Bytes payload);
 std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);
@@ -76,14 +77,14 @@ NetRecord for_netdev(const NetRecord& record, int ifindex, std::string_view name
 // ifindex: the index of the netdev.
 struct AddressFlags {
   bool no_prefix_route = false;
-  bool no_dad = true;       // IPv6: valid without duplicate address detection
+  bool no_dad = true;       // IPv6: usable at once, without duplicate address detection
   bool host_scope = false;  // IPv4: the kernel does not choose this address as source of other traffic
 };
 NetRecord address_record(int ifindex, const fabric::Address& address, unsigned prefix, const AddressFlags& flags = {});
 struct RouteSpec {
   int ifindex = 0;
   bool ipv6 = false;
-  std::optional<fabric::Address> destination;  // host bits are cleared; nullopt: default route, and prefix is ignored
+  std::optional<fabric::Address> destination;  // without host bits; nullopt: default route, and prefix is ignored
   unsigned prefix = 0;
   std::optional<fabric::Address> gateway;  // nullopt: on-link
   std::optional<fabric::Address> source;   // preferred source address
@@ -108,24 +109,24 @@ std::string to_hex(const std::vector<std::uint8_t>& bytes);
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
 
 // The configuration of a netdev that can move to another namespace, for IPv4 and IPv6: permanent addresses except
-// link-local ones; routes by the netdev, in all tables; rules that name it or one of its addresses; permanent
-// neighbours. Routes are left out that the kernel makes itself (table local, proto kernel, cached) or learns from
-// routers (proto ra, redirect).
+// link-local ones; routes by the netdev, in all tables; rules that name the netdev or one of its addresses; permanent
+// neighbours. Without routes that the kernel makes itself (table local, proto kernel, cached) or learns from routers
+// (proto ra, redirect).
 struct NetdevRecords {
-  // The records as dumped; for_netdev() prepares them for adding. Each record needs only records before it: addresses,
-  // routes (on-link ones first), rules, neighbours. The oldest address is first, because the order decides GID indices
-  // and IPv6 source addresses.
+  // The records as dumped; for_netdev() prepares them for adding. They are in an order in which the kernel accepts
+  // them: addresses, routes (on-link routes first), rules, neighbours. The oldest address is first, because the order
+  // decides GID indices and IPv6 source addresses.
   std::vector<NetRecord> records;
   // The configuration that cannot move, as `ip` writes it: IPv4 addresses that expire (DHCP); routes that expire, or
   // use nexthop objects (RTA_NH_ID) or several nexthops; rules that also name another netdev.
   std::vector<std::string> skipped;
 };
-// Reads the configuration of a netdev. Reads a table again if it changes meanwhile. Errors: ENODEV, the netdev is gone;
-// EINTR, a table keeps changing.
+// Reads the configuration of a netdev. Reads a table again if it changes while it is read. Errors: ENODEV, the netdev
+// is gone; EINTR, a table keeps changing.
 Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name);
 
-// Adds the records in this order. A record that exists already is no error. The netdev must be up for routes
-// (ENETDOWN). Stops at the first error, which names the record as `ip` writes it.
+// Adds the records in their order. A record that exists already is no error. For routes the netdev must be up
+// (otherwise ENETDOWN). Stops at the first error. The error names the record as `ip` writes it.
 // Errors: EEXIST, another route has the same destination, metric and table. The existing route is never replaced.
 Result<void> add_records(Netlink& route, const std::vector<NetRecord>& records);
 // Removes the records in reverse order. A missing record is no error. Continues after an error and returns the first

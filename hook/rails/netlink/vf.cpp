@@ -102,14 +102,13 @@ VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   return vf;
 }
 
-// Adds the present values that the kernel takes only together with the wanted ones: VLAN, QoS and protocol; the two
-// rates.
+// Adds the present values of attributes that the kernel takes only together: VLAN, QoS and protocol; the two rates.
 Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAttributes wanted) {
   const bool vlan = has_vlan(wanted) && !(wanted.vlan && wanted.qos && wanted.vlan_protocol);
   const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
   if (!vlan && !rate) return wanted;
   const VfAttributes now = TRY(read_vf(route, pf_ifindex, vf));
-  // A value that the driver does not report is sent as 0, which means none.
+  // If the driver does not report a value, 0 is sent, which means none.
   const auto fill = [](auto& into, const auto& from) {
     if (!into) into = from.value_or(0);
   };

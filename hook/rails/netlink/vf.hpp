@@ -1,4 +1,5 @@
-// Reads and changes SR-IOV virtual functions by the netdev of their physical function and their number.
+// Reads and changes the attributes of SR-IOV virtual functions. A VF is identified by the netdev of its physical
+// function and by its number.
 #pragma once
 
 #include <map>
@@ -31,7 +32,7 @@ Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
 Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
 // Changes attributes of a VF. Each attribute has its own message, so that an error names the attribute that the driver
 // refuses; earlier attributes stay changed. The kernel takes VLAN, QoS and protocol only together, and the two rates
-// only together. Missing members of these groups keep their present value.
+// only together. If `attributes` has only some members of such a group, the others keep their present values.
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Returns the attributes of the VFs in an RTM_NEWLINK message, by number. Pure.
@@ -43,7 +44,7 @@ struct VfRequest {
   NetlinkMessage message;
 };
 // Makes the messages of change_vf(). Pure.
-// attributes: VLAN, QoS and protocol are all set or all missing; so are the two rates.
+// attributes: has all of VLAN, QoS and protocol or none of them, and both rates or none.
 std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 }  // namespace hook

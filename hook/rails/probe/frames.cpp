@@ -23,8 +23,8 @@ struct Headers {
 static_assert(sizeof(ether_header) == 14 && sizeof(ip6_hdr) == 40, "the wire's");
 constexpr std::size_t kIpOffset = sizeof(ether_header);
 constexpr std::size_t kMessageOffset = kIpOffset + sizeof(ip6_hdr);
-// Solicitation and advertisement have the same layout: an ICMPv6 header with flags in its last four bytes, the target,
-// and options.
+// Solicitation and advertisement have the same layout: an ICMPv6 header, whose last four bytes are flags, then the
+// target, then options.
 constexpr std::size_t kFixedLength = sizeof(nd_neighbor_solicit);
 static_assert(kFixedLength == 24 && sizeof(nd_neighbor_advert) == kFixedLength, "RFC 4861, 4.3 and 4.4");
 constexpr std::size_t kOptionUnit = 8;
@@ -46,8 +46,8 @@ bool is_multicast(const fabric::Address& address) {
   return address.bytes[0] == 0xff;
 }
 
-// Returns the ICMPv6 message of an IPv6 packet without extension headers; empty if there is none. RFC 4861, 7.1
-// requires hop limit 255, which proves that the packet is from this link.
+// Returns the ICMPv6 message of a frame; empty if the frame has no IPv6 packet with an ICMPv6 message directly behind
+// its header. RFC 4861, 7.1 requires hop limit 255, which proves that the packet is from this link.
 Bytes find_message(Bytes frame, Headers& headers) {
   if (frame.size() < kMessageOffset) return {};
   std::memcpy(&headers.ethernet, frame.data(), sizeof headers.ethernet);
@@ -73,7 +73,7 @@ std::optional<Options> read_options(Bytes bytes) {
     if (length == 0 || length > bytes.size()) return std::nullopt;
     MacAddress mac{};
     std::copy_n(bytes.begin() + 2, mac.size(), mac.begin());
-    // An address of another length is not one of Ethernet, so the option is ignored.
+    // An option of another length has no Ethernet address, so it is ignored.
     const bool ethernet = length == kOptionUnit;
     if (ethernet && bytes[0] == ND_OPT_SOURCE_LINKADDR) options.source = mac;
     if (ethernet && bytes[0] == ND_OPT_TARGET_LINKADDR) options.target = mac;
@@ -94,8 +94,8 @@ std::optional<AddressClaim> read_solicitation(const fabric::Address& source, con
                                               const fabric::Address& target, const Options& options,
                                               const MacAddress& sender) {
   if (!source.is_zero()) return AddressClaim{source, options.source.value_or(sender), false};
-  // Without a source address this is duplicate address detection of another host. RFC 4861, 7.1.1: such a solicitation
-  // has no source option and is sent to the solicited-node group.
+  // Without a source address the solicitation is duplicate address detection of another host. RFC 4861, 7.1.1: it has
+  // no source option and is sent to the solicited-node group.
   if (options.source || destination != solicited_node(target)) return std::nullopt;
   return AddressClaim{target, sender, true};
 }
@@ -106,7 +106,7 @@ void put_message(std::vector<std::uint8_t>& frame, const MacAddress& mac, const 
   message.nd_ns_type = ND_NEIGHBOR_SOLICIT;
   message.nd_ns_target = to_in6(target);
   std::memcpy(frame.data() + kMessageOffset, &message, sizeof message);
-  // RFC 4861, 4.3: a solicitation without source address has no source option.
+  // RFC 4861, 4.3: a solicitation without source address has no option with the source link-layer address.
   if (!source.is_zero()) {
     std::uint8_t* option = frame.data() + kMessageOffset + sizeof message;
     option[0] = ND_OPT_SOURCE_LINKADDR;
@@ -200,7 +200,7 @@ std::optional<AddressClaim> parse_neighbour(Bytes frame) {
   nd_neighbor_advert fixed{};
   std::memcpy(&fixed, message.data(), sizeof fixed);
   const fabric::Address target = to_address(fixed.nd_na_target);
-  // These are checks of RFC 4861, 7.1.1 and 7.1.2. Without them, a wrong message would count as an answer.
+  // RFC 4861, 7.1.1 and 7.1.2 require these checks. Without them, an invalid message would count as an answer.
   if (fixed.nd_na_code != 0 || is_multicast(target) || is_multicast(source)) return std::nullopt;
   if (icmpv6_checksum(source, destination, message) != 0) return std::nullopt;
   const auto options = read_options(message.subspan(kFixedLength));
@@ -245,7 +245,7 @@ std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> bytes) {
   if (claim.mac == MacAddress{}) return std::nullopt;
   constexpr std::uint8_t kNobody[4] = {};
   claim.tentative = std::equal(std::begin(kNobody), std::end(kNobody), frame.arp.arp_spa);
-  // RFC 5227: only a probe has no sender address, and a probe is a request.
+  // RFC 5227: only a probe has no sender address, and a probe is always a request.
   if (claim.tentative && !request) return std::nullopt;
   claim.address = claim.tentative ? to_address(frame.arp.arp_tpa) : to_address(frame.arp.arp_spa);
   return claim;

@@ -26,8 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLargestFrame = 2048;
-// Limit on frames that are read after the deadline. Frames that arrived in time are still read if this process did not
-// run for a while. The limit is needed because frames can arrive without end.
+// Limit on frames that are read after the deadline. If this process did not run for a while, frames that arrived in
+// time are still in the socket. The limit is needed because frames can arrive without end.
 constexpr unsigned kMostLateFrames = 1024;
 
 constexpr std::uint32_t ancillary(int what) {
@@ -40,24 +40,24 @@ constexpr sock_filter load(std::uint16_t size, std::uint32_t from) {
   return BPF_STMT(static_cast<std::uint16_t>(BPF_LD | size | BPF_ABS), from);
 }
 
-// Continues if the loaded value is `value`; otherwise drops the frame.
+// Continues with the next instruction if the loaded value is `value`; otherwise drops the frame.
 // index: the index of this instruction.
 constexpr sock_filter drop_unless(std::uint8_t index, std::uint32_t value) {
   return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, static_cast<std::uint8_t>(kDrop - index - 1));
 }
 
-// Passes only frames that parse_arp() and parse_neighbour() can accept, so that other frames neither wake the process
-// nor fill the socket. VLAN tags are read as ancillary data, because the kernel removes them before a packet socket
-// gets the frame (skb_vlan_untag() in __netif_receive_skb_core(), Linux 6.12). VLAN 0 only has a priority and is no
-// other network.
+// A BPF filter that passes only frames that parse_arp() and parse_neighbour() can accept, so that other frames neither
+// wake the process nor fill the socket. VLAN tags are read as ancillary data, because the kernel removes them before a
+// packet socket gets the frame (skb_vlan_untag() in __netif_receive_skb_core(), Linux 6.12). A frame with VLAN 0
+// passes: its tag only has a priority, and the frame is from this network.
 constexpr sock_filter kFilter[] = {
     /* 0 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG_PRESENT)),
     /* 1 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
     /* 2 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG)),
     /* 3 */ BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xfff),
     /* 4 */ drop_unless(4, 0),
-    // These instructions drop outgoing frames and frames to other hosts, which arrive from a VLAN without a netdev or
-    // in promiscuous mode.
+    // The next two instructions drop outgoing frames, and frames to other hosts, which arrive in promiscuous mode or
+    // from a VLAN that has no netdev.
     /* 5 */ load(BPF_W, ancillary(SKF_AD_PKTTYPE)),
     /* 6 */ BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, PACKET_MULTICAST, kDrop - 7, 0),
     /* 7 */ load(BPF_H, 12),
@@ -93,21 +93,22 @@ bool bind_to(int packet, int ifindex, std::uint16_t protocol) {
   return ::bind(packet, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// Checks the type of the netdev. SIOCGIFHWADDR needs ioctl(2), which the seccomp filter refuses. So the socket is bound
-// with protocol 0 (receives nothing; packet_do_bind(), Linux 6.12), and getsockname(2) returns the type.
+// Checks the type of the netdev. The socket is bound with protocol 0, with which it receives nothing (packet_do_bind(),
+// Linux 6.12), and getsockname(2) returns the type. SIOCGIFHWADDR is not used, because the seccomp filter refuses
+// ioctl(2).
 Result<void> check_netdev(int packet, const Probe& probe) {
   sockaddr_ll address{};
   socklen_t size = sizeof address;
   if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return probe_error(errno, "probe by", probe);
+    return probe_error(errno, "send probes by", probe);
   }
   if (address.sll_hatype == ARPHRD_ETHER) return {};
   return Error{
-      .message = fmt::format("cannot probe by `{}`: it is no Ethernet netdev", fabric::printable(probe.netdev)),
+      .message = fmt::format("cannot send probes by `{}`: it is no Ethernet netdev", fabric::printable(probe.netdev)),
       .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 
-// Returns true if the request has no source address. Hosts then answer to all nodes.
+// Returns true if the request has no source address. Hosts then answer to the multicast group of all nodes.
 bool is_anonymous(const Probe& probe) {
   return probe.kind == Probe::Kind::kDuplicate || probe.source.is_zero() ||
          probe.source.family() != probe.target.family();
@@ -121,7 +122,7 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   request.mr_alen = static_cast<unsigned short>(mac.size());
   std::ranges::copy(mac, request.mr_address);
   if (set_option(packet, SOL_PACKET, PACKET_ADD_MEMBERSHIP, request)) return {};
-  return probe_error(errno, "receive multicasts of", probe);
+  return probe_error(errno, "receive multicast frames of", probe);
 }
 
 // Joins the multicast groups to which hosts answer. The kernel itself joins the all-nodes group only if IPv6 is on, and
@@ -141,7 +142,7 @@ Result<void> prepare(int packet, const std::vector<Probe>& probes) {
   program.filter = const_cast<sock_filter*>(kFilter);  // the kernel only copies it
   if (!set_option(packet, SOL_SOCKET, SO_ATTACH_FILTER, program))
     return sys_error(errno, "cannot filter probe answers");
-  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // the filter does this too, but this costs less
+  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // costs less than the filter
   bool arp = false;
   bool ndp = false;
   for (const Probe& probe : probes) {
@@ -167,7 +168,8 @@ Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uin
   address.sll_ifindex = probe.ifindex;
   const auto* to = reinterpret_cast<const sockaddr*>(&address);
   if (::sendto(packet, frame.data(), frame.size(), MSG_DONTWAIT, to, sizeof address) >= 0) return {};
-  // A netdev that is down or has a full queue counts as silent, because the next try may succeed.
+  // If the netdev is down or its queue is full, the frame counts as sent without an answer, because the next try may
+  // succeed.
   const bool silent = errno == ENETDOWN || errno == ENOBUFS || errno == EAGAIN || errno == EINTR;
   return silent ? Result<void>() : probe_error(errno, "send a probe by", probe);
 }
@@ -181,7 +183,7 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
   auto claim = parse_arp(frame);
   if (!claim) claim = parse_neighbour(frame);
   if (!claim) return;
-  // Rails of one container on one subnet receive each other's probes, which are ignored.
+  // Frames of the probed rails are ignored: rails of one container on one subnet receive each other's probes.
   const auto is_own = [&](const Probe& probe) { return probe.mac == claim->mac; };
   if (std::ranges::any_of(probes, is_own)) return;
   for (std::size_t i = 0; i < probes.size(); ++i) {
@@ -277,8 +279,8 @@ const char* remedy(Probe::Kind kind) {
              : "change \"addresses\" of the network, or remove the address from the other host";
 }
 
-// Waits for the carrier of all netdevs, at most kCarrierMs together. A netdev that has just moved gets its carrier
-// later, and frames that are sent before are lost.
+// Waits for the carrier of all netdevs, at most kCarrierMs together. A netdev that has just moved has no carrier at
+// first, and frames that are sent without a carrier are lost.
 Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedRequest>& asked) {
   constexpr int kPauseMs = 5;
   int waited = 0;
@@ -293,7 +295,8 @@ Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedReq
   return {};
 }
 
-// Returns the options for all rails. One socket serves them, so the longest limits of their networks apply.
+// Returns the options for all rails together: the largest values of their networks, because one socket tests all rails
+// at once.
 ProbeOptions options_of(const std::vector<ParsedRequest>& asked) {
   ProbeOptions options{1, std::chrono::milliseconds(1)};
   for (const ParsedRequest& one : asked) {
@@ -319,7 +322,8 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
       TRY_VOID(send_frame(packet, probes[i], frames[i]));
       ++answers[i].tries;
     }
-    // The interval begins after sending, so that a time in which this process did not run does not shorten it.
+    // The interval begins after the last frame was sent. If this process did not run for a while before, hosts still
+    // have the whole interval to answer.
     TRY_VOID(listen(packet, probes, Clock::now() + options.interval, answers));
   }
   return answers;
@@ -330,7 +334,7 @@ Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::v
   const auto asked = TRY(questions(inside, rails, kind));
   if (asked.empty()) return {};
   if (!inside.packet.ok()) {
-    warnings.emplace_back("cannot test the rails: the kernel refused a packet socket");
+    warnings.emplace_back("cannot test gateways and addresses of the rails: the kernel refused a packet socket");
     return {};
   }
   TRY_VOID(await_carrier(inside, asked));

@@ -45,21 +45,21 @@ struct ProbeAnswer {
 // socket cannot be used for anything else afterwards. Closing the socket waits for an RCU grace period.
 // Ignores frames with a VLAN tag, because they are from another network. Ignores frames of the probed netdevs, because
 // the rails of a container can answer for each other (arp_ignore 0). This also ignores other children of an ipvlan
-// parent, which share the MAC address of the parent. No duplicate is missed: the kernel refuses an address that another
-// child has (EADDRINUSE).
+// parent, because they share the MAC address of the parent. No duplicate is missed: the kernel itself refuses an
+// address that another child of the parent has (EADDRINUSE).
 // Errors name the netdev: the socket fails; the netdev is gone, or is no Ethernet netdev (IPoIB has other frames). If a
-// netdev is down or its queue is full, the try counts as silent.
+// netdev is down or its queue is full, the try counts as unanswered.
 // System calls: bind, getsockname, setsockopt, sendto, ppoll, recvfrom.
 Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes, const ProbeOptions& options);
 
 // Converts probes and answers to and from Ethernet frames: ARP (RFC 826; RFC 5227 for probes), neighbour solicitations
 // and advertisements (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for duplicates).
 
-// The address that the sender of an ARP or neighbour discovery frame has or tests.
+// An address that the sender of an ARP or neighbour discovery frame has, or tests before it uses the address.
 struct AddressClaim {
   fabric::Address address;
-  MacAddress mac{};        // MAC address that has the address according to the frame
-  bool tentative = false;  // whether the sender only tests if the address is free
+  MacAddress mac{};        // MAC address of the host that has or tests the address
+  bool tentative = false;  // true: the sender only tests if the address is free
   friend bool operator==(const AddressClaim&, const AddressClaim&) = default;
 };
 
@@ -69,8 +69,9 @@ struct AddressClaim {
 std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                       const fabric::Address& target);
 
-// Parses an ARP frame. Returns nullopt if it is no ARP for IPv4 over Ethernet, too short, neither request nor reply,
-// tagged (another network), without a MAC address of the sender, or a reply without an address of the sender.
+// Parses an ARP frame. Returns nullopt if the frame is too short, is no ARP request or reply for IPv4 over Ethernet,
+// has a VLAN tag (of another network), has no MAC address of the sender, or is a reply without an IP address of the
+// sender.
 // frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> frame);
 
@@ -79,21 +80,21 @@ fabric::Address solicited_node(const fabric::Address& address);
 // Returns 33:33 and the last four bytes of an IPv6 multicast address (RFC 2464, 7).
 MacAddress multicast_mac(const fabric::Address& group);
 
-// Returns the checksum over pseudo-header and message (RFC 4443, 2.3), in host byte order. If the field in the message
-// is zero, this is the value for the field. If the message has its checksum and is valid, this is zero.
+// Returns the checksum over pseudo-header and message (RFC 4443, 2.3), in host byte order. If the checksum field in the
+// message is zero, the result is the value for that field. If the message has a correct checksum, the result is zero.
 std::uint16_t icmpv6_checksum(const fabric::Address& source, const fabric::Address& destination,
                               std::span<const std::uint8_t> message);
 
 // Makes a neighbour solicitation for `target`, which is IPv6, to its solicited-node group.
-// source: the rail's address, to which hosts answer. If it is nullopt or IPv4, the frame has no source and hosts answer
-// to all nodes, as for duplicate address detection.
+// source: the rail's address, to which hosts answer. If it is nullopt or IPv4, the frame has no source, and hosts
+// answer to the multicast group of all nodes, as for duplicate address detection.
 std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                                  const fabric::Address& target);
 
-// Parses a solicitation or advertisement. A solicitation claims its source address; without one, it claims its target
-// tentatively. Returns nullopt for any other frame. Returns nullopt also for a frame that RFC 4861, 7.1 discards (hop
-// limit, checksum, lengths, a multicast target), for a tagged frame (another network), and for an IPv4-mapped address
-// (belongs to ARP).
+// Parses a solicitation or advertisement. The claim of a solicitation is its source address; without a source address
+// it is the target, and tentative. Returns nullopt for any other frame, for a frame that RFC 4861, 7.1 discards (hop
+// limit, checksum, lengths, a multicast target), for a frame with a VLAN tag (of another network), and for an
+// IPv4-mapped address (such addresses use ARP).
 // frame: a whole Ethernet frame of a packet socket, including padding.
 std::optional<AddressClaim> parse_neighbour(std::span<const std::uint8_t> frame);
 

@@ -47,7 +47,7 @@ TEST(NodeSlice, ReadsNumberFromEachSource) {
   EXPECT_EQ(slice_here(config_with("\"address\""), {address("192.0.2.1"), address("10.100.9.1")}),
             "10.100.9.0-10.100.9.255");
   EXPECT_EQ(slice_here(config_with("\"address\""), {address("192.0.2.1")}),
-            "cannot find this node's slice of 10.100.0.0/16: the node has no such address on rail 0");
+            "cannot find this node's slice of 10.100.0.0/16: the node has no address of this subnet on rail 0");
   ::setenv("NODE_NAME", "gpu-node-017", 1);
   EXPECT_EQ(slice_here(config_with("\"NODE_NAME\"")), "10.100.17.0-10.100.17.255");
   ::setenv("NODE_NAME", "gpu-node", 1);
