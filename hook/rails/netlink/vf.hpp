@@ -32,7 +32,7 @@ Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
 Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
 // Changes attributes of a VF. Each attribute has its own message, so that an error names the attribute that the driver
 // refuses; earlier attributes stay changed. The kernel takes VLAN, QoS and protocol only together, and the two rates
-// only together. If `attributes` has only some members of such a group, the others keep their present values.
+// only together. Members of such a group that `attributes` does not have keep their present values.
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Returns the attributes of the VFs in an RTM_NEWLINK message, by number. Pure.
