@@ -21,8 +21,8 @@ bool is_link(const std::string& root, const char* path) {
   return ::lstat((root + path).c_str(), &seen) == 0 && S_ISLNK(seen.st_mode);
 }
 
-// Returns the engines with their versions. Engines that do not answer are in the list too, because the list explains
-// the choice.
+// Returns the engines with their versions, for a message that explains the choice. Engines whose version is unknown are
+// in the text too.
 std::string names_of(const std::vector<FoundEngine>& engines) {
   std::string names;
   for (const FoundEngine& one : engines)
@@ -35,8 +35,8 @@ bool has_engine(const std::vector<FoundEngine>& engines, Engine engine) {
   return std::any_of(engines.begin(), engines.end(), [&](const FoundEngine& one) { return one.engine == engine; });
 }
 
-// Docker starts its own containerd, so a node with Docker has both. The kubelet uses containerd directly; without a
-// kubelet Docker is the engine of the node.
+// Docker starts its own containerd, so a node with Docker has both engines. If the node has a kubelet, the kubelet uses
+// containerd, and Docker is removed from the list; without a kubelet, containerd is removed.
 void exclude_by_other_layer(const std::string& root, std::vector<FoundEngine>& engines) {
   if (!has_engine(engines, Engine::kContainerd) || !has_engine(engines, Engine::kDocker)) return;
   const bool kubelet = find_program(root, "kubelet") || exists(root, "/var/lib/kubelet");
@@ -93,7 +93,8 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
     why = "it can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
   }
   choice.said.push_back(fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
-  // CRI-O and Podman read the same directory by default, so each of them would run the hook files of the other.
+  // CRI-O and Podman read the same hook directory by default, so each of them would also execute the hook files of the
+  // other engine.
   const bool has_hooks = one.engine == Engine::kCrio ? choice.way == InstallWay::kNri || choice.way == InstallWay::kHook
                                                      : choice.way == InstallWay::kHook;
   const Engine other = one.engine == Engine::kCrio ? Engine::kPodman : Engine::kCrio;

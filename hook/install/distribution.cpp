@@ -35,24 +35,26 @@ std::string restart_of(const std::string& root, const KnownDistribution& known) 
   return fmt::format("systemctl restart {}", is_agent ? known.agent_unit : known.server_unit);
 }
 
-// Returns the lines of a handler `rdma` that starts rdma-runtime. generated: the text of containerd's configuration,
-// from which the handler gets runc's cgroup driver.
+// Returns the lines of a handler `rdma` that starts rdma-runtime.
+// generated: the text of containerd's configuration, which the distribution generated. The handler gets runc's cgroup
+// driver from it.
 std::string handler_lines(const std::string& generated, const std::string& programs, int major) {
   EngineFacts facts;
   facts.programs = programs;
   facts.engine.major = major;
   facts.settings = parse_engine_settings(generated);
   const char* plugin = major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime";
-  // `generated` is empty before the first start of the distribution. The kubelets of all three distributions use the
-  // systemd cgroup driver by default.
+  // Before the first start of the distribution `generated` is empty. Then the systemd cgroup driver is assumed, which
+  // the kubelets of all three distributions use by default.
   facts.settings.try_emplace({fmt::format("plugins.'{}'.containerd.runtimes.runc.options", plugin), "SystemdCgroup"},
                              "true");
   return containerd_tables(facts);
 }
 
-// Sets found.file and found.lines. A drop-in needs containerd 2, which merges it key by key, and a generated
-// configuration that imports it. k3s generates such a configuration since February 2026 (pkg/agent/templates of k3s).
-// The base template exists since v1.24.17, v1.25.13, v1.26.8, v1.27.5 and v1.28.1 of k3s.
+// Sets found.file and found.lines: a drop-in if possible, and otherwise a template. A drop-in needs containerd 2, which
+// merges it key by key, and a generated configuration that imports it. k3s generates such a configuration since
+// February 2026 (pkg/agent/templates of k3s). The base template exists since v1.24.17, v1.25.13, v1.26.8, v1.27.5 and
+// v1.28.1 of k3s.
 void find_file(const std::string& root, const KnownDistribution& known, const std::string& generated,
                const std::string& programs, Distribution& found) {
   const std::string directory = known.containerd;
@@ -69,7 +71,8 @@ void find_file(const std::string& root, const KnownDistribution& known, const st
   const int major = generated.find("version = 2") != std::string::npos ? 1 : 2;
   found.file = directory + (major == 1 ? "/config.toml.tmpl" : "/config-v3.toml.tmpl");
   found.lines = handler_lines(generated, programs, major);
-  // A new template replaces the distribution's own one, so it must include that as `base`.
+  // A template of the administrator replaces the distribution's own template, so it must include that one by the name
+  // `base`.
   if (!node_has(root, found.file, F_OK)) found.lines = "{{ template \"base\" . }}\n\n" + found.lines;
 }
 

@@ -29,8 +29,9 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Returns the base specification: the output of `ctr oci spec` with rdma-hook added. `ctr` is in the directory of the
-// engine's program. Returns an empty text if `ctr` is missing and only `verify` would be added.
+// Returns the text of a base specification, from which containerd makes the config.json of each container: the output
+// of `ctr oci spec` with rdma-hook added. `ctr` is searched in the directory of the engine's program. Returns an empty
+// text if `ctr` is missing and `verify` is true.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
                                    const std::string& programs) {
   const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
@@ -45,8 +46,8 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
   return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Returns Podman's configuration files in the order in which Podman reads them (containers.conf(5)). The last value of
-// a key counts.
+// Returns Podman's configuration files in the order in which Podman reads them (containers.conf(5)). If several files
+// set a key, the last one counts.
 std::vector<std::string> podman_files(const std::string& root) {
   constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
   std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
@@ -57,8 +58,8 @@ std::vector<std::string> podman_files(const std::string& root) {
   return files;
 }
 
-// Sets the hook directories that CRI-O or Podman reads, and the first one of them that can be written. Errors: no
-// directory can be written, and a file of Podman that may name another directory cannot be read.
+// Sets facts.hooks_dirs to the hook directories that CRI-O or Podman reads, and facts.hooks_dir to the first writable
+// one. Errors: no directory is writable, and a file of Podman that may name another directory cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
   const auto take = [&](const EngineSettings& settings, const char* table) {
@@ -116,8 +117,8 @@ Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, co
   return {};
 }
 
-// CRI-O reads drop-ins in the order of their names, so a later file can override the drop-in of install. If `crio
-// config` does not print a setting, that proves nothing, because it omits some defaults.
+// Refuses a setting that a later drop-in overrides: CRI-O reads drop-ins in the order of their names. A setting that
+// `crio config` does not print is accepted, because `crio config` omits some defaults.
 Result<void> check_overridden(const InstallPlan& plan, const std::string& printed) {
   const EngineSettings after = parse_engine_settings(printed, true);
   for (const auto& [setting, value] : plan.meant) {
@@ -129,8 +130,9 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
   return {};
 }
 
-// Makes the engine check the temporaries. containerd 2 imports a drop-in only under its final name. Therefore it checks
-// a file that imports the temporaries of config.toml and of the drop-in.
+// Makes the engine check the temporary files. containerd 2 imports a drop-in only under its final name, so it cannot
+// check the temporary drop-in directly. It therefore checks a file that imports the temporary files of config.toml and
+// of the drop-in.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
@@ -160,10 +162,10 @@ Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
   return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
 }
 
-// Writes the files of a plan. All temporaries are written and checked by the engine before the first file is replaced:
-// the renames then need no space.
-// record: the record until all files are in place, without a write time.
-// done: the record from then on.
+// Writes the files of a plan. All temporary files are written, and checked by the engine, before the first file is
+// replaced. After that only renames remain, and they need no space.
+// record: is written first, without a write time; it is valid until all files are in place.
+// done: replaces `record` when all files are in place.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, InstallRecord done) {
   const std::string& root = options.root;
@@ -185,7 +187,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   return commit_install_record(root);
 }
 
-// Removes the copied programs and then the record, which lists nothing else any more.
+// Removes the copied programs, then the record. The files are restored before, so the record lists only the programs.
 Result<void> remove_what_was_put(const std::string& root) {
   const auto record = TRY(read_install_record(root));
   if (!record) return {};
@@ -193,7 +195,7 @@ Result<void> remove_what_was_put(const std::string& root) {
   return remove_install_record(root, *record);
 }
 
-// directories: made by an earlier install and still present.
+// directories: directories that an earlier install made and that still exist.
 InstallRecord record_of(const InstallOptions& options, std::string_view engine, InstallWay way,
                         const std::vector<FileEdit>& edits, std::vector<std::string> directories) {
   const std::string& root = options.root;
@@ -216,14 +218,16 @@ InstallRecord record_of(const InstallOptions& options, std::string_view engine, 
   return record;
 }
 
-// Returns whether both records write the same texts to the same paths. The earlier texts are not compared.
+// Returns whether both records write the same texts to the same paths. Texts that the files had before install are not
+// compared.
 bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
   return std::equal(
       one.edits.begin(), one.edits.end(), other.edits.begin(), other.edits.end(),
       [](const FileEdit& left, const FileEdit& right) { return left.path == right.path && left.after == right.after; });
 }
 
-// Returns true if the engine refused the form of its files, so that the other form may succeed.
+// Returns true if the engine refused the configuration that install wrote, so that the other form may succeed (see
+// guess_form()).
 bool is_refusal(const Error& error) {
   return error.code == 0 || error.code == EINVAL;
 }
@@ -244,7 +248,7 @@ bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_
   return true;
 }
 
-// Makes the plan in the form that the engine accepts, and writes it unless this is a dry run.
+// Makes the plan in the form (see guess_form()) that the engine accepts, and writes it unless this is a dry run.
 // before: the record of an earlier install, whose files are already restored.
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
                                    const std::optional<InstallRecord>& before) {
@@ -252,7 +256,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
-  // The guessed form is tried first, then the other one if the engine refuses it.
+  // The loop below tries the guessed form first, and the other form if the engine refuses the guessed one.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
@@ -262,7 +266,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     InstallRecord record = record_of(options, to_string(facts.engine.engine), facts.way, plan.edits, directories);
     directories = record.directories;
     InstallRecord done = record;
-    // An upgrade that writes the same files needs no restart.
+    // If an upgrade writes the same files as the version before, the engine needs no restart.
     const bool needs_restart = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
                                (!before || before->is_unread() || !write_the_same(*before, record));
     if (!needs_restart) {
@@ -271,8 +275,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     }
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
-    // The first refusal is reported, because the second form is only a guess. An error that leaves files behind, or is
-    // not a refusal, is reported instead.
+    // If the engine refuses both forms, the first error is returned, because the second form is only a guess. Another
+    // error, or one after which a file could not be restored, is returned at once.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -292,7 +296,7 @@ std::string report_service(const EngineFacts& facts, bool is_put) {
   return {};
 }
 
-// Returns whether all files and programs are as this version would write them. Errors: EEXIST, another engine or way is
+// Returns whether record and files are as this version would write them. Errors: EEXIST, another engine or way is
 // installed, or files were changed since install.
 Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
@@ -314,7 +318,8 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
   return complete;
 }
 
-// Programs are copied before any file names them, so that an engine never executes a missing program.
+// Copies the programs to the node and returns the text to print. This is done before a file names the programs, so that
+// an engine never executes a missing program.
 Result<std::string> report_installed(const InstallOptions& options) {
   std::string said;
   for (const std::string& program : TRY(install_programs(options.root, options.put_from, options.put)))
@@ -322,8 +327,8 @@ Result<std::string> report_installed(const InstallOptions& options) {
   return said;
 }
 
-// Locks out other installs and uninstalls until the descriptor is closed. The lock is on a directory that always
-// exists, so that no lock file is left.
+// Locks out other installs and uninstalls until the returned descriptor is closed. The lock is on /etc, which always
+// exists, so that no lock file is left behind.
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
@@ -332,7 +337,7 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-// Installs on a node where all files are as they were before install.
+// Installs on a node without files of install.
 // before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
@@ -360,14 +365,14 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   return said + report_service(facts, !options.put.empty());
 }
 
-// Restores the files of an incomplete installation or of another version, then installs. If the install fails, writes
-// the earlier edits again.
+// Completes an incomplete installation or replaces that of another version: restores the files of the record, then
+// installs. If the install fails, writes the restored files again.
 Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;
   for (const FileEdit& edit : record.edits)
     if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
-  // An engine that restarted since the write has read the files of the record only if none of them was missing.
+  // If all files of the record are in place and no restart is due, the engine has read the files.
   if (written.size() == record.edits.size() && !is_restart_due(root, record)) record.set_read();
   std::vector<std::string> kept;
   std::string said;
@@ -401,7 +406,7 @@ Error still_held(const HeldGrants& held, const std::string& programs) {
 
 // Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
 // restart is needed but --restart is not set, grants need the programs for their release, or the distribution's file
-// names them.
+// names the programs.
 Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
@@ -436,7 +441,8 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   TRY_VOID(renew_write_time(options.root));
   if (!record.put.empty()) return said + TRY(take_away_programs(options));
   if (said.empty()) return said + "all files were restored before\n";
-  // The record was removed with the last file, so a copy of it decides whether a restart is due.
+  // restore_files() removed the record, because no copied program is left. A copy of the record decides whether a
+  // restart is due.
   InstallRecord restored = record;
   restored.state = InstallState::kRestored;
   restored.written = write_time_now();
@@ -451,7 +457,8 @@ Result<std::string> would_uninstall(const InstallOptions& options, const Install
   return said;
 }
 
-// Sets up a node of a distribution: copies the programs if its containerd has the lines of rdma-init.
+// Sets up a node of a distribution such as k3s: copies the programs if the configuration of its containerd names
+// rdma-runtime. Errors: kUnsupportedNode, it does not; `lines` then has the lines that the administrator must add.
 Result<std::string> install_on(const InstallOptions& options, const Distribution& found,
                                const std::optional<InstallRecord>& before, std::string& lines) {
   if (!found.is_in_use) {
@@ -476,8 +483,8 @@ Result<std::string> install_on(const InstallOptions& options, const Distribution
   return said + TRY(report_installed(options));
 }
 
-// Returns the distribution to set up. Returns nullopt if an engine is named or was set up before, or the node has none.
-// Errors: kUnsupportedNode, the named distribution is not installed.
+// Returns the distribution to set up. Returns nullopt if --engine names an engine, if an engine was set up before, or
+// if the node has no distribution. Errors: kUnsupportedNode, the named distribution is not installed.
 Result<std::optional<Distribution>> distribution_of(const InstallOptions& options,
                                                     const std::optional<InstallRecord>& record) {
   if (options.engine ||
@@ -493,7 +500,8 @@ Result<std::optional<Distribution>> distribution_of(const InstallOptions& option
 Result<std::string> install_locked(const InstallOptions& asked, std::string& lines) {
   const std::string& root = asked.root;
   const auto record = TRY(read_install_record(root));
-  // Programs that are copied are checked after the copy.
+  // install_programs() checks the programs that it copies. Without copies, the programs that the node has are checked
+  // here.
   if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
   if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
   if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
@@ -502,7 +510,7 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;
-  // The earlier choice of engine and way is kept; otherwise an upgrade could select another one.
+  // Engine and way of the record are kept, because an upgrade must not select another engine or way.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
   if (TRY(is_installed(asked, *record))) {
@@ -530,7 +538,8 @@ Result<std::string> uninstall_locked(const InstallOptions& options) {
   return said;
 }
 
-// Labels the node by its record. otherwise: the state if there is no record of an engine, or if its files are restored.
+// Labels the node by its record: ready, or a restart is due.
+// otherwise: the state if the node has no record of an engine, or if the files of the record are restored.
 Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise) {
   const auto record = TRY(read_install_record(root));
   if (!record || record->is_restored() || is_distribution(record->engine)) return label_node(root, otherwise);

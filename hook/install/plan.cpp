@@ -9,15 +9,14 @@
 namespace hook {
 namespace {
 
-// This directory is used if no directory that the engine reads can be written: on an image-based system /usr is
-// read-only.
+// The directory for hook files if the engine reads no writable one: on an image-based system /usr is read-only.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
 constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
 constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 
-// The files of config/hooks.d, which are compiled into the program.
+// The hook files in config/hooks.d, which are compiled into the program.
 struct HooksFile {
   std::string_view name;
   std::string_view text;
@@ -25,7 +24,7 @@ struct HooksFile {
 constexpr HooksFile kHooksFiles[] = {
 #include "hooks_files.inc"
 };
-// The files of kHooksFiles name the programs in this directory.
+// The directory in which the files of kHooksFiles expect the programs.
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
 std::string hooks_file(const EngineFacts& facts, std::string_view name) {
@@ -45,7 +44,8 @@ Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::s
   return {};
 }
 
-// Returns the setting that adds kOwnHooksDir to the engine's directories; an empty text if it is not needed.
+// Returns the setting that adds kOwnHooksDir to the hook directories of the engine. Returns an empty text if the engine
+// already reads a writable directory.
 std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   if (!facts.hooks_dir.empty()) return {};
   std::string directories;
@@ -54,7 +54,7 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
 }
 
-// Parses a JSON object. An empty file counts as an empty object, as for dockerd.
+// Parses a JSON object. An empty file counts as an empty object, because dockerd accepts an empty file.
 Result<Json> object_of(const std::string& text, const char* path) {
   Json json = fabric::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
   if (!json.is_object()) return make_error("`{}` is not a JSON object", path);
@@ -68,8 +68,8 @@ Result<Json*> object_in(Json& json, const char* name) {
   return &json[name];
 }
 
-// Returns the indentation of the first member, so that the other members keep their lines when the file is written
-// again; -1 if all members are in one line.
+// Returns the number of blanks before the first member; -1 if all members are in one line. With this indentation, lines
+// that install does not change stay the same when the file is written again.
 int indentation_of(const std::string& text) {
   if (fabric::trim(text).empty()) return 2;
   const auto line = text.find('\n');
@@ -85,7 +85,8 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
     const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
     if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
     const auto program = path->get<std::string>();
-    // Containers use the default runtime today. If it is NVIDIA's, it is preferred to other runtimes of NVIDIA.
+    // Today containers use the default runtime, so a default runtime from NVIDIA is preferred to another one from
+    // NVIDIA.
     const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
     if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
   }
@@ -115,7 +116,8 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
     return Error{fmt::format("Docker has no way {}", to_word(kInstallWays, facts.way)), EOPNOTSUPP,
                  "use `--way runtime` or `--way cdi`"};
   }
-  // The whole file is written again with its indentation. JSON has no comments that could be lost.
+  // The whole file is written again from the parsed JSON, with the same indentation. JSON has no comments that this
+  // could lose.
   if (json != old) {
     std::string text = json.dump(indentation_of(before.value_or("")));
     if (!before || before->ends_with('\n')) text += '\n';
@@ -124,7 +126,8 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the table of the default handler. Errors: CRI-O does not print the name of its default handler.
+// Returns the name of the table of the default handler. Errors: `crio config` does not print the name of the default
+// handler.
 Result<std::string> crio_default(const EngineFacts& facts) {
   const std::string name = setting_text(facts.settings, "crio.runtime", "default_runtime");
   if (!name.empty()) return "crio.runtime.runtimes." + name;
@@ -132,9 +135,9 @@ Result<std::string> crio_default(const EngineFacts& facts) {
                "set `default_runtime` in a file of /etc/crio/crio.conf.d, or use `--way hook`; nothing was changed"};
 }
 
-// Returns the handler `rdma` as a copy of the default handler, for the reason that add_copy_of_default() states.
-// Returns an empty text if a handler `rdma` exists, or if the default handler has no `runtime_path`: CRI-O would search
-// a program named `rdma` in PATH.
+// Returns the lines of a handler `rdma` that is a copy of the default handler; add_copy_of_default() states the reason.
+// Returns an empty text if a handler `rdma` exists. Returns it also if the default handler has no `runtime_path`: CRI-O
+// would search a copy without it as the program `rdma` in PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};
@@ -165,7 +168,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
-    // The setting is written because older versions of CRI-O disable NRI by default.
+    // The setting is written always, because older versions of CRI-O disable NRI by default.
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
@@ -180,7 +183,8 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime must use the state directory of the runtime that it executes, such as /run/crun for crun.
+  // rdma-runtime executes the default handler's runtime, so it must use the state directory of that runtime, such as
+  // /run/crun for crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
       add_own_file(plan, facts, kCrioDropIn,
@@ -189,7 +193,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the path of NVIDIA's runtime that the text has in quotes; empty if there is none.
+// Returns the first path of an NVIDIA runtime that the text has in quotes; empty if there is none.
 std::string quoted_nvidia_runtime(std::string_view text) {
   for (const std::string_view part : fabric::split(text, '"'))
     if (part.starts_with('/') && is_nvidia_runtime(part)) return std::string(part);
@@ -222,8 +226,8 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the NVIDIA runtime that a containerd handler executes. If several handlers have one, the runtime of the
-// default handler is returned; empty: no handler has one.
+// Returns the NVIDIA runtime that a containerd handler executes; empty: no handler executes one. If several handlers
+// do, returns the runtime of the default handler.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;
@@ -288,7 +292,8 @@ Result<InstallPlan> plan_install(const EngineFacts& facts) {
                  EINVAL, "correct it in the engine's configuration; nothing was changed"};
   }
   auto plan = plan_for_engine(facts);
-  // The engine's output is foreign text, so control characters are removed before it reaches the terminal.
+  // Messages can quote the engine's output, which is foreign text. Control characters are removed before they reach the
+  // terminal.
   if (!plan) {
     plan.error().message = fabric::one_line(plan.error().message);
     plan.error().hint = fabric::one_line(plan.error().hint);

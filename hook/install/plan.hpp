@@ -26,47 +26,49 @@ struct EngineFacts {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
   std::string programs;                  // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;               // settings that containerd or CRI-O prints before the change
-  std::string base_spec;                 // containerd: the specification with rdma-hook; empty: it cannot be made
-  bool are_runtimes_configured = false;  // whether rdma-init's configuration has `runtimes`
+  EngineSettings settings;               // settings that containerd or CRI-O prints before install
+  std::string base_spec;                 // containerd: text of the base specification with rdma-hook; empty: not made
+  bool are_runtimes_configured = false;  // whether rdma-init's configuration sets `runtimes`
   std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
-  std::string hooks_dir;                 // the first of hooks_dirs that can be written; empty: none
-  // containerd 2: the drop-in's `version`. It must equal that of config.toml, because containerd does not merge
-  // drop-ins of another version.
+  std::string hooks_dir;                 // the first writable directory of hooks_dirs; empty: none
+  // containerd 2: the member `version` of the drop-in. It must equal the `version` of config.toml, because containerd
+  // does not merge drop-ins of another version.
   unsigned drop_in_version = 3;
-  // containerd 1.7: whether the first table of handlers replaces the built-in default handler.
+  // containerd 1.7: whether install writes the first table of a handler into config.toml. Such a table makes containerd
+  // drop its built-in default handler, so install then writes that handler too.
   bool replaces_default = false;
-  // The files of plan_files(); nullopt: no such file. An error counts only if the plan needs the file.
+  // The texts of the files that plan_files() returns; nullopt: no such file. An error in reading a file counts only if
+  // the plan needs the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };
 
 struct InstallPlan {
-  std::vector<FileEdit> edits;    // in the order of writing; each changes a file
+  std::vector<FileEdit> edits;    // in the order of writing; each changes the text of its file
   std::vector<std::string> said;  // messages for the administrator
-  // Settings that containerd must print after the change. CRI-O omits some defaults, so it may omit these settings, but
-  // it must not print other values for them.
+  // The settings that install adds. containerd must print all of them after the change. CRI-O omits some defaults, so
+  // it may omit some of these settings, but it must not print other values for them.
   EngineSettings meant;
   std::string drop_in;  // path of the drop-in of containerd 2; empty: none
 };
 
-// Returns the paths that a plan may depend on; the caller reads them into facts.files.
+// Returns the paths of the files that a plan may depend on. The caller reads these files into facts.files.
 std::vector<std::string> plan_files(const EngineFacts& facts);
 
-// Makes the plan. Pure. Errors: a file could not be read; a setting is not UTF-8; Docker's file is not a JSON object; a
-// file, `imports` or a runtime `rdma` that install did not write is in the way, and the remedy has the lines to merge
-// by hand; the engine does not support facts.way.
+// Makes the plan. Pure. Errors: a file could not be read; a setting is not UTF-8; Docker's file is not a JSON object;
+// the engine does not support facts.way; a file, `imports` or a runtime `rdma` that install did not write prevents the
+// change, and the remedy has the lines to merge by hand.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
-// Sets drop_in_version or replaces_default to the form that probably fits this config.toml. The engine's check decides
-// whether it does.
+// Guesses the form of the configuration that containerd accepts from the text of config.toml: sets drop_in_version
+// (containerd 2) or replaces_default (containerd 1.7). The check by the engine decides whether the guess is right.
 void guess_form(EngineFacts& facts, std::string_view config);
-// Switches to the other form, if the engine refuses the first one.
+// Switches to the other form. The caller does this if the engine refuses the first form.
 void change_form(EngineFacts& facts);
 
-// Functions that the plans for the single engines use.
+// Constants and functions that the plans of all engines share.
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
-// The file of rdma-init's configuration that names the runtime which rdma-runtime executes.
+// The file of rdma-init's configuration in which install names the runtime that rdma-runtime executes.
 inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
 // The first line of each file or block that install writes.
 inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-hook install --uninstall` removes it.\n";
@@ -75,17 +77,18 @@ inline constexpr const char* kOurs = "# Written by `rdma-hook install`; `rdma-ho
 // and all lines between them.
 inline constexpr const char* kOursEnd = "# End of the lines of `rdma-hook install`.\n";
 
-// Returns the text of a file in facts.files; nullopt if there is no such file. Errors: it could not be read.
+// Returns the text of a file in facts.files; nullopt if there is no such file. Errors: the caller could not read the
+// file.
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
-// Adds a file that install alone writes. Errors: EEXIST, a file with another text exists.
+// Adds to the plan a file that only install writes. Errors: EEXIST, the file exists with another text.
 Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
                           const std::string& text);
 
 // Returns whether the program's name begins with "nvidia-container-runtime".
 bool is_nvidia_runtime(std::string_view program);
 
-// Makes rdma-runtime execute `program` instead of runc. Without this, containers that use NVIDIA's runtime would lose
-// their GPUs. If rdma-init's configuration already names runtimes, only adds a message.
+// Adds a file to the plan that makes rdma-runtime execute `program` in place of runc. Without this, containers that use
+// NVIDIA's runtime would lose their GPUs. If rdma-init's configuration already sets `runtimes`, only adds a message.
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
 
 // Returns the paths that plan_containerd() reads.

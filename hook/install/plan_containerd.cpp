@@ -1,5 +1,6 @@
-// The plan for containerd. Version 2 merges a drop-in key by key. In version 1, an import replaces the whole table of a
-// plugin. Therefore lines are added to the existing tables of config.toml, and missing tables are added at its end.
+// The plan for containerd. containerd 2 merges a drop-in key by key, so install adds a drop-in. In containerd 1, an
+// imported file replaces the whole table of a plugin. There install adds lines to the tables that config.toml has, and
+// adds missing tables at its end.
 #include "hook/install/plan.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct TomlTable {
 };
 using TomlTables = std::vector<TomlTable>;
 
-// Adds the table of a handler, and the table of the handler's options if it has any.
+// Adds the table of a handler, and the table of its options if `options` is not empty.
 void add_tables(TomlTables& tables, const std::string& handler, std::vector<TomlMember> members,
                 std::vector<TomlMember> options) {
   tables.push_back({handler, std::move(members)});
@@ -54,7 +55,7 @@ std::string toml_string(std::string_view text) {
   return fmt::format("'{}'", text);
 }
 
-// Returns the entries of a printed list; an empty text if the value is not a list.
+// Returns the text between the brackets of a printed list; an empty text if the value is not a list.
 std::string_view inside_brackets(std::string_view list) {
   const bool is_list = list.size() >= 2 && list.front() == '[' && list.back() == ']';
   return is_list ? list.substr(1, list.size() - 2) : std::string_view();
@@ -73,7 +74,8 @@ std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   return fmt::format("[{}]", fabric::join(all, ", "));
 }
 
-// Returns the cgroup driver of the default handler, because all handlers must use the kubelet's cgroup driver.
+// Returns the `SystemdCgroup` of the default handler: all handlers must use the kubelet's cgroup driver, so new
+// handlers copy this setting.
 std::string systemd_cgroup(const EngineFacts& facts) {
   const auto found = facts.settings.find({handler_table(facts, default_handler(facts)) + ".options", "SystemdCgroup"});
   return found == facts.settings.end() ? "false" : found->second;
@@ -88,15 +90,15 @@ void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string
   add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
-// Returns the default handler and all handlers that execute runc. rdma-nri receives their containers, and they can have
-// a base specification.
+// Returns the names of the default handler and of all handlers that execute runc: rdma-nri receives the containers of
+// these handlers, and `rdma-hook verify` can be added to their base specification.
 std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   std::vector<std::string> names{default_handler(facts)};
   for (const auto& [setting, value] : facts.settings) {
     if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
     std::string name = setting.table.substr(above.size());
-    // A name with a dot or quote is skipped, because it would be printed as the name of another table.
+    // A name with a dot or quote is skipped, because containerd would read its printed header as another table.
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -106,8 +108,8 @@ std::string base_spec_of(const EngineFacts& facts, const std::string& handler) {
   return setting_text(facts.settings, handler_table(facts, handler), "base_runtime_spec");
 }
 
-// Adds the default handler with more members. containerd 1.7 drops its built-in default handler if a file has a table
-// of a handler, so all members of the default handler are written.
+// Adds the default handler with additional members. containerd 1.7 drops its built-in default handler if a file has a
+// table of any handler, so all members of the default handler are written.
 void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vector<TomlMember> members) {
   const std::string handler = handler_table(facts, default_handler(facts));
   std::vector<TomlMember> options;
@@ -125,8 +127,8 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// Adds the handler `rdma` as a copy of the default handler. A pod of RuntimeClass `rdma` then starts on each node with
-// rdma-init, whatever its way, and on no other node.
+// Adds the handler `rdma` as a copy of the default handler. A pod with RuntimeClass `rdma` then starts on every node on
+// which rdma-init is installed, whatever its way, and on no other node.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
@@ -175,7 +177,7 @@ TomlTables tables_of(const EngineFacts& facts) {
   return tables;
 }
 
-// Prints tables in the syntax of files. In version 2 of the syntax, the plugin has another name.
+// Prints tables as TOML. In files of version 2, the plugin for containers has the name of containerd 1.
 std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {
@@ -191,7 +193,7 @@ std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   return text;
 }
 
-// Removes blanks and quotes, because TOML allows several forms of the same name.
+// Removes blanks and quotes, so that names can be compared: TOML allows several spellings of a name.
 std::string bare(std::string_view text) {
   std::string result(text);
   std::erase_if(result, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
@@ -202,8 +204,8 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Sets a member of the table that begins at the line `header`. Replaces the line that has the key, or adds a line at
-// the start of the table.
+// Sets a member of the table whose header is lines[header]. Replaces the line of the key if there is one, and otherwise
+// adds a line at the start of the table.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
@@ -216,9 +218,10 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
   lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(header) + 1, indentation + "  " + member);
 }
 
-// Returns the file with the members of the tables that it already has, because containerd 1 refuses two tables with the
-// same name. Removes these tables from `tables`, so that only the missing tables remain there. The text is edited by
-// lines. If it has another form, the engine's check fails and nothing is changed.
+// Adds members to the tables that the file already has, because containerd 1 refuses a file with two tables of one
+// name. Returns the text, and removes these tables from `tables`, so that the missing tables remain there. The text is
+// edited line by line. If it is written in a form that this does not recognize, the engine's check fails and nothing is
+// changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))
@@ -239,8 +242,8 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
   return fabric::join(lines, "\n");
 }
 
-// Returns the directory of drop-ins that `imports` names; an empty text if there is no import. Errors: EEXIST,
-// `imports` names no directory.
+// Returns the directory of drop-ins that `imports` names; an empty text if `imports` is empty. Errors: EEXIST,
+// `imports` has entries, but none names such a directory.
 Result<std::string> imported_directory(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "imports"});
   const std::string list = found == facts.settings.end() ? "[]" : found->second;
@@ -254,8 +257,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
     if (!pattern.ends_with("/*.toml")) continue;
     const std::string directory = pattern.substr(0, pattern.rfind('/'));
-    // A directory with a pattern or `..` is skipped, because it could lead to a directory that is not meant for
-    // drop-ins.
+    // A directory with a wildcard or `..` is skipped, because install must not write to a directory that is not meant
+    // for drop-ins.
     const bool is_plain = (directory + "/").find("/../") == std::string::npos;
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
@@ -264,13 +267,14 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
                fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
-// Returns the path of the drop-in. It is in the usual directory if `directory` is an error or empty.
+// Returns the path of install's drop-in: in `directory`, or in the usual directory if that is an error or empty.
 std::string drop_in_path(const Result<std::string>& directory) {
   const bool is_named = directory && !directory->empty();
   return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
 }
 
-// Returns the text with a line `imports`, which TOML requires before all tables. Replaces an empty `imports`.
+// Returns the text of config.toml with a line `imports` for the usual directory. TOML requires this line before all
+// tables. Replaces an empty `imports`.
 std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);
@@ -287,8 +291,8 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// Checks that containerd's plugin for pods (CRI) is enabled, and its NRI plugin if facts.way is NRI. Errors: EINVAL,
-// one of these plugins is disabled.
+// Checks that containerd's plugin for pods (CRI) is enabled, and for way NRI also its NRI plugin. Errors: EINVAL,
+// `disabled_plugins` lists one of them.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};
@@ -304,8 +308,8 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
   return {};
 }
 
-// Refuses to change a handler `rdma` or `rdma-hook` that install did not write. A handler with more annotations or an
-// empty setting still counts as written by install.
+// Errors: EEXIST, a handler `rdma` or `rdma-hook` exists that install did not write. A handler with additional
+// annotations or with an empty setting still counts as written by install.
 Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& tables) {
   if (facts.way == InstallWay::kNri) return {};
   const char* name = facts.way == InstallWay::kRuntime ? "rdma" : "rdma-hook";
@@ -388,7 +392,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   const auto config = TRY(file_of(facts, kContainerdConfig));
   if (facts.engine.major == 1) {
     std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
-    // A blank line precedes the block, also if the last line lacks its newline.
+    // A blank line separates the block from the text above, also if the last line of that text has no newline.
     if (!tables.empty())
       text += (text.ends_with('\n') ? "\n" : "\n\n") + (kOurs + print_tables(facts, tables) + kOursEnd);
     plan.edits.push_back({kContainerdConfig, config, std::move(text)});

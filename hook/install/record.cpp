@@ -17,12 +17,12 @@ namespace {
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
-// Returns the path of the record while `directory`, which is above it, has its temporary name.
+// Returns the path of the record while `directory`, a directory above it, has its temporary name.
 std::string path_in_temporary(const std::string& directory) {
   return directory + kCandidate + std::string(kInstallRecord).substr(directory.size());
 }
 
-// Returns whether the directory contains only the record and the directories that lead to it.
+// Returns whether the directory contains only the record and the directories on the way to it.
 bool has_only_record(const std::string& root, const std::string& directory) {
   const auto place = node_path(root, directory);
   if (!place) return false;
@@ -52,7 +52,7 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 template <typename Members>
 void describe(Members& members, FileEdit& edit) {
-  // The hashes prove that a text of the record is restored byte for byte.
+  // The hashes detect a damaged text, which must not be restored.
   std::string before_hash = text_digest(edit.before.value_or(""));
   std::string after_hash = text_digest(edit.after);
   members("path", edit.path);
@@ -123,7 +123,7 @@ Result<void> commit_install_record(const std::string& root) {
 Result<void> write_install_record(const std::string& root, const InstallRecord& record) {
   const auto missing = missing_directories(root, kInstallRecord);
   if (missing.empty()) return write_node_file(root, kInstallRecord, install_record_text(record));
-  // The new directories are made under a temporary name with the record in them, and appear by one rename.
+  // The missing directories are made below a temporary name with the record in them. One rename then makes all visible.
   auto written = write_node_file(root, path_in_temporary(missing.front()), install_record_text(record));
   if (written) written = commit_node_file(root, missing.front());
   if (!written) static_cast<void>(remove_unfinished_record(root));
@@ -132,7 +132,7 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
 
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record) {
   TRY_VOID(remove_unfinished_record(root));
-  // Removes the empty directories. Directories above the record are not empty yet, so they stay.
+  // Directories above the record are not empty yet, so this removes only the others.
   remove_empty_directories(root, record.directories);
   if (const auto directory = directory_of_record(root, record)) {
     TRY_VOID(rename_to_temporary(root, *directory));

@@ -1,5 +1,5 @@
-// The record of an installation, /var/lib/rdma-init/install.json: the files that install wrote and their earlier
-// contents. It is written before the first file and removed after the last one. A later call can therefore complete a
+// The record of an installation, /var/lib/rdma-init/install.json: the files that install wrote and the texts that they
+// had before. It is written before the first file and removed after the last file, so that a later call can complete a
 // call that was killed.
 #pragma once
 
@@ -15,8 +15,9 @@ namespace hook {
 
 inline constexpr const char* kInstallRecord = "/var/lib/rdma-init/install.json";
 
-// A file to write.
-// before: its present text; nullopt if it does not exist.
+// A file that install writes.
+// before: its text before install; nullopt if it did not exist.
+// after: its text from install.
 struct FileEdit {
   std::string path;
   std::optional<std::string> before;
@@ -25,9 +26,9 @@ struct FileEdit {
 
 enum class InstallState {
   kWritten,           // the files are written or being written; the engine may not have read them
-  kInEffect,          // as kWritten, and the engine has read them
+  kInEffect,          // all files are written, and the engine has read them
   kRestored,          // the files are restored; the engine may not have read them
-  kRestoredInEffect,  // as kRestored, and the engine has read them
+  kRestoredInEffect,  // the files are restored, and the engine has read them
 };
 
 inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState::kWritten},
@@ -35,24 +36,24 @@ inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState
                                                         {"restored", InstallState::kRestored},
                                                         {"restored_in_effect", InstallState::kRestoredInEffect}};
 
-// A point in time, by the clock that gives processes their start time. This clock does not jump if the node's time is
+// A point in time on the clock of process start times (CLOCK_BOOTTIME). This clock does not jump if the node's time is
 // set.
 struct WriteTime {
   std::string boot;         // /proc/sys/kernel/random/boot_id
   std::uint64_t ticks = 0;  // clock ticks since that boot, as in field 22 of /proc/PID/stat
   friend bool operator==(const WriteTime&, const WriteTime&) = default;
 };
-// Returns the present time; nullopt if the identity of the boot cannot be read.
+// Returns the present time; nullopt if boot_id cannot be read.
 std::optional<WriteTime> write_time_now();
 
 struct InstallRecord {
   std::string engine;
   std::string way;
-  std::string programs;  // directory of rdma-runtime and rdma-hook, as the files name it
+  std::string programs;  // directory of rdma-runtime and rdma-hook that the files name
   std::string version;   // version of the rdma-hook that wrote the record
   std::vector<FileEdit> edits;
   std::vector<std::string> directories;  // directories that install made, outermost first
-  std::vector<std::string> put;          // programs that were copied to the node, by path
+  std::vector<std::string> put;          // paths of programs that were copied to the node
   InstallState state = InstallState::kWritten;
   // The time at which the files were written or restored; nullopt if it is unknown, for example in a record of an
   // earlier version.
@@ -61,33 +62,34 @@ struct InstallRecord {
   // Returns true if the engine may not have read the present files.
   bool is_unread() const { return state == InstallState::kWritten || state == InstallState::kRestored; }
   bool is_restored() const { return state == InstallState::kRestored || state == InstallState::kRestoredInEffect; }
-  // Notes that the engine has read the present files.
+  // Notes that the engine has read the files in their present state.
   void set_read() { state = is_restored() ? InstallState::kRestoredInEffect : InstallState::kInEffect; }
-  // Notes that the files are restored; the copied programs remain.
+  // Notes that the files are restored. The record stays, because it lists copied programs.
   void set_restored() { state = is_unread() ? InstallState::kRestored : InstallState::kRestoredInEffect; }
 };
 
 enum class EditState { kInstalled, kNotWritten, kChanged };
 
-// Parses a record. Pure. Errors: it is not such a record, or a text does not match its hash.
+// Parses a record. Pure. Errors: the text is not a record, or a text of a file in it does not match its hash.
 Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
 
-// Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged, with the remedy.
+// Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged; the error has a remedy.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
-// Writes the record. Missing directories appear together with the record, by one rename(2), so a killed call leaves
-// only a temporary.
+// Writes the record. If its directories are missing, one rename(2) makes the directories and the record visible
+// together. If the call is killed before, only a temporary file or directory remains.
 Result<void> write_install_record(const std::string& root, const InstallRecord& record);
-// Writes the temporary of the record. commit_install_record() renames it later, which needs no space.
+// Writes the temporary file of the record. commit_install_record() renames it later, which needs no space.
 Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
 Result<void> commit_install_record(const std::string& root);
-// Removes the record, and the empty ones of the directories that install made. A directory of install that holds only
-// the record disappears together with it, by one rename(2).
+// Removes the record, and the directories that install made and that are empty. A directory of install that holds only
+// the record is removed together with it: one rename(2) makes both invisible.
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
-// Removes the temporaries that remain if a call was killed while it wrote or removed the record.
+// Removes the temporary files and directories that remain if a call was killed while it wrote or removed the record.
 Result<void> remove_unfinished_record(const std::string& root);
 
-// Compares a file of the node with its edit. Errors: the lookup fails, so the state of the file is unknown.
+// Returns whether a file of the node has the text from install, the text before install, or another text. Errors: the
+// lookup fails, so the state of the file is unknown.
 Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit);
 
 }  // namespace hook

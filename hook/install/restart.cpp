@@ -12,8 +12,8 @@
 namespace hook {
 namespace {
 
-// This limit is longer than the 90 seconds that systemd waits for a service to stop (systemd-system.conf(5),
-// DefaultTimeoutStopSec).
+// Limit of the wait for `systemctl restart`. It is longer than the 90 seconds that systemd waits for a service to stop
+// (systemd-system.conf(5), DefaultTimeoutStopSec).
 constexpr int kRestartPatienceMs = 120'000;
 
 std::vector<std::string> command_of(const InstallRecord& record) {
@@ -26,8 +26,8 @@ std::string process_name(const InstallRecord& record) {
   return record.engine == to_string(Engine::kDocker) ? "dockerd" : record.engine;
 }
 
-// Returns whether the engine runs and all its processes started after the write. Processes in containers are ignored,
-// because they are not the node's engine (Docker in Docker).
+// Returns whether the engine runs and all its processes started after `ticks`. Processes in containers are ignored: an
+// engine in a container (Docker in Docker) does not read the node's files.
 bool has_started_since(const std::string& root, const InstallRecord& record, std::uint64_t ticks) {
   auto processes = find_processes(root, {process_name(record)});
   std::erase_if(processes, [](const EngineProcess& process) { return process.in_container; });
@@ -37,8 +37,9 @@ bool has_started_since(const std::string& root, const InstallRecord& record, std
   });
 }
 
-// Returns whether dockerd has the runtimes of the present files. The start time of dockerd does not prove that, because
-// a reload does not change the start time.
+// Returns whether `docker info` shows that dockerd has read the present files: it lists rdma-runtime after install, and
+// does not list it after uninstall. The start time of dockerd cannot show this, because a reload does not change the
+// start time.
 bool has_reloaded(const std::string& root, const InstallRecord& record) {
   if (record.engine != to_string(Engine::kDocker) || record.way != to_word(kInstallWays, InstallWay::kRuntime))
     return false;
@@ -65,8 +66,8 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
 }
 
 std::string restart_due_line(const InstallRecord& record) {
-  // The message names the engine's last file, which names its other files. It never names a file of rdma-init, because
-  // the engine does not read those files.
+  // The message names the last file of the engine, because this file names the engine's other files. It never names a
+  // file of rdma-init, because the engine does not read files of rdma-init.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";
@@ -77,7 +78,7 @@ std::string restart_due_line(const InstallRecord& record) {
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record) {
   auto command = command_of(record);
   const std::string line = fabric::join(command, " ");
-  // Below another root the PATH of this process has no meaning.
+  // If root is not this process's root, the PATH of this process has no meaning.
   command[0] = find_program(root, command[0]).value_or("/usr/bin/systemctl");
   // In a chroot, systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
   // docs/ENVIRONMENT.md).
@@ -94,8 +95,8 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
   const bool due = is_restart_due(root, *record);
   if (due && !restart) {
     if (!record->written) {
-      // A call that was killed, or an earlier version, wrote the files at an unknown time before this call. The present
-      // time is a safe upper limit.
+      // The record has no write time if a call was killed or an earlier version wrote it. The files were written before
+      // now, so an engine that starts after now has read the files.
       record->written = write_time_now();
       static_cast<void>(write_install_record(root, *record));
     }
@@ -104,8 +105,8 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
   std::string said = due ? TRY(restart_engine(root, *record)) : std::string();
   record->set_read();
   const auto written = write_install_record(root, *record);
-  // If this call restarted nothing, a failed write has no effect: at the next call the engine's start time proves again
-  // that no restart is due.
+  // If this call did not restart the engine, the failed write has no effect: the next call compares the engine's start
+  // time again and finds that no restart is due.
   if (!written && due)
     said += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
   return said;

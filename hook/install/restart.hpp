@@ -1,4 +1,4 @@
-// Restarts of an engine that has not read the files which install wrote.
+// Decides whether the engine must be restarted to read the files that install wrote, and restarts it.
 #pragma once
 
 #include <string>
@@ -8,24 +8,24 @@
 
 namespace hook {
 
-// Returns whether the engine may not have read the present files. Returns false after a restart by hand or a boot since
-// the write, even if the record does not note it. For Docker, the output of `docker info` proves a reload. Without
-// proof a restart is due.
+// Returns whether the engine may not have read the present files. Returns false if the engine or the node was restarted
+// after the files were written, even if the record does not note it. For Docker, the output of `docker info` can prove
+// a reload. Without proof a restart is due.
 bool is_restart_due(const std::string& root, const InstallRecord& record);
 
-// Returns the line that reports a restart that is due, with the command as remedy.
+// Returns the line that reports that a restart is due, with the command as remedy.
 std::string restart_due_line(const InstallRecord& record);
 
-// Restarts the engine; for Docker, reloads its configuration. Returns the text to print. Errors: EIO, the command
-// fails.
+// Restarts the engine; for Docker with way runtime, reloads its configuration. Returns the text to print. Errors: EIO,
+// the command fails.
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record);
-// If a restart is due, restarts the engine, or without `restart` returns the line that reports it. If the engine has
-// read the files, notes that in the record. Returns the text to print; empty if no restart is due. Errors: EIO, the
-// command fails.
+// If a restart is due: restarts the engine if `restart` is true, and otherwise returns the line that reports it. If the
+// engine has read the files, notes that in the record. Returns the text to print; empty if no restart is due. Errors:
+// EIO, the command fails.
 Result<std::string> restart_if_due(const std::string& root, bool restart);
 
-// Renews the write time of the record if the engine started while its files were being replaced, because it may have
-// read the earlier files.
+// Sets the write time of the record to now if the engine started after the recorded time, that is, while its files were
+// being replaced: it may have read the earlier files.
 Result<void> renew_write_time(const std::string& root);
 
 }  // namespace hook

@@ -26,8 +26,8 @@ struct UndoPlan {
   std::vector<FileEdit> left;
 };
 
-// Replaces the block from kOurs to kOursEnd by the block that install wrote. Lines that were added to the block since
-// are thus removed with it.
+// Replaces the block from kOurs to kOursEnd by the block that install wrote, so that without_changes() finds it. Lines
+// that an administrator added to the block since install are removed with it.
 std::string with_written_block(const std::string& present, const std::string& after) {
   const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
     const std::size_t begin = text.find(kOurs);
@@ -45,8 +45,8 @@ std::optional<std::string> without_install(const FileEdit& edit, const std::stri
   if (!edit.before) return std::nullopt;
   auto text = without_changes(*edit.before, edit.after, present);
   if (!text) text = without_changes(*edit.before, edit.after, with_written_block(present, edit.after));
-  // If a member was added after the last member of install, the text without install's members is no JSON: it keeps a
-  // wrong comma. Such a file is kept.
+  // If a member was added after the last member of install, the text without install's members has a comma too many and
+  // is not JSON. Such a file is kept.
   JsonFault fault;
   if (text && edit.path.ends_with(".json") && !fabric::trim(*text).empty() && !try_parse_json(*text, {}, fault))
     return std::nullopt;
@@ -59,12 +59,11 @@ Undo forced(const FileEdit& edit, const std::string& present) {
                       unified_diff(edit.path, edit.after, present))};
 }
 
-// Adds a file that was changed since install to the plan.
+// Adds a file, which was changed since install, to the plan.
 void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
   const auto present = read_node_file(root, edit.path);
   const bool is_file = present && *present;
-  // Nothing is left to undo in a file without a line of install. A call that was killed after it restored the file
-  // leaves such a file.
+  // A file without any line of install needs no undo: a call restored it and was killed before it updated the record.
   if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
   if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
     plan.undone.push_back({{edit.path, text, **present},
@@ -87,7 +86,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record,
   return plan;
 }
 
-// Writes all temporaries before the first file is restored, so that no file is changed if there is no space.
+// Writes all temporary files before the first file is restored, so that no file is changed if there is no space.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
   for (const auto& [edit, said] : plan.undone)
@@ -110,8 +109,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
                            std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
-  // The record notes that the engine has not read the restored files. This is written before the first change, so that
-  // a killed call cannot lose it.
+  // The state "written" is noted before the first file is restored. If this call is killed, the next call thus detects
+  // that the engine may not have read the restored files.
   if (options.keeps_programs && !record.put.empty() && !record.is_restored()) {
     record.state = InstallState::kWritten;
     record.written = write_time_now();
@@ -128,7 +127,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // If this write fails too, the state stays kWritten. The engine is then restarted once more than necessary.
+    // If this write fails too, the record keeps the state "written". The engine is then restarted once more than
+    // necessary.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }
