@@ -20,7 +20,7 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
-// Limit on reading: a comm, a status and a unit are never larger.
+// Limit on reading. The files comm, status and stat of /proc and systemd units are never larger.
 constexpr std::size_t kLongestText = 1 << 20;
 
 std::optional<std::string> text_of(const std::string& path) {
@@ -29,8 +29,8 @@ std::optional<std::string> text_of(const std::string& path) {
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
 
-// Returns true if the process is in a PID namespace below the node's: NSpid of proc_pid_status(5) has one number for
-// each PID namespace of the process.
+// Returns true if the process is in a PID namespace below the node's. The line NSpid in /proc/PID/status has the PID of
+// the process in each of its PID namespaces (proc_pid_status(5)), so it has two or more numbers then.
 bool is_in_container(std::string_view status) {
   constexpr std::string_view kName = "NSpid:";
   for (const std::string_view line : fabric::split(status, '\n'))
@@ -42,8 +42,8 @@ bool is_in_container(std::string_view status) {
 // The kernel appends this text to the path of a program that was replaced or removed (proc_pid_exe(5)).
 constexpr std::string_view kDeleted = " (deleted)";
 
-// Returns the path of the process's program. Returns nullopt if the process is in a container or not root's, or if no
-// executable program of the process's name is known. The checks are needed because any user can name a process
+// Returns the path of the process's program. Returns nullopt if the process is in a container, does not belong to root,
+// or executes no program of its name. The checks are needed because any user can start a process with the name
 // `containerd`.
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
@@ -108,7 +108,7 @@ std::optional<std::string> exec_start(std::string_view unit) {
   for (const std::string_view line : fabric::split(unit, '\n')) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
-    // systemd.service(5) allows these prefixes and quotes in front of the path.
+    // systemd.service(5) allows these prefixes in front of the path, and quotes around it.
     std::string_view value = fabric::trim(line.substr(equals + 1));
     value.remove_prefix(std::min(value.size(), value.find_first_not_of(kPrefixes)));
     const char end = value.starts_with('"') || value.starts_with('\'') ? value.front() : ' ';
@@ -120,7 +120,7 @@ std::optional<std::string> exec_start(std::string_view unit) {
 }
 
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name) {
-  // A running engine is preferred to other installed programs of this name.
+  // The program of a running engine is preferred, because several programs of this name can be installed.
   for (const EngineProcess& process : find_processes(root, {name}))
     if (auto program = program_of(root, process)) return program;
   auto by_unit = exec_start(read_unit(root, name == "dockerd" ? "docker.service" : name + ".service"));

@@ -19,7 +19,7 @@ bool is_key(std::string_view text) {
   });
 }
 
-// Appends one line of a list that is printed over several lines. The result is a list in one line: "['a', 'b']".
+// Appends a printed line of a list to `list`, the lines before it. The result is a list in one line: "['a', 'b']".
 void add_to_list(std::string_view line, std::string& list) {
   if (line == "]") {
     list += line;
@@ -34,7 +34,7 @@ void add_to_list(std::string_view line, std::string& list) {
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments) {
   EngineSettings settings;
   std::string table;
-  auto list = settings.end();  // the list that is being read over several lines
+  auto list = settings.end();  // the list whose lines are being read; end(): none
   for (const std::string_view raw : fabric::split(printed, '\n')) {
     std::string line(fabric::trim(raw));
     const bool is_default = defaults_are_comments && line.starts_with("# ");
@@ -49,7 +49,8 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       table = line.substr(1, line.rfind(']') - 1);
     } else if (equals != std::string::npos) {
       const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
-      // In the output of CRI-O, text that describes a setting is a comment too and can contain `=`.
+      // CRI-O also prints descriptions of settings as comments. They can contain `=`, so the text in front of it must
+      // be a key.
       if (is_default && !is_key(key)) continue;
       const auto at =
           settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;

@@ -14,11 +14,12 @@ namespace {
 
 using Lines = std::vector<std::string_view>;
 
-// Limit of the entries in the table of common_lengths(). A change that needs a larger table is reported as one hunk.
+// Limit of the entries in the table of common_lengths(). If two texts need a larger table, all lines from the first to
+// the last difference are reported as one hunk.
 constexpr std::size_t kLargestTable = std::size_t{4} << 20;
 constexpr std::size_t kContext = 3;
 
-// Lines [begin, end) of the old text that lines [new_begin, new_end) of the new text replace.
+// One change: lines [begin, end) of the old text are replaced by lines [new_begin, new_end) of the new text.
 struct Hunk {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -26,7 +27,7 @@ struct Hunk {
   std::size_t new_end = 0;
 };
 
-// Returns the lines with their newlines. The last line has none if the text does not end with one.
+// Returns the lines, each with its newline. If the text does not end with a newline, the last line has none.
 Lines lines_of(std::string_view text) {
   Lines lines;
   while (!text.empty()) {
@@ -37,8 +38,8 @@ Lines lines_of(std::string_view text) {
   return lines;
 }
 
-// Returns a table with the length of the longest common subsequence of the lines from old line i on and from new line j
-// on. The table has a row for each old line.
+// Returns a table for the lines of `part`. Entry (i, j) is the length of the longest common subsequence of the old
+// lines from i on and the new lines from j on. The table has a row for each old line and one row after the last line.
 std::vector<std::uint32_t> common_lengths(const Lines& from, const Lines& to, const Hunk& part) {
   const std::size_t width = part.new_end - part.new_begin + 1;
   std::vector<std::uint32_t> common((part.end - part.begin + 1) * width);
@@ -90,12 +91,13 @@ void add_lines(char mark, const Lines& lines, std::size_t begin, std::size_t end
     text += fmt::format("{}{}{}", mark, lines[i], lines[i].ends_with('\n') ? "" : "\n\\ No newline at end of file\n");
 }
 
-// Returns a range of lines as "LINE,COUNT". If COUNT is 0, LINE is the line before the range.
+// Returns a range of lines as "LINE,COUNT", as in the head of a hunk. If COUNT is 0, LINE is the line before the range.
 std::string range(std::size_t begin, std::size_t end) {
   return fmt::format("{},{}", begin + (begin == end ? 0 : 1), end - begin);
 }
 
-// Returns whether a change of install overlaps a later change of the same text.
+// Returns whether a change of install and a later change touch the same lines. Both changes count lines in the text
+// that install wrote.
 bool overlaps(const Hunk& ours, const Hunk& other) {
   if (ours.begin == ours.end) return other.begin <= ours.begin && ours.begin <= other.end;
   return ours.begin < other.end && other.begin < ours.end;
@@ -111,7 +113,8 @@ std::string unified_diff(const std::string& path, const std::optional<std::strin
   if (hunks.empty() && before.has_value() == after.has_value()) return {};
   std::string text = fmt::format("--- {}\n+++ {}\n", before ? path : "/dev/null", after ? path : "/dev/null");
   for (std::size_t first = 0, next = 0; first < hunks.size(); first = next) {
-    // Two changes are in one hunk if there are at most twice kContext lines between them.
+    // Two changes are printed in one hunk if at most 2 * kContext lines are between them: their lines of context then
+    // touch.
     for (next = first + 1; next < hunks.size() && hunks[next].begin - hunks[next - 1].end <= 2 * kContext;)
       ++next;
     const Hunk& last = hunks[next - 1];

@@ -14,8 +14,8 @@ namespace hook {
 std::string unified_diff(const std::string& path, const std::optional<std::string>& before,
                          const std::optional<std::string>& after);
 
-// Returns `present` without the changes that lead from `before` to `after`. Returns nullopt if lines of these changes
-// were changed again, because the changes then cannot be found.
+// Returns the text `present` without the changes of install, which lead from `before` to `after`. Returns nullopt if a
+// later change touches the same lines, because the changes of install then cannot be separated from it.
 std::optional<std::string> without_changes(std::string_view before, std::string_view after, std::string_view present);
 
 // Returns whether `present` has a line that is in `after` but not in `before`. Blank lines do not count.

@@ -31,14 +31,14 @@ Error link_in_the_way(const std::string& path) {
           "merge the output of `--dry-run` into the link's target by hand, or replace the link by a file"};
 }
 
-// Opens a path with links resolved below root. Returns an invalid descriptor and sets errno if the path does not exist
-// or a link leads out of root.
+// Opens a path of the node with its symbolic links resolved below root. Returns an invalid descriptor and sets errno if
+// the path does not exist or cannot be resolved.
 UniqueFd open_below(const std::string& root, const std::string& path) {
   const UniqueFd base(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!base.ok()) return {};
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC;
-  // An absolute link of the node is resolved below root, not in the file system of this process.
+  // RESOLVE_IN_ROOT resolves an absolute link below root and not in the file system of this process.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   return UniqueFd(static_cast<int>(::syscall(SYS_openat2, base.get(), path.c_str(), &how, sizeof how)));
 }
@@ -47,7 +47,7 @@ std::string name_of_fd(int fd) {
   return fmt::format("/proc/self/fd/{}", fd);
 }
 
-// Returns whether a regular file exists. Errors: another file type, or the lookup fails.
+// Returns whether a regular file exists at the path. Errors: the path has another file type, or the lookup fails.
 Result<bool> is_there(const std::string& root, const std::string& path, struct stat& seen) {
   const std::string file = TRY(node_path(root, path));
   if (::lstat(file.c_str(), &seen) != 0) {
@@ -59,8 +59,8 @@ Result<bool> is_there(const std::string& root, const std::string& path, struct s
   return true;
 }
 
-// Makes renames in the directory permanent, which needs fsync(2) of the directory. Errors are ignored, because the file
-// itself is complete.
+// Makes renames in the directory survive a crash of the node, which needs fsync(2) of the directory. Errors are
+// ignored: the file is complete in any case.
 void sync_directory(const std::string& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.ok()) ::fsync(fd.get());
@@ -71,7 +71,7 @@ struct FileOwner {
   gid_t gid = 0;
 };
 
-// Writes and syncs the temporary of `path`.
+// Writes the temporary file of `path` and syncs it to disk.
 // owner: nullopt is the owner of this process.
 Result<void> write_temporary(const std::string& root, const std::string& path, std::string_view text,
                              std::optional<FileOwner> owner, mode_t mode) {
@@ -81,7 +81,7 @@ Result<void> write_temporary(const std::string& root, const std::string& path, s
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
   const std::string temporary = file + kCandidate;
   ::unlink(temporary.c_str());  // a killed install can have left it
-  // The mode is 0600 until the owner is set, so that no other user can open the file before.
+  // The file has mode 0600 until its owner is set, so that no other user can open it before.
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
   int code = write_all(fd.get(), text);
@@ -104,7 +104,7 @@ std::vector<std::string> directories_above(const std::string& path) {
 
 Result<std::string> node_path(const std::string& root, const std::string& path) {
   if (root.empty()) return path;
-  // The innermost existing directory is resolved with all its links.
+  // Resolves the links of the nearest directory above the path that exists.
   std::string above = directory_of(path);
   for (; !above.empty(); above = directory_of(above)) {
     const UniqueFd fd = open_below(root, above);
@@ -189,7 +189,8 @@ Result<void> remove_node_file(const std::string& root, const std::string& path) 
   const std::string file = TRY(node_path(root, path));
   if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
   const int code = errno;
-  // A read-only file system returns EROFS before ENOENT, so lstat(2) decides whether the file is missing.
+  // On a read-only file system unlink(2) of a missing file can fail with EROFS in place of ENOENT. lstat(2) decides
+  // whether the file is missing.
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0 && errno == ENOENT) return {};
   return sys_error(code, "remove `{}`", path);

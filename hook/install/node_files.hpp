@@ -1,5 +1,5 @@
-// Reads, writes and restores files of the node below a root. A file is replaced by a rename of a temporary in the same
-// directory, so it is never incomplete. An engine can check the temporary before the rename.
+// Reads, writes and removes files of the node below a root directory. A file is replaced by renaming a temporary file
+// in the same directory, so it is never incomplete. An engine can check the temporary file before the rename.
 #pragma once
 
 #include <sys/types.h>
@@ -13,42 +13,48 @@
 
 namespace hook {
 
-// The suffix of a temporary. CRI-O reads files with any suffix; the other engines ignore files with this one.
+// The suffix of a temporary file's name. containerd, Docker and Podman ignore files with this suffix in their
+// directories. CRI-O reads files with any suffix.
 inline constexpr const char* kCandidate = ".rdma-init";
 
-// root: "" is this node. With any other root, links in the directories of a path are followed below root, as the node
-// would follow them: on some images /host/opt is a link to /var/opt.
+// Parameters of the functions below:
+// root: the root directory of the node in the file system of this process; "" is /. Symbolic links in `path` are
+// followed below root, as the node itself would follow them: on some images /host/opt is a link to /var/opt, which
+// means /host/var/opt.
 //
-// Returns the text of a file; nullopt if there is no such file. Errors: ELOOP, the path is a link; it is no regular
-// file; it has more than 16 MiB; its text is not UTF-8, which the record could not restore byte for byte.
+// Returns the text of a file; nullopt if there is no such file. Errors: ELOOP, the path is a symbolic link; the path is
+// not a regular file; the file has more than 16 MiB; its text is not UTF-8, which the record could not restore byte for
+// byte.
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
 
-// Returns whether the file has this text. For nullopt, returns whether the path does not exist. A link or directory has
-// no text. Errors: the lookup fails, or a link leads out of root.
+// Returns whether the file has this text. If `text` is nullopt, returns whether the path does not exist. A symbolic
+// link or directory never has the text. Errors: the lookup fails.
 Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text);
 
-// Writes the temporary of `path` to disk. The temporary gets the mode and owner of the existing file, or 0644 and root.
-// Makes missing directories.
+// Writes the temporary file of `path` to disk, with the mode and owner of the existing file, or with 0644 and the owner
+// of this process. Makes missing directories.
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
-// Writes the temporary of a program. It is owned by root and has kProgramMode, whatever file exists at `path`.
+// Writes the temporary file of a program. It belongs to root and has kProgramMode, even if the file at `path` differs
+// in this.
 inline constexpr mode_t kProgramMode = 0755;
 Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
-// Renames the temporary of a file or directory to its final name. Needs no space on the file system.
+// Renames the temporary file or directory to `path`. Needs no space on the file system.
 Result<void> commit_node_file(const std::string& root, const std::string& path);
 // Calls prepare_node_file() and then commit_node_file().
 Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
 
-// Returns the path by which this process reaches a path of the node. Links in the directories are resolved; the last
-// component is not. Errors: ELOOP, a link leads nowhere.
+// Returns the path by which this process reaches a path of the node. Symbolic links in the directories are resolved,
+// but not a link at the end of the path. Errors: ELOOP, a directory is a link to a missing path.
 Result<std::string> node_path(const std::string& root, const std::string& path);
-// Returns whether access(2) below root allows `mode`; follows a link at the end of the path.
+// Returns whether this process may access a path of the node in `mode` (access(2)). A link at the end of the path is
+// followed.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
-// Returns the names in a directory of this process's file system; empty if it cannot be opened.
+// Returns the names in a directory, which is a path of this process and not below a root; empty if it cannot be opened.
 std::vector<std::string> names_in(const std::string& directory);
 
-// Returns whether this process can write into a directory of the node. For a missing directory, returns whether it can
-// write into the innermost existing parent.
+// Returns whether this process can create files in a directory of the node. For a missing directory, returns this for
+// the nearest directory above it that exists.
 bool may_write_below(const std::string& root, const std::string& directory);
 
 // Removes a file. A missing file is no error.
@@ -58,7 +64,7 @@ Result<void> remove_node_file(const std::string& root, const std::string& path);
 std::vector<std::string> directories_above(const std::string& path);
 // Returns the missing directories above a path, outermost first.
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path);
-// Removes the directories of the list that are empty, the last one first.
+// Removes those directories of the list that are empty, beginning at the end of the list.
 void remove_empty_directories(const std::string& root, const std::vector<std::string>& directories);
 
 }  // namespace hook

@@ -23,13 +23,14 @@ Result<void> label_node(const std::string& root, std::optional<NodeState> state)
   if (!node_has(root, kFeatures, F_OK)) return {};
   const std::string file = std::string(kFeatures) + kFile;
   const std::string hidden = std::string(kFeatures) + kHiddenFile;
-  // A call that was killed can have left these files.
+  // Removes temporary files that a killed call left.
   TRY_VOID(remove_node_file(root, hidden));
   TRY_VOID(remove_node_file(root, hidden + kCandidate));
   if (!state) return remove_node_file(root, file);
   const std::string text = node_label_text(*state);
   if (TRY(has_node_file(root, file, text))) return {};
-  // nfd-worker may read the directory at any moment: only a complete file gets a name that it reads.
+  // nfd-worker may read the directory at any moment, so the file is written under a hidden name, which nfd-worker
+  // ignores, and renamed when it is complete.
   TRY_VOID(write_node_file(root, hidden, text));
   const std::string from = TRY(node_path(root, hidden));
   if (::rename(from.c_str(), TRY(node_path(root, file)).c_str()) != 0) return sys_error(errno, "replace `{}`", file);

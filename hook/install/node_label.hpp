@@ -1,4 +1,5 @@
-// The state of the node as a label. node-feature-discovery sets labels on the node from the files in a directory.
+// Writes the state of the installation as a label of the Kubernetes node. node-feature-discovery sets the labels that
+// it reads from the files in a directory.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,8 @@
 
 namespace hook {
 
-// The directory that nfd-worker reads. The file can have any name, but nfd-worker ignores names that begin with a dot.
+// The directory whose files nfd-worker, the program of node-feature-discovery on each node, reads. It ignores names
+// that begin with a dot.
 inline constexpr const char* kFeatures = "/etc/kubernetes/node-feature-discovery/features.d";
 
 enum class NodeState { kReady, kRestartDue, kUnsupported };
@@ -18,12 +20,13 @@ inline constexpr Word<NodeState> kNodeStates[] = {
     {"ready", NodeState::kReady}, {"restart-due", NodeState::kRestartDue}, {"unsupported", NodeState::kUnsupported}};
 
 // Returns the text of the file: one line NAMESPACE/NAME=VALUE. Pure.
-// The text has no comment, because early versions parse a comment as a label. Source: "Local feature source" of the
-// customization guide of node-feature-discovery, and its source/local/local.go.
+// The text has no comment, because early versions of node-feature-discovery parse a comment as a label. Source: "Local
+// feature source" in the customization guide of node-feature-discovery, and its source/local/local.go.
 std::string node_label_text(NodeState state);
 
-// Writes the label of the state to a file in kFeatures. nullopt: removes that file. Without the directory kFeatures
-// nothing is written, because the node has no node-feature-discovery. A file with the same text is not written again.
+// Writes the label for the state to a file in kFeatures. state: nullopt removes the file. Does nothing if the directory
+// kFeatures is missing, because the node then has no node-feature-discovery. Does not write a file with the same text
+// again.
 Result<void> label_node(const std::string& root, std::optional<NodeState> state);
 
 }  // namespace hook

@@ -18,7 +18,7 @@
 namespace hook {
 namespace {
 
-// Reads a whole program into a buffer of its size: programs have megabytes, so reading in small pieces would be slow.
+// Reads a whole program at once into a buffer of its size: programs have megabytes, so many small reads would be slow.
 Result<std::string> read_program(const std::string& path) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat seen {};
@@ -32,8 +32,8 @@ Result<std::string> read_program(const std::string& path) {
   return bytes;
 }
 
-// Returns true if `place` has this content, owner and mode. Returns false if it cannot be read: the program is then
-// written, and that write reports the error.
+// Returns true if the file `place` has this content, owner root and kProgramMode. Returns false if it cannot be read:
+// the caller then writes it, and the write reports the error.
 bool is_put(const std::string& bytes, const std::string& place) {
   struct stat seen {};
   if (::lstat(place.c_str(), &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_uid != 0 ||
@@ -49,7 +49,8 @@ Error cannot_put(int code, const std::string& path) {
   return error;
 }
 
-// Writes the temporary of a program if the program differs. Returns whether it was written.
+// Writes the temporary file of a program if the node does not have the same program at `path`. Returns whether it
+// wrote.
 Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
   const std::string bytes = TRY(read_program(from + path.substr(path.rfind('/'))));
   if (is_put(bytes, TRY(node_path(root, path)))) return false;
@@ -57,8 +58,8 @@ Result<bool> prepare_program(const std::string& root, const std::string& from, c
   return prepared ? Result<bool>(true) : cannot_put(prepared.error().code, path);
 }
 
-// Writes all temporaries before the first program is replaced. If there is no space, the node therefore keeps all old
-// programs.
+// Writes the temporary files of all programs before the first program is replaced, so that the node keeps all old
+// programs if there is no space.
 Result<std::vector<std::string>> prepare_programs(const std::string& root, const std::string& from,
                                                   const std::vector<std::string>& put) {
   std::vector<std::string> prepared;
@@ -78,8 +79,8 @@ Result<std::vector<std::string>> prepare_programs(const std::string& root, const
 
 std::vector<std::string> programs_to_install(const std::string& from, const std::string& directory) {
   std::vector<std::string> put;
-  // Only these two are copied: engines execute them on the node, while rdma-nri and rdma-device-plugin run in the
-  // image.
+  // Only these two programs are copied, because engines execute them on the node. rdma-nri and rdma-device-plugin run
+  // in the image's containers.
   for (const std::string_view name : std::array<std::string_view, 2>{"rdma-hook", "rdma-runtime"})
     if (::access(fmt::format("{}/{}", from, name).c_str(), X_OK) == 0)
       put.push_back(fmt::format("{}/{}", directory, name));
@@ -139,7 +140,7 @@ Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
-  // The directory is removed too: a `config apply` that still runs then fails instead of writing the file again.
+  // Without the directory, a `config apply` that still runs fails and does not write the file again.
   const std::string directory = file.substr(0, file.rfind('/'));
   remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
   return {};

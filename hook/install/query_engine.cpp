@@ -14,7 +14,8 @@
 namespace hook {
 namespace {
 
-// Only this number of bytes of an engine's message is quoted, because some engines print their usage.
+// The maximal number of bytes that a message quotes from an engine's output, because some engines print their whole
+// usage.
 constexpr std::size_t kShownOfEngine = 400;
 
 struct EngineProgram {
@@ -65,7 +66,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
   all.insert(all.end(), arguments.begin(), arguments.end());
   Answer answer = TRY(query_program(root, all, variable));
   if (answer.done) return std::move(answer.text);
-  // Docker before 23 has no `--validate`, so its configuration cannot be checked.
+  // Docker before 23 has no `--validate`, so it cannot check a configuration. This is no error.
   if (answer.messages.find("unknown flag: --validate") != std::string::npos) return std::string();
   return Error{fmt::format("{}: {}", why_refused, shown(last_line(answer.messages), kShownOfEngine)), EINVAL};
 }
@@ -82,8 +83,8 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     one.program = *program;
     const auto answer = query_program(root, {one.program, "--version"});
     if (!answer && answer.error().code == EPERM) return answer.error();
-    // A program that cannot run, such as the rest of a removed package, is listed with its error, so that the other
-    // engines are still found.
+    // A program that cannot run, such as a file that a removed package left, is listed with its error. The search for
+    // other engines continues.
     if (!answer) {
       one.trouble = answer.error().message;
       one.remedy = fabric::remedy_of(answer.error());
@@ -111,7 +112,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
       if (!has_file("/etc/docker/daemon.json")) return std::string();
       return ask({"--validate", "--config-file", "/etc/docker/daemon.json"});
     default:
-      return ask({"--version"});  // not `podman version`: it opens the storage too, which can fail for other reasons
+      return ask({"--version"});  // not `podman version`, which opens the storage too and can fail for that reason
   }
 }
 

@@ -1,5 +1,5 @@
-// Finds the container engines of a node, reads their versions and their configuration, and makes an engine check a
-// configuration file. Each answer comes from the engine's own program.
+// Finds the container engines of a node. Executes the engine's own program to read its version and configuration, and
+// to check a configuration file.
 #pragma once
 
 #include <string>
@@ -16,16 +16,17 @@ struct FoundEngine {
   std::string program;
   int major = 0;
   int minor = 0;
-  std::string trouble;      // why the version is unknown; printable; empty: the version is known
+  std::string trouble;      // why the version is unknown, printable; empty: it is known
   std::string remedy = {};  // the remedy for `trouble`; empty: no remedy is known
 };
 
-// Returns the installed engines out of containerd, CRI-O, Docker and Podman. An engine that does not answer is in the
-// list, and its `trouble` has the reason. Errors: EPERM, the caller cannot enter root.
+// Returns those of containerd, CRI-O, Docker and Podman that are installed. An engine that does not print its version
+// is in the list too; `trouble` has the reason. Errors: EPERM, the caller cannot enter root.
 Result<std::vector<FoundEngine>> find_engines(const std::string& root);
 
-// Makes the engine check its own configuration. Returns the configuration that containerd and CRI-O print; the text of
-// Docker has no meaning. Returns an empty text for Docker before 23, which cannot check a configuration.
+// Makes the engine check its own configuration. For containerd and CRI-O, returns the configuration that the engine
+// prints. For other engines the returned text has no meaning. Succeeds for Docker before 23, which cannot check a
+// configuration.
 // why_refused: the first part of the error's message.
 // Errors: EINVAL, the engine refuses the configuration. The message is why_refused and the last line that the engine
 // prints.

@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
 constexpr int kCannotExecute = 127;
-// The interval between two checks of a child if the kernel has no pidfd_open(2) (before Linux 5.3).
+// The interval between two checks whether the child has exited. It is used if the kernel has no pidfd_open(2) (before
+// Linux 5.3).
 constexpr int kLookMs = 50;
 
 struct Pipe {
@@ -39,7 +40,7 @@ struct Pipe {
 Result<Pipe> make_answer_pipe(const std::string& name) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
-  // The reading end does not block, because a blocked read(2) could last beyond the deadline.
+  // The reading end does not block: a read(2) that waits for output could last longer than the deadline.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
@@ -52,13 +53,13 @@ Result<Pipe> make_answer_pipe(const std::string& name) {
   ::dup2(err, STDERR_FILENO);
   if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
   ::fexecve(program, argv.data(), environ);
-  // fexecve(3) of a script fails with ENOENT: exec closes the descriptor before the interpreter opens it by its path
-  // below /dev/fd. The script is therefore executed by its path.
+  // fexecve(3) of a script fails with ENOENT: the kernel closes the descriptor at exec, before the interpreter opens
+  // the script by its path /dev/fd/N. The script is therefore executed by its path.
   if (errno == ENOENT) ::execv(argv[0], argv.data());
   ::_exit(kCannotExecute);
 }
 
-// A child process with pipes for its output. If the child still runs, the destructor kills it and waits for it.
+// A child process with pipes for its output. If the child has not exited, the destructor kills it and waits for it.
 class Child {
  public:
   Child(pid_t pid, std::string name, UniqueFd out, UniqueFd err)
@@ -75,8 +76,8 @@ class Child {
     }
   }
 
-  // Waits for the child and returns its wait status. Reads the output until the child exits. Processes that the child
-  // started may keep the pipes open; their later output is not read.
+  // Waits until the child exits and returns its wait status. Reads the output meanwhile. Processes that the child
+  // started may keep the pipes open; output that they write after the child's exit is not read.
   Result<int> wait(int patience_ms) {
     const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
     for (;;) {
@@ -109,7 +110,8 @@ class Child {
     ::poll(watched.data(), watched.size(), ended_.ok() ? longest_ms : std::min(longest_ms, kLookMs));
   }
 
-  // Reads the output that is available. Returns false if the output has more than kMostAnswer bytes.
+  // Reads the output that is available without waiting. Returns false if more than kMostAnswer bytes were read in
+  // total.
   static bool read_available(Output& output) {
     std::array<char, 65536> buffer;
     while (output.fd.ok()) {
@@ -167,7 +169,8 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
   if (pid == 0) become(root, program->get(), argv, variable, out.out.get(), err.out.get());
-  // The parent closes the writing ends: otherwise the output would never end.
+  // The parent closes its copies of the writing ends: while one is open, the reading end does not report the end of the
+  // output.
   out.out.reset();
   err.out.reset();
   Child child(pid, name, std::move(out.in), std::move(err.in));

@@ -1,4 +1,4 @@
-// Executes programs of the node with the node's root as their root, and reads their output.
+// Executes programs of the node, with the node's root directory as root directory, and reads their output.
 #pragma once
 
 #include <optional>
@@ -18,18 +18,19 @@ struct Answer {
 inline constexpr int kPatienceMs = 30'000;
 inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 
-// Executes arguments[0], an absolute path, and waits until it exits. Kills it after patience_ms. Executes only a
-// program that root alone can change: open_program() checks the file, and the directories and links above it. For a
-// binary, the checked descriptor is executed. A script is executed by its path, because its interpreter opens it again;
-// the interpreter is checked too.
+// Executes arguments[0], an absolute path, and waits until it exits. Kills it after patience_ms. Refuses a program that
+// a user other than root can change: open_program() checks the file, and the directories and links above it. A binary
+// is executed by the checked descriptor. A script is executed by its path, because its interpreter opens it again by
+// that path; the interpreter is checked like a program.
 // variable: NAME=VALUE that is added to the program's environment; empty: none.
 // Errors: EPERM, the caller cannot enter root; EACCES with the remedy, a user other than root can change the program;
-// it cannot be started; EFBIG, it writes more than kMostAnswer bytes; it runs longer than patience_ms.
+// the program cannot be started; EFBIG, the program writes more than kMostAnswer bytes; the program runs longer than
+// patience_ms.
 Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
                              const std::string& variable = {}, int patience_ms = kPatienceMs);
 
-// Returns the path of a program on the node; nullopt if it is not found. Searches PATH if root is empty, then the usual
-// directories.
+// Returns the path of a program on the node; nullopt if it is not found. Searches the directories of PATH if root is
+// empty, then /usr/local/sbin, /usr/sbin, /usr/bin and similar directories.
 std::optional<std::string> find_program(const std::string& root, const std::string& name);
 
 }  // namespace hook
