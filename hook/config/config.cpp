@@ -10,7 +10,7 @@
 namespace hook {
 namespace {
 
-// Parses "02:00:...", two hexadecimal digits per byte. Returns nullopt for another length.
+// Parses bytes such as "02:00:..." with two hexadecimal digits each. Returns nullopt if there are not `size` bytes.
 template <std::size_t size>
 std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
   constexpr std::size_t kDigitsPerByte = 2;
@@ -52,7 +52,7 @@ bool limits_rdma(const Config& config) {
   return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }
 
-// A shared mode with a limit of 1 does not count: only one owner at a time can use the HCA.
+// A mode with a limit of 1 does not count: only one owner at a time can use the HCA.
 bool is_shared(const Pool& pool) {
   return std::ranges::any_of(pool.modes, [&](Mode mode) {
     const auto limit = pool.limits.find(mode);
@@ -60,7 +60,7 @@ bool is_shared(const Pool& pool) {
   });
 }
 
-// Attributes with a range get 0 here, so that the caller knows which attributes will be set.
+// An attribute with a range gets 0 here, so that the caller sees that the attribute will be set.
 VfAttributes set_attributes(const Network& network) {
   VfAttributes attributes = network.vf;
   if (network.vf_macs) attributes.mac = MacAddress{};
@@ -79,7 +79,7 @@ std::string to_string(const ConfigProblem& problem) {
 }
 
 ConfigPaths config_paths_below(const std::string& root) {
-  // --config is not given here, so missing files are no error.
+  // These are the default paths and not those of --config, so a missing file is no error.
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
 }
 

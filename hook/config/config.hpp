@@ -1,5 +1,5 @@
 // The administrator's configuration: the HCAs for containers, the modes, and the containers that may request HCAs.
-// Files in order: /etc/rdma-init/cluster/config.json, which a cluster writes; the node's own
+// Files in the order in which they are read: /etc/rdma-init/cluster/config.json, which a cluster writes; the node's own
 // /etc/rdma-init/config.json; /etc/rdma-init/conf.d/*.json by name. Schema: config/config.schema.json. `rdma-hook
 // check-config` prints problems with line and remedy.
 #pragma once
@@ -19,12 +19,13 @@
 
 namespace hook {
 
-// Prefixes of the annotations that this project reads and writes, as in "trusted_annotations" of config.json.
+// Prefixes of the annotations that this project reads and writes; the possible values of "trusted_annotations" in
+// config.json.
 inline constexpr const char* kOwnAnnotations = "rdma-init.io";
 inline constexpr const char* kVolcengineAnnotations = "k8s.volcengine.com";
 inline constexpr const char* kSpiderpoolAnnotations = "cni.spidernet.io";
-// The annotation with the token of a grant that is made before the container. createRuntime finds the grant by the
-// token.
+// The annotation with the token of a grant that is made before the container exists. At createRuntime the hook finds
+// the grant by this token.
 inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
 
 inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
@@ -34,10 +35,11 @@ inline constexpr const char* kIpamDirectory = "/opt/cni/bin";
 
 // How a container uses an HCA.
 enum class Mode {
-  kExclusive,    // one owner; with a network, the netdev moves, and the RDMA device too if the RDMA subsystem is
-                 // exclusive
-  kShared,       // any number of owners up to the limit; with a network, one child netdev per HCA
-  kSharedMulti,  // as kShared, with several child netdevs per HCA and container
+  // one owner; with a network, the netdev moves into the container, and the RDMA device too if the RDMA subsystem is in
+  // exclusive mode
+  kExclusive,
+  kShared,       // as many owners as the limit allows; with a network, one child netdev per HCA
+  kSharedMulti,  // as kShared, but a container can have several child netdevs per HCA
   kHca,          // device nodes only, never a netdev
 };
 
@@ -57,7 +59,7 @@ inline std::string_view to_string(Mode mode) {
 // Limits of RDMA objects and open contexts per container and HCA, as the cgroup controller `rdma` counts them
 // (Documentation/admin-guide/cgroup-v2.rst, "RDMA"). nullopt: no limit.
 struct RdmaLimits {
-  std::optional<std::uint32_t> handles;  // contexts: one for each ibv_open_device()
+  std::optional<std::uint32_t> handles;  // open contexts: one for each ibv_open_device()
   std::optional<std::uint32_t> objects;  // sum of PDs, MRs, QPs, CQs and all other objects
   friend bool operator==(const RdmaLimits&, const RdmaLimits&) = default;
 };
@@ -65,16 +67,17 @@ inline bool is_limited(const RdmaLimits& limits) {
   return limits.handles || limits.objects;
 }
 
-// A range of addresses for rails: from..to, inclusive, of one family and within subnet/prefix.
+// The addresses for rails from `from` to `to`, both included, all in subnet/prefix.
 struct AddressRange {
   std::optional<unsigned> rail;  // nullopt: all rails share the range
   fabric::Address subnet;
   unsigned prefix = 24;  // bits, of 32 or 128
-  fabric::Address from;  // first allocatable address; default: the first of the subnet that is not the gateway
+  fabric::Address from;  // first address for rails; default: the first of the subnet that is not the gateway
   fabric::Address to;
   std::optional<fabric::Address> gateway;
-  // Prefix length of the slice of one node, of 32 or 128 bits. `from` and `to` then span the whole subnet until
-  // slice_of() (node_slice.hpp) narrows them. nullopt: the whole range belongs to this node.
+  // If one configuration serves all nodes: prefix length, of 32 or 128 bits, of the part of the range that belongs to
+  // one node. `from` and `to` then span the whole subnet until slice_of() (node_slice.hpp) narrows them. nullopt: the
+  // whole range belongs to this node.
   std::optional<unsigned> per_node = {};
   std::vector<fabric::Address> own = {};  // addresses of the node, never allocated
   bool is_for(unsigned which) const { return !rail || *rail == which; }
@@ -89,14 +92,14 @@ std::string to_string(const MacAddress& mac);
 // nullopt if it is not eight hex bytes.
 std::optional<std::uint64_t> parse_guid(std::string_view text);
 
-// "macs" and "guids": values from..to, inclusive; each VF gets a different one. A MAC address is in the low 48
-// bits.
+// "macs" and "guids": the values from `from` to `to`, both included. Each VF gets a different value. A MAC address is
+// in the low 48 bits.
 struct VfRange {
   enum class Kind { kMac, kGuid };
   Kind kind = Kind::kMac;
   std::uint64_t from = 0;
   std::uint64_t to = 0;
-  // Number of values per node, counted from `from` for node 0. nullopt: all values belong to this node.
+  // Number of values of one node: node 0 has the first ones. nullopt: all values belong to this node.
   std::optional<unsigned> per_node = {};
   friend bool operator==(const VfRange&, const VfRange&) = default;
 };
@@ -124,8 +127,8 @@ struct VfAttributes {
   friend bool operator==(const VfAttributes&, const VfAttributes&) = default;
 };
 
-// Selects the HCAs of a pool, with the keys of k8s-rdma-shared-dev-plugin. An empty list matches all. Lists are ANDed,
-// the values of one list ORed.
+// Selects the HCAs of a pool, with the keys of k8s-rdma-shared-dev-plugin. An HCA must match each list; it matches a
+// list if it has one of the list's values, or if the list is empty.
 struct PoolSelectors {
   std::vector<std::string> vendors;     // "15b3", as pci_id() writes it
   std::vector<std::string> device_ids;  // "1021"
@@ -139,12 +142,12 @@ struct Pool {
   std::string name;
   PoolSelectors selectors;
   std::vector<Mode> modes;                   // allowed modes; the first is the default
-  std::map<Mode, unsigned> limits;           // maximal number of owners per HCA, by mode; missing: no limit
-  std::optional<std::string> network;        // network of its HCAs unless the container requests another
+  std::map<Mode, unsigned> limits;           // maximal number of owners per HCA; a missing mode has no limit
+  std::optional<std::string> network;        // network of the pool's HCAs; a container can request another
   std::optional<std::string> resource = {};  // resource name in Kubernetes: "rdma-init.io/rails"
   RdmaLimits rdma_limits = {};               // per container, in all modes except exclusive
-  // Returns whether the pool has a resource but no selectors. Kubernetes then counts only HCAs of one rate and link
-  // layer, see other_kinds_of().
+  // Returns whether the pool has a resource but no selectors. rdma-device-plugin then offers Kubernetes only HCAs of
+  // one rate and link layer, see other_kinds_of().
   bool counts_one_kind() const { return resource && selectors == PoolSelectors(); }
   friend bool operator==(const Pool&, const Pool&) = default;
 };
@@ -160,30 +163,31 @@ struct Network {
   std::optional<std::string> pool;  // HCAs only from this pool
 
   bool macvlan_private = false;            // "macvlan_mode": "private"; else bridge
-  std::optional<std::uint16_t> pkey = {};  // for ipoib children; the kernel sets 0x8000, full member
-  std::optional<unsigned> mtu = {};        // bytes; nullopt: as the node's netdev
-  VfAttributes vf = {};                    // for exclusive VFs
-  std::optional<VfRange> vf_macs = {};     // range of MAC addresses for these VFs
-  std::optional<VfRange> vf_guids = {};    // range of GUIDs, for node and port
+  std::optional<std::uint16_t> pkey = {};  // for ipoib children; the kernel adds 0x8000, the bit of a full member
+  std::optional<unsigned> mtu = {};        // bytes; nullopt: the MTU of the node's netdev
+  VfAttributes vf = {};                    // for VFs in mode exclusive
+  std::optional<VfRange> vf_macs = {};     // MAC addresses for these VFs
+  std::optional<VfRange> vf_guids = {};    // GUIDs for these VFs, as node and port GUID
   std::vector<AddressRange> ranges = {};   // "addresses": allocated by rdma-hook; ranges do not overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
   std::string ipam_plugin = {};            // file name of that plugin; empty without ipam
-  std::string ipam_dir = kIpamDirectory;   // directory of the plugin and of the plugins of recorded leases
-  // "routing": first table number. Each rail of a container has its own table and the rule `from ADDRESS lookup
-  // TABLE`. nullopt: all rails use the main table.
+  std::string ipam_dir = kIpamDirectory;   // directory of this plugin, and of plugins that recorded leases name
+  // "routing": number of the first routing table. Each rail of a container has its own table and the rule `from ADDRESS
+  // lookup TABLE`. nullopt: all rails use the main table.
   std::optional<unsigned> first_table = 100;
   unsigned rule_priority = 32000;
   RailTest gateway_test = RailTest::kWarn;
-  RailTest duplicate_test = RailTest::kOff;  // no reply means success, so a passed test takes its whole time
+  RailTest duplicate_test = RailTest::kOff;  // success is that no reply comes, so the test waits its whole time
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;
   unsigned gid_wait_ms = 2000;     // limit of the wait for the rails' GIDs
-  bool take_node_netdevs = false;  // exclusive: also move netdevs of the default route, kubelet or sshd
+  bool take_node_netdevs = false;  // mode exclusive: also move the netdev of the default route, kubelet or sshd
   friend bool operator==(const Network&, const Network&) = default;
 };
 
-// Returns the attributes that the network sets on VFs. Attributes from a range are 0: the value is not yet known.
+// Returns the attributes that the network sets on VFs. An attribute whose value comes from a range is 0, because the
+// value is not known yet.
 VfAttributes set_attributes(const Network& network);
 
 struct NodeOptions {
@@ -199,32 +203,32 @@ struct NodeOptions {
 // "runtime": options of rdma-runtime.
 struct RuntimeOptions {
   std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first existing one is used
-  std::string hook = {};                                 // absolute path of rdma-hook; empty: the installed one
-  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by its --root
+  std::string hook = {};                                 // absolute path of rdma-hook; empty: the installed rdma-hook
+  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by the passed --root
   bool allow_system_calls = false;                       // add system calls that RDMA needs to the seccomp profile
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
 
 // "nri": options of rdma-nri.
 struct NriOptions {
-  bool evict_ungranted = false;  // evict containers that requested HCAs while rdma-nri was not connected
+  bool evict_ungranted = false;  // evict containers that requested HCAs and started while rdma-nri was not connected
   friend bool operator==(const NriOptions&, const NriOptions&) = default;
 };
 
 // "device_plugin": options of rdma-device-plugin.
 struct DevicePluginOptions {
   bool cdi = false;           // return CDI devices instead of device nodes
-  unsigned poll_seconds = 5;  // interval of checks for changes without a kernel event
+  unsigned poll_seconds = 5;  // seconds between checks for changes of which the kernel sends no event
   friend bool operator==(const DevicePluginOptions&, const DevicePluginOptions&) = default;
 };
 
-// "node_index": the source of the node's number.
+// "node_index": where the node's number comes from. The number selects the node's slice of ranges with "per_node".
 struct NodeIndex {
   enum class By {
     kNumber,   // 7
     kFile,     // "/etc/rdma-init/node_index", a file with the number
-    kAddress,  // "address": the slice that contains the node's address on that rail
-    kName,     // "NODE_NAME": the number at the end of that variable
+    kAddress,  // "address": each range's slice that contains an address of the node
+    kName,     // "NODE_NAME": the number at the end of this environment variable
   };
   By by = By::kNumber;
   std::uint64_t number = 0;
@@ -233,7 +237,7 @@ struct NodeIndex {
 };
 
 struct Config {
-  std::vector<Pool> pools;  // empty: one pool of all HCAs, all modes, no limits
+  std::vector<Pool> pools;  // empty: all HCAs are one pool with all modes and no limits
   std::map<std::string, Network> networks;
   std::optional<NodeIndex> node_index;  // required by ranges with "per_node"
   std::vector<std::string> rails;       // HCA names in rail order; all other HCAs follow in PCI order
@@ -241,24 +245,25 @@ struct Config {
   RuntimeOptions runtime;
   NriOptions nri;
   DevicePluginOptions device_plugin;
-  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt ("memlock": null): unchanged.
+  // RLIMIT_MEMLOCK of containers in bytes; UINT64_MAX: unlimited; nullopt ("memlock": null): the container's own limit.
   std::optional<std::uint64_t> memlock = UINT64_MAX;
-  bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way of installation can
+  bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way (hook, rdma-runtime, ...) can
   bool sysfs_view = true;  // /sys/class/infiniband* shows only the granted HCAs
   std::string netdev_names = "net%d";
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;
   // Only annotations with these prefixes are read.
   std::vector<std::string> trusted_annotations = {kOwnAnnotations, kVolcengineAnnotations, kSpiderpoolAnnotations};
-  std::optional<std::string> default_devices;  // request of a container without one: "all", a count or selectors
-  // Namespaces in which the cni.spidernet.io annotations count, and in which they are ignored. The keys are called as
-  // in Spiderpool's podResourceInject: namespacesInclude, namespacesExclude.
+  std::optional<std::string> default_devices;  // for a container that makes no request: "all", a count or selectors
+  // Kubernetes namespaces in which the cni.spidernet.io annotations are read, and in which they are ignored. The keys
+  // have the names of Spiderpool's podResourceInject: namespacesInclude, namespacesExclude.
   std::vector<std::string> namespaces_include;
   std::vector<std::string> namespaces_exclude;
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-// Returns the mode of a container that requests none. network: its network; nullptr: none. The pool must have modes.
+// Returns the mode of a container that requests no mode.
+// network: the container's network; nullptr: none. The pool must have modes.
 Mode default_mode(const Pool& pool, const Network* network);
 // Returns whether any pool has RDMA limits.
 bool limits_rdma(const Config& config);
@@ -279,7 +284,7 @@ struct ConfigProblem {
 struct ConfigText {
   std::string file;  // name for messages
   std::string text;
-  bool is_clusters = false;  // the cluster's file: keys of the node are errors (refuse_node_keys())
+  bool is_clusters = false;  // the cluster's file, in which the keys of refuse_node_keys() are errors
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
@@ -289,10 +294,10 @@ std::string to_string(const ConfigProblem& problem);
 struct ConfigPaths {
   std::string file = kConfigPath;
   std::string drop_ins = kConfigDropIns;  // empty: none
-  bool file_must_exist = false;           // set by --config; the cluster's file is then not read
+  bool file_must_exist = false;           // set by --config, with which the cluster's file is not read
   std::string cluster = kClusterConfigPath;
 };
-// Returns the default paths below a root.
+// Returns the default paths of the files, below a root.
 ConfigPaths config_paths_below(const std::string& root);
 
 }  // namespace hook

@@ -29,8 +29,8 @@ constexpr const char* kMissingRemedy = "create the file or correct its path";
 constexpr const char* kRootRemedy = "run the command as root";
 constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
 
-// In a user namespace that does not map root of the node, root appears as the overflow user (65534 unless sysctl
-// changes it). No process in the namespace can change files of an unmapped user.
+// In a user namespace that does not map the node's root user, files of root seem to belong to the overflow user (65534
+// unless sysctl changes it). No process in the namespace can change files of an unmapped user, so they are trusted.
 constexpr uid_t kOverflowUser = 65534;
 
 bool is_outside_this_user_namespace(uid_t user) {
@@ -41,7 +41,8 @@ bool is_outside_this_user_namespace(uid_t user) {
   for (const std::string_view part : fabric::split(fabric::trim(*map), ' ')) {
     if (!part.empty()) numbers.push_back(part);
   }
-  // The initial namespace has the one line "0 0 4294967295" (user_namespaces(7)).
+  // The initial user namespace has the one line "0 0 4294967295" (user_namespaces(7)). There, 65534 is an ordinary
+  // user.
   return numbers != std::vector<std::string_view>{"0", "0", "4294967295"};
 }
 
@@ -49,8 +50,8 @@ std::string remedy_for(const std::string& path, const struct stat& status) {
   return fmt::format("run `chown root:root {0} && chmod {1} {0}`", path, S_ISDIR(status.st_mode) ? "755" : "644");
 }
 
-// Checks that only root, or the user of this process, can change a file or directory. sticky_is_fine: accept a sticky
-// directory such as /tmp, where other users cannot replace root's entries.
+// Checks that only root, or the user of this process, can change a file or directory.
+// sticky_is_fine: accept a sticky directory such as /tmp, where other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
@@ -64,11 +65,11 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   return {};
 }
 
-// Checks each directory above the file, by the real path of the file's directory.
+// Checks the owner and mode of each directory above the file.
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  // A link in the path is accepted: realpath(3) resolves it, and the directories at its target are checked.
+  // A symbolic link in the path is accepted: realpath(3) resolves it, and the directories of the real path are checked.
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
   if (!real) return sys_error(errno, "open `{}`", printable(parent));
   std::string directory = real.get();
@@ -82,7 +83,7 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 }
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
-  // O_NONBLOCK is set because opening a FIFO must not block the start of a container.
+  // O_NONBLOCK is set because an open(2) of a FIFO could otherwise wait for ever, and with it the start of a container.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok() && errno == ELOOP) {
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
@@ -91,15 +92,16 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));
   if (!S_ISREG(status.st_mode)) return make_error("`{}` is not a regular file", printable(path));
-  // The open file is checked, so that replacing the file at its path now has no effect.
+  // The descriptor is checked and not the path, so that no user can replace the file between check and read.
   TRY_VOID(check_owner(status, path, false));
   TRY_VOID(check_directories(path, sticky_is_fine));
-  // TRY is outside the braces: GCC 12 does not destroy the members that are already made when TRY returns.
+  // TRY is not used inside the braces below: if TRY returns there, GCC 12 does not destroy the members that are already
+  // made.
   std::string text = TRY(read_text_fd(fd.get(), kLongestConfig, -1, "`" + printable(path) + "`"));
   return ConfigText{path, std::move(text)};
 }
 
-// Returns the *.json files of the drop-in directory by name; empty if the directory does not exist.
+// Returns the paths of the *.json files in the drop-in directory, sorted; empty if the directory does not exist.
 Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   std::vector<std::string> names;
   const auto close = [](DIR* open) { ::closedir(open); };
@@ -118,7 +120,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
                    "merge them into fewer files"};
     }
   }
-  // readdir(3) has no order, but later files override earlier ones.
+  // readdir(3) returns names in any order. The order matters, because later files override earlier files.
   std::ranges::sort(names);
   return names;
 }
@@ -128,7 +130,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
-    // This remedy is used if the error has none of its own.
+    // The remedy if the error has no remedy.
     const char* otherwise = error.code == ENOENT                       ? kMissingRemedy
                             : error.code == EACCES && ::geteuid() != 0 ? kRootRemedy
                                                                        : kOtherRemedy;

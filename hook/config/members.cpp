@@ -9,7 +9,8 @@ namespace {
 void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint32_t& mode) {
   constexpr const char* kRemedy = "write an octal text up to 0777, in quotes: \"0666\"";
   if (value.json().is_number()) {
-    // JSON has no octal numbers: 0666 is invalid, and 666 is octal 01232.
+    // JSON has no octal numbers: 0666 is not valid JSON, and 666 would be octal 01232. Therefore only a text is
+    // accepted.
     reader.error(value, "is a decimal number", kRemedy);
     return;
   }
@@ -18,7 +19,7 @@ void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint3
 
 void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
   constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // chown(2) reads (uid_t)-1 as "unchanged"
-  // umad and issm affect the whole fabric: setting them is allowed, but always warned about.
+  // umad and issm affect the whole fabric. An administrator may enable them, but always gets a warning.
   const auto risk = [&](bool& target, const char* message, const char* remedy) {
     return [&reader, &target, message, remedy](const ConfigValue& v) {
       reader.flag_into(target)(v);
@@ -36,7 +37,7 @@ void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nod
                   {"gid", reader.number_into(nodes.gid, 0, kLastId)}});
 }
 
-// Accepts an absolute path, or a name, which is searched in PATH.
+// Returns whether the text is an absolute path, or a name to search in PATH.
 bool is_program(std::string_view text) {
   return text.starts_with('/') ? text.size() > 1 : text.find('/') == std::string_view::npos;
 }
@@ -61,7 +62,8 @@ void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
 }
 
 void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
-  // A node's number is limited to 32 bits, so that number times slice size fits into 64.
+  // A node's number has at most 32 bits, so that the product of this number and the size of a slice has at most 64
+  // bits.
   constexpr std::uint64_t kMost = UINT32_MAX;
   if (value.json().is_number()) {
     if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
@@ -87,7 +89,7 @@ void read_device_plugin(ConfigReader& reader, const ConfigValue& value, DevicePl
 
 void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<std::uint64_t>& memlock) {
   const Json& json = value.json();
-  // null has a meaning here: the container's own limit.
+  // null is a valid value here: the container keeps its own limit.
   if (json.is_null()) {
     memlock.reset();
   } else if (json.is_number_unsigned() && json.get<std::uint64_t>() > 0) {
@@ -116,7 +118,7 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   const auto text = reader.text(value);
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
-  // The request is parsed now, so that a wrong default is reported here and not at each start.
+  // The request is parsed here only to report an error now, not at the start of each container.
   const auto selection = parse_selection(*text, "request of containers without one");
   if (selection) {
     devices = *text;

@@ -11,14 +11,16 @@ namespace {
 // RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
-// Containers rarely have more rails, so only a smaller number of free tables causes a warning.
+// If fewer tables than this are free, a warning is printed. Containers rarely have more rails.
 constexpr unsigned kUsualRails = 16;
-constexpr unsigned kLastPriority = 32765;  // 32766 is the priority of the main table (net/ipv4/fib_rules.c)
+// The kernel's rule for the main table has priority 32766 (net/ipv4/fib_rules.c).
+constexpr unsigned kLastPriority = 32765;
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
 constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
 
-// Reads the first table. Tables are consecutive, one per rail, and must not reach the kernel's reserved ones.
+// Reads the number of the first routing table. The rails use consecutive tables, which must not reach the tables that
+// the kernel reserves.
 void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optional<unsigned>& table) {
   const auto number = reader.number(value, 1, UINT32_MAX);
   if (!number) return;
@@ -40,7 +42,7 @@ void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optio
 }
 
 void read_routing(ConfigReader& reader, const ConfigValue& value, Network& network) {
-  // null disables tables and rules: all rails use the main table.
+  // null disables routing tables and rules per rail: all rails use the main table.
   if (value.json().is_null()) {
     network.first_table.reset();
     return;
@@ -49,7 +51,7 @@ void read_routing(ConfigReader& reader, const ConfigValue& value, Network& netwo
                          {"rule_priority", reader.number_into(network.rule_priority, 1, kLastPriority)}});
 }
 
-// Only "type" is checked here: the plugin checks the other members.
+// Checks only "type": the plugin checks the other members.
 void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network) {
   std::optional<std::string> plugin;
   for (const auto& [name, member] : reader.entries(value)) {
@@ -60,12 +62,12 @@ void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network)
   }
   if (!value.json().is_object()) return;
   if (!plugin) reader.error(value, "has no type", "add the plugin's file name: \"type\": \"host-local\"");
-  // The plugin gets the object as JSON text on stdin.
+  // The text is kept, because the plugin gets the object as JSON on stdin.
   network.ipam = value.json().dump(-1, ' ', false, Json::error_handler_t::replace);
   network.ipam_plugin = plugin.value_or("");
 }
 
-// Returns the directory without trailing slashes; nullopt: not an absolute path.
+// Returns the directory without trailing slashes; nullopt if it is not an absolute path.
 std::optional<std::string> ipam_directory(std::string text) {
   if (!is_absolute_path(text)) return std::nullopt;
   while (text.size() > 1 && text.ends_with('/'))
@@ -73,7 +75,8 @@ std::optional<std::string> ipam_directory(std::string text) {
   return text;
 }
 
-// Checks members that depend on other members, whatever their order in the file.
+// Checks members that are valid only with a certain "child" or "mode". Runs after all members are read, because the
+// order of members in the file must not matter.
 void check_child(ConfigReader& reader, const ConfigValue& value, const Network& network) {
   const auto only_for = [&](const char* name, std::string_view child) {
     const auto place = ConfigReader::find(value, name);
@@ -91,7 +94,7 @@ void check_child(ConfigReader& reader, const ConfigValue& value, const Network& 
 }
 
 void check_addresses(ConfigReader& reader, const ConfigValue& value, const Network& network) {
-  constexpr unsigned kIpv6Mtu = 1280;  // RFC 8200 section 5; below it the kernel disables IPv6 on a netdev
+  constexpr unsigned kIpv6Mtu = 1280;  // minimum of RFC 8200 section 5; below it the kernel disables IPv6 on a netdev
   const auto ipam = ConfigReader::find(value, "ipam");
   const auto directory = ConfigReader::find(value, "ipam_dir");
   if (network.ipam && ConfigReader::find(value, "addresses")) {
@@ -153,8 +156,8 @@ void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std:
       reader.error(entry, fmt::format("`{}` {}", shown(name), kNoName), kNameRemedy);
       continue;
     }
-    // A network of a later file replaces the earlier one as a whole: members of two files would not be checked
-    // together.
+    // A network in a later file replaces the network of this name as a whole. Members of two files are not merged,
+    // because the checks above see only the members of one file.
     Network network = read_network(reader, entry);
     network.name = name;
     networks[name] = std::move(network);

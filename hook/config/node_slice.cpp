@@ -15,25 +15,25 @@ using fabric::Address;
 constexpr unsigned kAddressBits = 128;
 constexpr unsigned kNumberBits = 64;
 
-// Returns the number of leading bits that are not part of an IPv4 address.
+// Returns the number of bits in front of the address in its 128-bit form: 96 for IPv4, 0 for IPv6.
 unsigned offset_of(const AddressRange& range) {
   return range.subnet.is_ipv4() ? kAddressBits - 32 : 0;
 }
 
-// Returns the number of bits of a slice's index.
+// Returns the number of bits of a slice's index. In an address they are the bits between `prefix` and `per_node`.
 unsigned index_bits(const AddressRange& range) {
   return *range.per_node - range.prefix;
 }
 
-// Returns the mask and sets the byte of the address bit that is `from_last` bits in front of the last bit of the
-// slice's index.
+// Finds the address bit that holds bit `from_last` of the slice's index (0: the lowest bit). Returns its mask in its
+// byte and sets `byte` to the position of this byte.
 std::uint8_t mask_of(const AddressRange& range, unsigned from_last, std::size_t& byte) {
   const unsigned bit = offset_of(range) + *range.per_node - 1 - from_last;
   byte = bit / 8;
   return static_cast<std::uint8_t>(0x80U >> (bit % 8));
 }
 
-// Notes each range that has no slice with this index.
+// Calls `note` for each range of a network that has no slice with this index.
 void check_slices(const std::string& name, std::uint64_t index, const std::map<std::string, Network>& networks,
                   const std::function<void(const std::string&)>& note) {
   for (const auto& [network, of] : networks) {
@@ -104,14 +104,14 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
     const std::uint8_t mask = mask_of(range, i, byte);
     if ((index >> i & 1) != 0) first.bytes[byte] |= mask;
   }
-  // The first and last slice lose the edge addresses of the subnet.
+  // The network address is in the first slice and the broadcast address in the last one. `range` excludes both.
   slice.from = std::max(first, range.from);
   slice.to = std::min(last_of(first, offset_of(range) + *range.per_node), range.to);
   return slice;
 }
 
 std::uint64_t slice_count(const VfRange& range) {
-  const std::uint64_t span = range.to - range.from;  // the count minus one: a count of 2^64 does not fit
+  const std::uint64_t span = range.to - range.from;  // number of values minus one, because 2^64 values do not fit
   const std::uint64_t whole = span / *range.per_node;
   const bool is_last_whole = span % *range.per_node == *range.per_node - 1 && whole < UINT64_MAX;
   return is_last_whole ? whole + 1 : whole;
@@ -153,7 +153,7 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
       note(fmt::format("`{}` has no index: expected a name and a number from 0", name));
       continue;
     }
-    // This check exists mainly for this error: two nodes with one index.
+    // Two nodes with one index are the main error that this check exists for.
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
       note(fmt::format("`{}` and `{}` both have index {}: they would allocate the same addresses", other->second, name,
                        *index));

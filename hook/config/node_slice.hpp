@@ -1,4 +1,4 @@
-// Computes a node's slice of a subnet or range if one configuration serves all nodes. Pure.
+// Computes which part of a subnet or range (a slice) belongs to a node, if one configuration serves all nodes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace hook {
 
-// Returns 17 of "gpu-node-17". Returns nullopt if the name does not end with a digit or the number has more than 64
+// Returns 17 for "gpu-node-17". Returns nullopt if the name does not end with a digit or the number has more than 64
 // bits.
 std::optional<std::uint64_t> trailing_number(std::string_view name);
 
 // Returns the address plus one.
 fabric::Address next_address(fabric::Address address);
-// Returns the address with all bits from first_bit on set. first_bit: counted from 0 of 128.
+// Returns the address with all bits from first_bit on set to 1. first_bit: counted from the left, from 0 of 128.
 fabric::Address last_of(fabric::Address address, unsigned first_bit);
 
-// In the functions below range.per_node must be set. Slices count from 0.
+// In the functions below, range.per_node must be set. Indexes of slices begin at 0.
 //
-// Returns the number of slices; UINT64_MAX: that many or more.
+// Returns the number of slices; UINT64_MAX: this number or more.
 std::uint64_t slice_count(const AddressRange& range);
 // Returns the index of the slice that contains the address. Returns nullopt if the address is not in the subnet or the
 // index has more than 64 bits.
 std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric::Address& address);
-// Returns the part of the range in this slice. `from` and `to` are its ends without the edge addresses of the subnet,
-// per_node is cleared. Errors (ERANGE): the subnet has no such slice.
+// Returns the slice as a range of its own: `from` and `to` are its first and last address, without the network and
+// broadcast address of the subnet, and per_node is not set. Errors (ERANGE): the subnet has no slice with this index.
 Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
-// The same functions for a range of MAC addresses or GUIDs. An incomplete last slice does not count.
+// The same for a range of MAC addresses or GUIDs. A last slice with fewer than per_node values does not count.
 std::uint64_t slice_count(const VfRange& range);
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 
-// Checks a list of nodes: one line per node with name and index, separated by blanks; # begins a comment. A missing
-// index is the number at the end of the name.
+// Checks a list of nodes: one line per node with name and index, separated by blanks; # begins a comment. If a line has
+// no index, the number at the end of the name is the index.
 //
-// Returns problems as "line 7: ...": an invalid line, an index of two nodes, an index without a slice in a subnet or
-// range, and a range of MAC addresses or GUIDs without `per_node`.
+// Returns problems as "line 7: ...": an invalid line, two nodes with one index, or an index for which a subnet or range
+// has no slice. Also reports a range of MAC addresses or GUIDs without `per_node`.
 std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks);
 
 }  // namespace hook

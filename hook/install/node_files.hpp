@@ -50,7 +50,8 @@ Result<std::string> node_path(const std::string& root, const std::string& path);
 // followed.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
-// Returns the names in a directory, which is a path of this process and not below a root; empty if it cannot be opened.
+// Returns the names in a directory; empty if it cannot be opened. directory: its path for this process, with root in
+// front.
 std::vector<std::string> names_in(const std::string& directory);
 
 // Returns whether this process can create files in a directory of the node. For a missing directory, returns this for
