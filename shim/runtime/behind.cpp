@@ -31,8 +31,8 @@ std::string default_root(Dialect dialect) {
   return std::string(own ? own : "/run") + name;
 }
 
-// Returns the name of a program. If alternatives link /usr/bin/runc to another program, the name of the link's target
-// counts.
+// Returns the file name of a program. If the path is a symbolic link, as update-alternatives(1) makes them, returns the
+// name of its target: /usr/bin/runc may be a link to crun.
 std::string program_name(const std::string& path) {
   char target[PATH_MAX];
   std::error_code failed;
@@ -73,12 +73,12 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
 std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
-  // If XDG_RUNTIME_DIR is set, both runtimes apply their own rules for the owner of that directory. An empty value,
-  // which Podman sets for root, counts as unset in both (tried: runc 1.1.5, crun 1.8.1).
+  // With XDG_RUNTIME_DIR the default root is not predictable: each runtime has its own rules for the owner of that
+  // directory. An empty value, which Podman sets for root, counts as unset in both (tried: runc 1.1.5, crun 1.8.1).
   const char* const own = std::getenv("XDG_RUNTIME_DIR");
   const bool is_default = given.empty() && (!own || *own == '\0');
   if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
-  // A relative --root depends on the working directory, which differs between the runtime and later calls of the hook.
+  // A relative --root depends on the working directory, and the hook later runs in another directory than the runtime.
   if (!given.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
   const std::string root = is_default ? default_root(behind.dialect) : given;

@@ -30,9 +30,8 @@ bool makes_container(const Invocation& invocation) {
   return invocation.action == Action::kStart || invocation.action == Action::kRestore;
 }
 
-// Returns the record's witness (RuntimeRecord): a path that exists at least as long as the container. runc and crun
-// have a directory for each container in their root. The state layout of other runtimes is unknown: their bundle exists
-// at least as long as the container.
+// Returns RuntimeRecord::witness, a path that exists at least as long as the container: for runc and crun the directory
+// that they make for each container in their root, for runtimes with an unknown state layout the bundle.
 std::string witness_of(const RealRuntime& behind) {
   const Invocation& invocation = behind.invocation;
   const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
@@ -87,8 +86,8 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
 
 Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
   std::string asked;
-  // The command line can be parsed only if the runtime is known, and the runtime is found by the container id in it. So
-  // both syntaxes are tried, and the record must name a runtime of the syntax that was used.
+  // The syntax of the command line depends on the runtime, and the runtime is found by the container id in the command
+  // line. So both syntaxes are tried, and a record counts only if its runtime has the syntax that was tried.
   for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
     RealRuntime behind{{}, parse_invocation(arguments, dialect), dialect};
     if (behind.invocation.id.empty() || makes_container(behind.invocation)) continue;
@@ -129,12 +128,13 @@ Result<std::string> note_runtime(const RealRuntime& behind, const Settings& sett
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
   if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
-  // `run` and `restore` may end without a `delete`, so sweep_runtimes() has to check the record.
+  // After `run` and `restore` the engine may call no `delete`, so the next sweep_runtimes() must check this container.
   if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();
   if (noted.error().code == EEXIST) return noted.error();
-  return fmt::format("{}: later commands for container `{}` use the runtime that config.json names at that time",
-                     noted.error().message, printable(behind.invocation.id));
+  return fmt::format(
+      "{}: later commands for container `{}` use the runtime that /etc/rdma-init/config.json names at that time",
+      noted.error().message, printable(behind.invocation.id));
 }
 
 void forget_note(const Invocation& invocation, const std::string& ledger) {

@@ -1,6 +1,6 @@
 // Chooses the runtime that rdma-runtime executes. For an existing container, it is the runtime that created the
-// container, as recorded beside the ledger. Otherwise it is the runtime of the configuration. If the configuration
-// cannot be read, it is the runtime of the last readable configuration.
+// container, as recorded beside the ledger. For any other command, it is the runtime of the configuration, or, if the
+// configuration cannot be read, the runtime of the last readable configuration.
 #pragma once
 
 #include <sys/stat.h>
@@ -25,18 +25,18 @@ struct ProgramId {
   std::uint64_t ino = 0;
   friend bool operator==(const ProgramId&, const ProgramId&) = default;
 };
-// Returns the id of the running program (/proc/self/exe).
+// Returns device and inode of the running program (/proc/self/exe).
 Result<ProgramId> own_id();
 
 // Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
 // searched in the absolute directories of path (format of $PATH), then in the directories where distributions install
-// runtimes, because the PATH of a service often lacks one of them. Skips the program self under any name. Errors: no
-// runtime exists; a relative path with a slash.
+// runtimes, because the PATH of a service often lacks one of them. Skips the program with the id self, rdma-runtime,
+// under any name. Errors: no runtime exists; a relative path with a slash.
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 
-// Returns the runtime that created the container of this command line. nullopt: the command names no container, or no
-// record of the container exists. Errors: of the ledger.
+// Returns the runtime that created the container of this command line. nullopt: the command names no container or
+// creates one, or no record of the container exists. Errors: of the ledger.
 Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
@@ -52,9 +52,10 @@ Result<Configured> configured_runtime(Settings& settings);
 // cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
 Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
                                  const hook::ProcessIdentity& self);
-// Removes the record of note_runtime(). For a runtime that could not be executed.
+// Removes the record of note_runtime(), because the runtime could not be executed.
 void forget_note(const Invocation& invocation, const std::string& ledger);
-// Marks the record as ending, before `delete`: sweep_runtimes() removes it once the container is gone.
+// Called before `delete`: marks the container's record, so that a later sweep_runtimes() removes it if the container is
+// gone. Removes the marked records of earlier containers.
 void note_delete(const Invocation& invocation, const std::string& ledger);
 
 }  // namespace shim

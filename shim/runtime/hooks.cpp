@@ -18,12 +18,14 @@ std::string_view base_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Returns the member, created if it is missing or null. Creating a member invalidates pointers to its siblings.
+// Returns the member, and creates it if it is missing or null. A created member invalidates pointers to other members
+// of parent. path: the member's name in errors.
 Result<Json*> made(Json& parent, const char* name, Json::value_t type, const char* path) {
   Json& value = parent[name];
   if (value.is_null()) value = Json(type);
   if (value.type() != type) {
-    return make_error("config.json: `{}` is {}, expected {}", path, value.type_name(), Json(type).type_name());
+    return make_error("the container's config.json: `{}` is {}, expected {}", path, value.type_name(),
+                      Json(type).type_name());
   }
   return &value;
 }
@@ -37,8 +39,8 @@ bool is_same_program(const std::string& left, const std::string& right) {
   return left == right || std::filesystem::equivalent(left, right, failed);
 }
 
-// Returns true if the entry is this program at this stage. The first argument of rdma-hook is its stage. An entry with
-// `verify` at the same stage adds no devices.
+// Returns true if the entry runs this program for this stage. The first argument of rdma-hook names the stage. An entry
+// with the argument `verify` does not count, because it adds no devices.
 bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
   const auto* path = text_of(hook::member(entry, "path"));
   const Json* arguments = hook::member(entry, "args");
@@ -69,7 +71,7 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
 }
 
 Result<void> add_missing_hooks(const HookCommand& command, HookStages stages, Json& config) {
-  if (!config.is_object()) return make_error("`config.json`: expected an object");
+  if (!config.is_object()) return make_error("the container's config.json: expected an object");
   Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
   if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
     TRY_VOID(add_hook(command, "createRuntime", hooks));

@@ -1,5 +1,5 @@
 // The hooks that rdma-runtime adds to the container's config.json, in addition to the edits of hook::edit_spec():
-// always the poststop hook that releases the grant; the createRuntime hook where hook_need() requires it.
+// always the poststop hook, which releases the grant; the createRuntime hook if hook_need() requires it.
 // linux.netDevices (runc 1.4, crun 1.22) is not used: the runtime would move a netdev without its routes, rules and
 // RDMA device, and would not restore it. The createRuntime hook moves all of them, and restores them from a record.
 #pragma once
@@ -23,25 +23,25 @@ struct HookCommand {
   std::vector<std::string> options;  // after --engine NAME
 };
 
-// Returns true if the same program is already a hook at createRuntime or prestart.
+// Returns true if config already runs the same program as a hook at createRuntime or prestart.
 bool has_create_hook(const HookCommand& command, const hook::Json& config);
-// Returns true if the same program is already a hook at poststop.
+// Returns true if config already runs the same program as a hook at poststop.
 bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
-// Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage that the
-// same program already has. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
+// Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage at which
+// config already runs the same program. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
 Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
 // Reasons for which a container needs rdma-hook at createRuntime. Any hook at this stage makes `runc create` about 10 %
 // slower. A container without such a reason runs without the hook.
 enum class HookNeed {
   kNone,
-  kThereAlready,  // the container's config.json has the hook, which finds a booking only by a token (token_owner())
+  kThereAlready,  // config.json already has the hook, which finds a booking only by its token (token_owner())
   kRails,         // the container may get netdevs, and its network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma
-  kOwnView,       // an overlay in a user namespace, which must be mounted from outside
-  kSharedPids,    // without an own PID namespace, processes can outlive init: the grant must record the cgroup
+  kOwnView,       // user namespace: only a process outside of it can mount the view (an overlay)
+  kSharedPids,    // no own PID namespace: processes can outlive init, so the grant must record the cgroup
 };
 // Returns the first reason that applies. requesting.document: the container's config.json. Pure, except for a stat(2)
 // that compares two program paths.

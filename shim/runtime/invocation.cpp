@@ -12,10 +12,10 @@ namespace {
 enum class Takes {
   kNothing,
   kValue,     // `--x V` or `--x=V`
-  kOptional,  // only `--x=V` or glued to the letter: crun's `--tty`
+  kOptional,  // `--x`, `--x=V`, `-x` or `-xV`, but not `--x V`: crun's `--tty`
 };
 
-// Flags that have an effect without a command.
+// Flags with an effect even if no command follows.
 struct Wanted {
   bool help = false;
   bool version = false;
@@ -38,7 +38,8 @@ bool is_false(std::string_view value) {
 }
 
 // Options of the runtimes that rdma-runtime can execute: runc 1.1 to 1.4 and its development branch (urfave/cli), crun
-// 1.8 to 1.29 (argp). One table is enough, because both runtimes agree on each option that both have.
+// 1.8 to 1.29 (argp). One table serves both, because options that runc and crun share have the same name and take the
+// same kind of value.
 constexpr Takes kValue = Takes::kValue;
 
 // Options of every command, in addition to its table.
@@ -99,7 +100,7 @@ constexpr std::array kExec = {
     OptionSpec{"ignore-paused"},
 };
 
-// Flags of the other commands that name a container. An option that is missing here has a value.
+// Flags of the other commands that name a container. An option that is not in this table is assumed to have a value.
 constexpr std::array kOther = {
     OptionSpec{"all", 'a'},      OptionSpec{"force", 'f'},
     OptionSpec{"stats"},         OptionSpec{"resources", 'r', kValue},
@@ -127,7 +128,7 @@ bool is_command(std::string_view name) {
 
 struct Match {
   const OptionSpec* spec = nullptr;
-  bool ambiguous = false;  // abbreviates several options, all with or all without a value
+  bool ambiguous = false;  // the name abbreviates several options; all of them or none take a value
 };
 
 Match find_long(Options options, std::string_view name, bool abbreviated) {
@@ -157,7 +158,7 @@ class Reader {
   Reader(std::span<char* const> arguments, Dialect dialect, Invocation& result)
       : arguments_(arguments), dialect_(dialect), result_(result) {}
 
-  // Returns the first argument that is not an option; nullopt: none.
+  // Returns the first argument that is not an option. If there is none, returns the "value" of an unknown option.
   std::optional<std::string_view> command() {
     const auto found = next_operand(kGlobal, true);
     return found ? found : swallowed_;
@@ -179,8 +180,8 @@ class Reader {
   const Wanted& wanted() const { return wanted_; }
 
  private:
-  // Takes the id from the "value" of an unknown option. The id is the last argument: if no argument is left, the option
-  // had no value, and its "value" is the id.
+  // Without an id so far, the last argument is the id. It may have been skipped as the "value" of an unknown option,
+  // which then has no value.
   void take_swallowed_id() {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;
   }
@@ -190,7 +191,8 @@ class Reader {
       const std::string_view argument = arguments_[at_++];
       if (only_operands_ || argument.size() < 2 || argument[0] != '-') return argument;
       if (argument == "--") {
-        // Before the command, "--" ends the global options only: the command's own options follow.
+        // Before the command, "--" ends only the global options: the next argument is the command, and its options
+        // follow.
         only_operands_ = !is_global;
         if (is_global)
           return at_ < arguments_.size() ? std::optional<std::string_view>(arguments_[at_++]) : std::nullopt;
@@ -209,8 +211,8 @@ class Reader {
     const auto glued =
         equals == std::string_view::npos ? std::nullopt : std::optional<std::string_view>(body.substr(equals + 1));
     if (two_dashes || dialect_ == Dialect::kRunc) {
-      // Go has no abbreviations, and runc refuses them. They are accepted here, because the runtime may be a wrapper
-      // that executes crun.
+      // Go has no abbreviations, and runc refuses them. This parser accepts them, because a runtime with an unknown
+      // name may be a wrapper that executes crun.
       Match match = find_long(options, name, two_dashes);
       if (!match.spec && name.size() == 1) match.spec = find_letter(options, name[0]);
       if (match.spec) return take(*match.spec, match.ambiguous, glued);
@@ -243,9 +245,10 @@ class Reader {
   void skip_value_of_unknown(bool is_global) {
     if (at_ >= arguments_.size()) return;
     const std::string_view next = arguments_[at_];
-    // A command name after an unknown global option is the command: otherwise `--new-flag create` would be missed.
+    // A command name after an unknown global option is the command and not the option's value, as in `--new-flag
+    // create`.
     if (next.starts_with("-") || (is_global && is_command(next))) return;
-    // This argument is remembered: if no id follows, it was the id, and the option had no value.
+    // take_swallowed_id() needs this argument: if no id follows, this argument is the id, and not the option's value.
     swallowed_ = next;
     ++at_;
   }

@@ -7,10 +7,10 @@
 
 namespace shim {
 
-// The option syntax of the real runtime. The two syntaxes differ in `-b=X` and `-bundle`.
+// The option syntax of the real runtime. runc and crun interpret `-b=X` and `-bundle` differently.
 enum class Dialect {
-  kRunc,  // Go: `-name` is `--name`, `-b=X` is X; create and run accept options after the container's id
-  kCrun,  // argp: long options may be abbreviated, letters combined, `-b=X` is "=X"
+  kRunc,  // Go: `-name` is `--name`, `-b=X` has the value X; create and run accept options after the id
+  kCrun,  // argp: long options may be abbreviated, letters combined; `-b=X` has the value "=X"
 };
 // Returns the syntax of a program by its name: kCrun for crun, krun and crun-*, else kRunc.
 Dialect dialect_of(std::string_view runtime);
@@ -35,7 +35,7 @@ struct Invocation {
   std::string config_file;   // kStart: --config; empty: config.json of the bundle
   std::string process_file;  // kExec: --process; empty: none
   std::string id;            // of the container; empty: missing, or the command takes none
-  bool is_create = false;    // kStart: `create`; its container exists until `delete`
+  bool is_create = false;    // kStart by `create`, whose container exists until `delete`
 };
 
 // Parses arguments, which exclude the program's name. The last occurrence of an option counts. Never fails: the runtime

@@ -12,7 +12,7 @@ namespace shim {
 namespace {
 
 constexpr std::size_t kLongestMessage = 2000;
-// The engine shows the message as a message of its runtime.
+// The engine shows the message as if runc had written it, so the message names its program.
 const std::string kPrefix = "rdma-runtime: ";
 
 void write_stderr(const std::string& text) {

@@ -18,7 +18,7 @@ namespace shim {
 // 2,000 bytes of the message, so that one write(2) is enough.
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json);
 
-// Returns the file that --log names; empty: stderr, or crun's "syslog:" and "journald:".
+// Returns the file that --log names; empty: no --log, or crun's "syslog:" or "journald:".
 std::string log_file(const std::string& log, Dialect dialect);
 
 class RuntimeLog {
@@ -27,8 +27,8 @@ class RuntimeLog {
 
   // Writes to syslog, to the file and to stderr, because CRI-O shows stderr.
   void error(const Error& error) const;
-  // Writes to syslog and to the file. Without a file (CRI-O), stderr is the container's log, which must not contain
-  // messages of the node: they are written there only if stderr is a terminal.
+  // Writes to syslog and to the file. If there is no file, writes to stderr only if it is a terminal: CRI-O passes no
+  // file, and stderr is then the container's log, which must not contain warnings about the node.
   void warning(std::string_view message) const;
 
  private:

@@ -34,12 +34,12 @@ fabric::UniqueFd open_bundle(const std::string& bundle) {
 Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const hook::JsonLimits& limits) {
   auto file = TRY(SpecFile::open(bundle, name, limits));
   if (!file) return file;
-  // A forged marker would grant limits, and a forged original would become the container's config.json, which root's
-  // runtime reads.
+  // A user who could write these files could raise limits by a forged marker. A forged copy of the unedited config.json
+  // would replace the container's config.json, which the runtime applies as root.
   const FileOwner& owner = file->owner();
   if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0) {
     return Error{fmt::format("cannot use `{}`: another user could have written it", fabric::printable(file->path())), 0,
-                 "remove it"};
+                 "remove that file"};
   }
   return file;
 }
@@ -52,7 +52,7 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 }
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
-  if (!process.is_object()) return make_error("the process: expected an object");
+  if (!process.is_object()) return make_error("the file of `--process`: expected an object");
   // edit_spec() edits the whole config.json of a container, so the process is put into a minimal one.
   hook::Plan plan;
   // edit_spec() changes nothing for a plan without HCAs, so the plan gets an HCA.
@@ -109,13 +109,13 @@ Result<std::optional<std::string>> read_original(const std::string& bundle, cons
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
                           const hook::ProcessIdentity& writer) {
   const fabric::UniqueFd directory = open_bundle(bundle);
-  if (!directory.ok()) return sys_error(errno, "open bundle `{}`", fabric::printable(bundle));
+  if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", fabric::printable(bundle));
   remove_leftovers(directory.get(), {});
   const FileOwner ours{::geteuid(), ::getegid(), 0600};
   auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));
   auto file = TRY(NewFile::write(directory.get(), kMarkerName, marker_text(marker), ours, writer));
-  // The marker is written last, because read_original() uses the original only if the marker names the bundle's current
-  // config.json.
+  // The marker is renamed last, so that no marker exists without its copy of the unedited config.json: read_original()
+  // uses the copy if the marker names the current config.json.
   TRY_VOID(config.put_in_place());
   return file.put_in_place();
 }

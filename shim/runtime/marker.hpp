@@ -1,6 +1,6 @@
 // Two files in the bundle of a container that rdma-runtime edited. rdma-runtime.json records the grant, for `exec`.
-// rdma-runtime.config.json is the unedited config.json, for a bundle that is started again. An annotation is not safe
-// for this: a user with access to the container's annotations could forge it.
+// rdma-runtime.config.json is the unedited config.json, for a bundle that is started again. An annotation would not be
+// a safe place for these data: a user who may set the container's annotations could forge it.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,12 @@ ProcessGrant process_grant(const hook::Plan& plan);
 
 // Adds the grant to the process file of `exec --process FILE`. Engines (`kubectl exec`, `docker exec`) write this file
 // from their own copy of the specification, which lacks the edits of rdma-runtime. Pure. Returns true if the process
-// was changed; an edited process stays as it is.
+// was changed; false: there was nothing to add.
 // If the process has no `capabilities`, none are added: the runtimes then use those of the container (tried: runc
-// 1.1.5, crun 1.8.1). They take an rlimit that the process does not list from the engine. Unknown members and 64-bit
+// 1.1.5, crun 1.8.1). An rlimit that the process does not list has the engine's value. Unknown members and 64-bit
 // integers are kept.
-// inherited: as edit_spec()'s. Errors: not an object, a member of a wrong type; the process is then unchanged.
+// inherited: RLIMIT_MEMLOCK of the runtime, as for edit_spec(). Errors: process is not an object, or has a member of a
+// wrong type; it is then unchanged.
 Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
                           const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
@@ -40,7 +41,7 @@ inline constexpr const char* kOriginalName = "rdma-runtime.config.json";
 
 struct Marker {
   std::string id;      // of the container
-  FileVersion edited;  // version of the config.json that was written
+  FileVersion edited;  // version of the edited config.json
   ProcessGrant process;
 };
 
@@ -51,14 +52,16 @@ Result<Marker> parse_marker(std::string_view text);
 // Reads the marker of a bundle. nullopt: the bundle has none. Errors: another user could have written the file, or it
 // is damaged.
 Result<std::optional<Marker>> read_marker(const std::string& bundle);
-// Reads the bundle's config.json from before the edit. config: version of the present config.json. nullopt: the bundle
-// has no marker, or the marker names another version.
+// Returns the text that the bundle's config.json had before rdma-runtime edited it. config: version of the present
+// config.json. nullopt: the bundle has no marker, or its config.json was replaced since the edit, so that the marker
+// names another version.
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
-// Writes both files with mode 0600, after removing temporary files of killed writers. writer: this process.
+// Writes the marker and the unedited config.json with mode 0600. First removes temporary files of killed writers.
+// writer: this process.
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
                           const hook::ProcessIdentity& writer);
-// Removes both files, and temporary files of killed writers.
+// Removes the marker, the unedited config.json, and temporary files of killed writers.
 void remove_marker(const std::string& bundle);
 
 }  // namespace shim

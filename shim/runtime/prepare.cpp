@@ -29,8 +29,8 @@ constexpr std::string_view kArchitecture = "arm64";
 constexpr std::string_view kArchitecture = "";
 #endif
 
-// crun resolves --config against its own working directory, except for the name config.json. runc tries the bundle
-// first.
+// crun resolves a relative --config against its own working directory, except the name config.json, which is the
+// bundle's file. runc tries the bundle first.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
@@ -97,21 +97,22 @@ class Start {
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     auto state =
         hook_need(requesting, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
-    // With a runtime state the ledger checks the runtime's own files, so no hook has to report the container's init.
+    // With a runtime state, the ledger finds in the runtime's own files whether the container lives. Without a state,
+    // the createRuntime hook must report the container's first process to the ledger.
     const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
     return book(grant, requesting, std::move(state), [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
     });
   }
 
-  // The container's config.json still has the devices of the checkpointed container, even if the engine wrote the file
-  // again, as Podman does (libpod/container_internal_linux.go, restore()).
+  // Handles `restore`. config.json still has the devices of the container that was checkpointed, even if the engine
+  // wrote the file again, as Podman does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again(const GrantInSpec& grant) {
     hook::ContainerRequest requesting =
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!requesting.request) return {};
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
-    // The poststop hook of rdma-hook in the container's config.json shows that the container was granted HCAs.
+    // If config.json has the poststop hook of rdma-hook, the container had HCAs when it was checkpointed.
     if (!has_return_hook(command, *requesting.document)) return {};
     if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, requesting);
     return book(grant, requesting, {}, [&](const hook::Plan& plan, Json& config) {
@@ -129,31 +130,34 @@ class Start {
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);
     const auto given = grant(requesting, self_, call, publish);
-    // Without a runtime state, the createRuntime hook counts the grant.
+    // Without a runtime state, the createRuntime hook will count this grant in the metrics.
     if (call.state) hook::count_stage("create", call, given);
     return given;
   }
 
-  // Books again without the createRuntime hook. crun runs no hooks at restore (src/libcrun/container.c,
-  // libcrun_container_restore(); 1.29). runc runs them (libcontainer/criu_linux.go, criuNotifications()).
+  // Books HCAs for a restored container without the createRuntime hook: crun runs no hooks at restore
+  // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs them (libcontainer/criu_linux.go,
+  // criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
     if (!requesting.spec.has_own_pidns) {
-      return Error{"cannot restore the container: it has no PID namespace, and crun does not report its last process",
-                   0, "create a new container with its own PID namespace"};
+      return Error{
+          "cannot restore the container: it has no PID namespace of its own, and crun does not report the end of its "
+          "last process",
+          0, "create a new container with its own PID namespace"};
     }
-    // state_behind() creates the root: this may be the first container since the node started.
+    // state_behind() creates crun's root, which is missing if this is the first container since the node started.
     auto state = state_behind(behind_, true);
     if (!state) {
-      return Error{"cannot restore the container: crun runs no hooks at restore, and its state directory is unknown", 0,
-                   "set `--root`, or create a new container"};
+      return Error{
+          "cannot restore the container: crun runs no hooks at restore, and the path of its state directory is unknown",
+          0, "pass crun an absolute `--root`, or create a new container"};
     }
     if (hook::may_get_rails(requesting))
       log_.warning("the container is restored without rails: crun runs no hooks at restore");
     return book(grant, requesting, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
   }
 
-  // Returns the text of the container's config.json from before an edit by rdma-runtime; without an edit, its present
-  // text.
+  // Returns the text that the engine wrote to config.json, without an edit that rdma-runtime made at an earlier start.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
   Result<void> keep_original() const {
@@ -161,7 +165,7 @@ class Start {
       auto restored = TRY(file_.rewrite(*original_, self_));
       TRY_VOID(restored.put_in_place());
     }
-    remove_marker(invocation_.bundle);  // of an earlier container in this bundle
+    remove_marker(invocation_.bundle);  // the marker of an earlier container in this bundle
     return {};
   }
 
@@ -191,12 +195,13 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
   const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
   if (!bundle) return {};
   const auto marker = TRY(read_marker(*bundle));
-  // A bundle can be used again by another container: the marker counts only for its own id.
+  // An earlier container may have left a marker in this bundle. The marker counts only for the container id that it
+  // names.
   if (!marker || marker->id != invocation.id) return {};
   const auto [directory, name] = split_path(invocation.process_file);
   const auto file = TRY(SpecFile::open(directory, name));
   if (!file) return {};
-  Json process = TRY(hook::parse_json(file->text(), "the process"));
+  Json process = TRY(hook::parse_json(file->text(), "the file of `--process`"));
   if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
   auto edited = TRY(file->rewrite(process.dump(), self));
   return edited.put_in_place();

@@ -12,11 +12,11 @@ namespace shim {
 
 // Prepares a container that is about to be created. Errors: the container must not start.
 // create, run: books HCAs for a container that requests them, and edits its config.json. If the container requests
-// none, config.json stays unchanged, or the original replaces an earlier edit.
-// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. The
-// poststop hook of rdma-hook in the container's config.json shows that the container was granted HCAs: they are booked
-// again, and the container's view is made. crun runs no hooks at restore, so config.json stays as it is. With other
-// runtimes the createRuntime hook binds the booking.
+// none, config.json stays unchanged; if rdma-runtime edited the file at an earlier start, the engine's text is
+// restored.
+// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. If that
+// file has the poststop hook of rdma-hook, HCAs are booked again, and the container's view is made. With crun, which
+// runs no hooks at restore, config.json stays as it is. With other runtimes the createRuntime hook completes the grant.
 Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log);
 

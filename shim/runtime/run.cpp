@@ -109,7 +109,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   std::string guard = name + guard_value(self);
   std::vector<char*> environment;
   for (char* const* variable = environ; *variable; ++variable) {
-    // If the caller has a variable of this name, its value is stale or forged: exactly one value must remain.
+    // A variable of this name in the caller's environment is left out: its value is stale or forged.
     if (!std::string_view(*variable).starts_with(name)) environment.push_back(*variable);
   }
   environment.push_back(guard.data());
@@ -127,7 +127,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
       break;
     case Action::kStart:
     case Action::kRestore:
-      // If note_runtime() returns an error, this process ends, and the booking is stale.
+      // If note_runtime() returns an error, this process ends. The grant is then stale, and a later call releases it.
       TRY_VOID(prepare_new(behind, settings, grant, self, log));
       if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
       break;
@@ -146,7 +146,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
   }
   return {};
 } catch (const std::exception& error) {
-  // The code throws nothing itself, but the standard library may throw bad_alloc.
+  // rdma-runtime itself throws nothing, but the standard library may throw bad_alloc.
   return Error{error.what(), 0, {}};
 }
 
@@ -155,7 +155,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
   // The order of steps matters. The runtime's kind determines how to parse the command line, and the command line
-  // determines the log file. A loop is refused before HCAs are booked.
+  // determines the log file. refuse_loop() comes before HCAs are booked.
   const auto arguments = arguments_of(argv);
   Settings settings;
   RealRuntime behind{{}, parse_invocation(arguments, Dialect::kRunc)};
@@ -172,7 +172,8 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
     settings = read();
     auto configured = configured_runtime(settings);
     if (!configured) {
-      // `rdma-hook doctor` compares this line also on a node whose configuration is invalid.
+      // The version is printed in spite of the error, because `rdma-hook doctor` compares it even if the configuration
+      // is invalid.
       if (behind.invocation.action == Action::kVersion) print(kVersionLine);
       return fail(configured.error());
     }
@@ -188,7 +189,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   const auto prepared = prepare(behind, ledger, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());
   const Error failed = become(behind.runtime, argv, *self);
-  // No runtime was executed, so no container exists that later commands could name.
+  // No runtime was executed, so there is no container to which the record of note_runtime() belongs.
   forget_note(behind.invocation, ledger);
   return fail(failed);
 }

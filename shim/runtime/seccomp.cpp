@@ -100,23 +100,22 @@ bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, c
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
-    // A conditional rule that allows the call counts as allowing it: its conditions are assumed to allow RDMA's
-    // arguments.
+    // A rule that allows the call only for some arguments counts as allowing it: those are assumed to include RDMA's.
     if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }
   return refused;
 }
 
-// Removes the calls from unconditional rules that refuse them. Such a rule would contradict the rule that allows the
-// call.
+// Removes the calls from unconditional rules that refuse them, because they would contradict the rule that
+// allow_calls() adds.
 void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
     if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
     std::erase_if(rule["names"].get_ref<Json::array_t&>(),
                   [&](const Json& name) { return std::find(names.begin(), names.end(), name) != names.end(); });
   }
-  // The OCI specification requires at least one name in a rule.
+  // A rule without names is removed, because the OCI specification requires at least one name.
   std::erase_if(rules, [](const Json& rule) {
     const Json* left = list_of(rule, "names");
     return left && left->empty();
@@ -153,10 +152,10 @@ Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
   if (!config.is_object() || linux_part == config.end() || !linux_part->is_object()) return {};
   const auto seccomp = linux_part->find("seccomp");
   if (calls.empty() || seccomp == linux_part->end() || seccomp->is_null()) return {};
-  if (!seccomp->is_object()) return make_error("config.json: `linux.seccomp` is not an object");
+  if (!seccomp->is_object()) return make_error("the container's config.json: `linux.seccomp` is not an object");
   Json& rules = (*seccomp)["syscalls"];
   if (!rules.is_null() && !rules.is_array()) {
-    return make_error("config.json: `linux.seccomp.syscalls` is not an array");
+    return make_error("the container's config.json: `linux.seccomp.syscalls` is not an array");
   }
   if (rules.is_null()) rules = Json::array();
   Json names = Json::array();

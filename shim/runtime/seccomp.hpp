@@ -1,5 +1,6 @@
-// Checks whether a container's seccomp profile allows the system calls of RDMA programs. Profiles of engines allow
-// them, profiles of users often do not: a library deep below the trainer then fails with EPERM. Pure.
+// Checks whether a container's seccomp profile allows the system calls of RDMA programs. The default profiles of
+// engines allow them. Profiles that users write often do not, and a library of the training program then fails with
+// EPERM. Pure.
 #pragma once
 
 #include <span>
@@ -16,7 +17,7 @@ struct NeededCall {
   std::string_view name;  // of the system call
   std::string_view who;   // library that needs it
 };
-// Returns the system calls that libibverbs, NCCL, UCX and libnuma use in addition to those of every program.
+// Returns the system calls that libibverbs, NCCL, UCX, NVSHMEM and libnuma need and that a profile may refuse.
 std::span<const NeededCall> needed_calls();
 
 // Values for the members `includes` and `excludes` of a rule. Only Docker's profile files have these members: Docker
@@ -27,12 +28,12 @@ struct SeccompContext {
 };
 
 // Returns the needed calls that linux.seccomp refuses by its default action, or by a rule without conditions on
-// arguments. A conditional rule that allows a call counts as allowing it; a conditional rule that refuses does not
-// count. So each call that is returned is always refused. SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to
-// another process and do not count as refusal. A value that is not a profile refuses nothing.
+// arguments. A rule with conditions counts only if it allows the call. So a returned call is refused for all arguments.
+// SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to another process and do not count as refusal. If seccomp is
+// not a profile, the result is empty.
 std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompContext& context);
 
-// Returns one line with the remedy; empty if nothing is refused.
+// Returns a warning of one line with its remedy; empty if `refused` is empty.
 std::string seccomp_warning(std::span<const NeededCall> refused);
 
 // Allows the calls in linux.seccomp of the container's config.json: removes them from unconditional rules that refuse

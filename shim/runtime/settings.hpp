@@ -24,7 +24,8 @@ Settings node_settings();
 using ReadSettings = std::function<Settings()>;
 
 // Returns the command line of rdma-hook: the configured path, else the program beside this one, else
-// /usr/local/bin/rdma-hook. The options pass on this program's non-default paths. Error: no such program.
+// /usr/local/bin/rdma-hook. Its options pass on the paths of configuration, root and ledger that are not the defaults.
+// Errors: no such program.
 Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
 // hook::grant_in_spec(), or a substitute in tests.

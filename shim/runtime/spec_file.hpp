@@ -35,7 +35,8 @@ struct FileOwner {
 // A complete file under a temporary name. The destructor removes it unless put_in_place() renamed it.
 class NewFile {
  public:
-  // Writes .rdma-runtime@PID.START@RANDOM in the directory. name: the final file name. writer: this process.
+  // Writes the file .rdma-runtime@PID.START@RANDOM in the directory. name: the name that put_in_place() will give it.
+  // writer: this process.
   static Result<NewFile> write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
                                const hook::ProcessIdentity& writer);
   NewFile(NewFile&& other) noexcept;
@@ -56,8 +57,8 @@ class NewFile {
 
 class SpecFile {
  public:
-  // Opens and reads a file. nullopt: the file or the directory does not exist, which the runtime reports better.
-  // Errors: a symbolic link, not a regular file, longer than limits.bytes.
+  // Opens and reads a file. nullopt: the file or the directory does not exist; the runtime will report that. Errors: a
+  // symbolic link, not a regular file, longer than limits.bytes.
   static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
                                               const hook::JsonLimits& limits = {});
 
@@ -68,7 +69,7 @@ class SpecFile {
   // Path for messages.
   const std::string& path() const { return path_; }
 
-  // Writes another text to a NewFile with this file's name, owner and mode.
+  // Writes text to a NewFile that has this file's name, owner and mode.
   Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
 
  private:
@@ -80,7 +81,7 @@ class SpecFile {
   FileOwner owner_;
 };
 
-// Removes temporary files of killed writers, and the files with these names. Best effort.
+// Removes temporary files of killed writers, and the files with the names in `also`. Ignores failures.
 void remove_leftovers(int directory, std::span<const std::string_view> also);
 
 // Splits a path into directory and name for openat(2): "x.json" is in ".".
