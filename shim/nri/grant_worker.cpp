@@ -37,13 +37,14 @@ constexpr std::uint32_t kGone = 1;
 constexpr std::uint32_t kContainer = 2;
 constexpr std::uint32_t kPod = 3;
 
-// Returns the network namespace for the rails: the path that the runtime reports for the pod. A container outside of a
-// pod has no namespace yet.
+// Returns the network namespace that gets the rails: the path that the runtime reports for the pod. Empty path: the
+// container is outside of a pod, and its namespace does not exist yet.
 hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
-// Logs the error of a call and returns the answer. Counters are written after the runtime has its answer.
+// Logs the error of a call and returns the answer. The answer's afterwards() writes the counters, so that the runtime
+// does not wait for them.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
   // The result is copied, because `done` moves into the answer before the counters are written.
@@ -52,11 +53,11 @@ Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std:
 }
 
 Result<std::string> grant_to_pod(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
-  // The sandbox itself is a user of the grant, until the pod ends.
+  // The pod's sandbox counts as a user, so that the grant stays until the pod ends, even without a container.
   const Grantee who = TRY(hook::grantee_of(
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   const auto open = TRY(OpenLedger::open(call));
-  // A pod gets only its booking and rails: devices and variables are set for each container.
+  // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(
       hook::grant(open, requesting, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
@@ -96,7 +97,8 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
       "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
-// Warns of RDMA limits that are not set. At this time the container has no cgroup; only `rdma-hook verify` runs later.
+// Warns of RDMA limits that NRI cannot set. The plugin cannot write them itself, because the container has no cgroup
+// yet. `rdma-hook verify` can, because it runs later.
 void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
@@ -106,21 +108,23 @@ void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, 
 }
 
 Result<std::string> grant_to_container(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
-  // The grant records no process: the container has no init yet, and the requester is the runtime, which outlives the
-  // container.
+  // The grant records no process: the container's first process does not exist yet, and the runtime, which sent the
+  // request, outlives the container.
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
-  // The label names the container's id, which the runtime knows, and not the token.
+  // Messages name the container's id, because users know it from the runtime, and not the token.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
-  // Another instance of this plugin, or an earlier attempt, may have booked for this container.
+  // Another instance of this plugin, or an earlier attempt, may have made a grant for this container, which is then
+  // used.
   if (auto holder = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
     who = {std::move(holder->owner), std::move(holder->user)};
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
-    // Without this release, the HCAs of earlier attempts would be missing for this attempt until the pod ends.
+    // Releases the HCAs of earlier attempts to create this container, which would otherwise stay booked until the pod
+    // ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
@@ -145,8 +149,8 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// Removes the pod's users without a process from a grant that a container or its token owns. Pods in the node's network
-// namespace have such grants.
+// For a pod in the node's network namespace, whose containers or their tokens own the grants: removes the pod's users
+// without a process from such a grant.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
@@ -168,7 +172,7 @@ Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Le
   Result<void> all;
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
-    // The pod's id also finds grants that the pod's containers own (find_pod_grants()).
+    // find_pod_grants() also returns grants that the pod's containers own.
     const bool is_pods = grant.owner.kind == Owner::Kind::kNetns;
     keep_first(all, is_pods ? end_pod(grant, ledger) : end_pod_users(grant, request.pod.id, ledger));
   }
@@ -185,7 +189,8 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
   return {};
 }
 
-// payload: of recover_job(). Each kGone is a container; each kContainer is followed by the kPod of its pod.
+// words: the payload of recover_job(). Each kGone field is the id of a container that is gone. After each kContainer
+// field comes a kPod field with the id of that container's pod.
 Result<void> recover(std::string_view words, const Ledger& ledger, const hook::Log& log) {
   WireReader reader(words);
   std::string_view container;
@@ -217,7 +222,7 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
 
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
-  // The helper is started before the filter is installed, because IPAM plugins are programs.
+  // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   return giver;

@@ -18,25 +18,25 @@
 
 namespace shim {
 
-// Returns the job of a request, in the form that the runtime sent.
+// Returns the job for a request of the runtime. It contains the request's bytes as the runtime sent them.
 std::string job_of(const NriRequest& request);
 // Returns the job that releases the grants of the containers in `gone`, and recovers the ledger. pods: pod id by
-// container id, for users of grants that lack their pod id.
+// container id, to be recorded in grants that lack their users' pod ids.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
 class GrantWorker {
  public:
-  // Starts a worker with a configuration that the plugin has read. A new configuration needs a new worker. Errors: a
-  // required IPAM helper cannot be started.
+  // Prepares a worker with the configuration that the plugin has read. A new configuration needs a new worker. Errors:
+  // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
-  // Runs a job of job_of() or recover_job(). Errors: as the hook's createRuntime, and those of the ledger.
-  // CreateContainer: grants the requested HCAs; the answer is create_response()'s.
+  // Runs a job of job_of() or recover_job(). Errors: those of the hook's createRuntime, and those of the ledger.
+  // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
   // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.
   // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
-  // recover_job(): as `rdma-hook recover`. Also releases the unbound grants (is_unbound()) of the containers that
-  // are gone, and records the pods.
+  // recover_job(): does what `rdma-hook recover` does. Also releases the unbound grants (is_unbound()) of the
+  // containers in `gone`, and records the pod ids in `pods`.
   Worker::Answer run(std::string_view job);
 
  private:

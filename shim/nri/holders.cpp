@@ -52,9 +52,9 @@ Result<std::optional<GrantPart>> find_grant_of(const Ledger& ledger, const hook:
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
     return user ? Found({owner, *user}) : Found();
   }
-  // By the specification, the owner is not a network namespace. Either the container is in the node's network
-  // namespace: a token owns its grant, and after createRuntime the container itself owns it. Or the pod's namespace is
-  // gone, and the container is a user of the pod's grant.
+  // The specification names no network namespace that exists. Either the container is in the node's network namespace:
+  // then a token owns its grant, and after createRuntime the container itself. Or the pod's namespace is gone: then the
+  // container is a user of the pod's grant.
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});
@@ -67,7 +67,8 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
   auto grants = TRY(ledger.find_by_id(id, &unread));
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
   const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
-  // The index by id has no entry for users without a pod id, so the namespace's grant is added.
+  // find_by_id() does not find a grant whose users lack their pod id, so the grant of the pod's namespace is looked up
+  // too.
   if (owner.kind != Owner::Kind::kNetns || std::any_of(grants.begin(), grants.end(), same)) return grants;
   auto grant = ledger.find(owner.key);
   if (!grant) {

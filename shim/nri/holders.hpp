@@ -19,17 +19,21 @@ struct GrantPart {
   hook::GrantUser user;
 };
 
-// Returns true if the user's process lives or cannot be checked: its grant then stays, whatever the runtime reports.
+// Returns true if the user's recorded process lives or cannot be checked. Its grant then stays, even if the runtime
+// reports the end of the container.
 bool has_process(const hook::GrantUser& user);
-// Returns true for a user without a process in a grant that a token owns. rdma-nri makes such grants, and only the
-// container's id identifies the user.
+// Returns true if the grant is unbound: a token (hook::token_owner()) owns it, and the user has no process yet.
+// rdma-nri makes such a grant at CreateContainer. Until a hook binds it to the container, only the user's container id
+// tells whose it is.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
-// Users and namespaces that need a report of the runtime or of the kernel. Collected in one pass over all grants.
+// Parts of grants whose end the ledger alone cannot detect: the runtime or the kernel must report it. Collected in one
+// pass over all grants.
 struct Doubtful {
-  // Unbound containers by id, with Grant::since: in the node's network namespace, and not bound by a hook. Only the
+  // Users of unbound grants: container id, and Grant::since. They are in the node's network namespace, and only the
   // runtime can report their end.
   std::map<std::string, std::int64_t> unbound;
-  // Containers without a pod id in their grant: granted by a hook, or by an earlier version of this plugin.
+  // Ids of containers whose grant does not record their pod: a hook or an earlier version of this plugin made the
+  // grant.
   std::set<std::string> podless;
   // Paths of the network namespaces that own grants.
   std::set<std::string> namespaces;
@@ -41,10 +45,10 @@ Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 Result<std::optional<GrantPart>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                const std::string& id);
 
-// Returns users of the pod that are earlier containers of the same name without a process. Their creation failed after
-// CreateContainer, and the runtime did not report it. The kubelet creates a container only after the previous container
-// of that name has ended. Source: kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36. Errors: of the
-// ledger.
+// Returns earlier attempts to create the container `now`: users of the same pod and container name, with another id and
+// without a process. Their creation failed after CreateContainer, and the runtime did not report that. They cannot be
+// alive: the kubelet creates a container only after the previous container of that name has ended. Source:
+// kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36. Errors: of the ledger.
 Result<std::vector<GrantPart>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                   const hook::GrantUser& now);
 

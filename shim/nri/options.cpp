@@ -41,12 +41,12 @@ constexpr fabric::Option<NriPluginOptions> kOptions[] = {
     hook::kHelpOption<NriPluginOptions>,
     hook::kVersionOption<NriPluginOptions>};
 
-// Reads the environment. A runtime that starts the program passes no arguments but three variables.
+// Reads the environment. A runtime that starts the program passes three variables instead of arguments.
 void take_environment(NriPluginOptions& options, const std::function<const char*(const char*)>& variable) {
   const char* const socket = variable("NRI_PLUGIN_SOCKET");
   if (!socket) return;
   options.launched_socket = socket;
-  // NRI connects stderr of a plugin that it starts to /dev/null.
+  // stderr is of no use: NRI connects it to /dev/null if the runtime starts the plugin.
   options.to_syslog = true;
   if (const char* const name = variable("NRI_PLUGIN_NAME")) options.identity.name = name;
   if (const char* const index = variable("NRI_PLUGIN_IDX")) options.identity.index = index;

@@ -25,7 +25,8 @@ struct NriPluginOptions {
   PluginIdentity identity{"rdma", "10"};
   std::optional<hook::Engine> engine;  // nullopt: derived from the runtime's name
   hook::NodeSettings node;             // except its engine
-  // NRI_PLUGIN_SOCKET: the runtime started this program and passed it a socket. nullopt: connect to `socket`.
+  // Value of NRI_PLUGIN_SOCKET, which a runtime sets if it starts this program and passes it a socket. nullopt: the
+  // program connects to `socket`.
   std::optional<std::string> launched_socket;
   bool to_syslog = false;  // set with launched_socket: the runtime provides no stderr
 };

@@ -29,7 +29,8 @@ namespace {
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
 
-// Longest creation of a container: the kubelet's timeout for one request to the runtime (--runtime-request-timeout).
+// Longest time between CreateContainer and the first listing of the container: the kubelet's timeout for one request to
+// the runtime (--runtime-request-timeout).
 constexpr std::chrono::seconds kLongestCreation{120};
 
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
@@ -46,7 +47,8 @@ std::string label_of(const NriPod& pod, const NriContainer& container) {
   return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
 }
 
-// Returns true for NRI 0.10 or later: "v0.12.0". Runtimes before NRI 0.12 do not report their version.
+// Returns true for NRI 0.10 or later: "v0.12.0". Runtimes before NRI 0.12 do not report their version and so count as
+// older.
 bool can_validate(std::string_view nri_version) {
   if (nri_version.starts_with('v')) nri_version.remove_prefix(1);
   const auto version = fabric::version_of(nri_version);
@@ -57,7 +59,8 @@ bool is_rdma_node(const Device& device) {
   return device.path.starts_with("/dev/infiniband/");
 }
 
-// A runtime without CDI drops the devices silently (containerd 2.0).
+// A runtime whose CDI support is off silently drops the CDI devices of a container (containerd 2.0), so the log must
+// have a warning.
 void warn_of_missing_cdi(const NriContainer& container, const hook::Log& log) {
   const std::string kind = std::string(hook::kCdiKind) + "=";
   if (std::any_of(container.devices.begin(), container.devices.end(), is_rdma_node)) return;
@@ -110,7 +113,7 @@ bool NamespaceEnds::take() {
       std::memcpy(&event, buffer.data() + at, sizeof event);
       const std::string_view name(buffer.data() + at + sizeof event, event.len);
       at += sizeof event + event.len;
-      // Events were lost, or the directory itself is gone, so any of its namespaces may have ended.
+      // The queue overflowed and lost events, or the directory itself is gone, so any watched namespace may have ended.
       any = any || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;
@@ -123,7 +126,8 @@ bool NamespaceEnds::take() {
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
-        // The filter comes after begin(), because the IPAM helper executes programs.
+        // restrict_process() forbids execve(2), so begin() must start the IPAM helper first: the helper executes
+        // programs.
         const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
@@ -202,12 +206,12 @@ void RdmaPlugin::found(const NriPod& pod) {
 void RdmaPlugin::found(const NriContainer& container) {
   if (doubtful_.podless.contains(container.id)) pods_[container.id] = container.pod_id;
   if (container.stopped) return;
-  // found(NriPod) stores only pods with annotations about RDMA. Any other pod is represented by an empty one.
+  // found(NriPod) stores only pods with annotations about RDMA. An empty NriPod stands for any other pod.
   const auto known_pod = requesting_pods_.find(container.pod_id);
   const NriPod pod = known_pod == requesting_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
-  if (!lacks.has_value() || !*lacks) return;  // an invalid request is not a missing grant
+  if (!lacks.has_value() || !*lacks) return;  // an invalid request: creation would have failed
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
       fmt::format("container {} ({}) requests RDMA devices but has no grant: it was created while rdma-nri "
@@ -220,7 +224,8 @@ Result<void> RdmaPlugin::synchronize_end() {
   synchronized_with_ = runtime_;
   returns_due_ = true;
   requesting_pods_.clear();
-  // containerd 1.7 may synchronize during the creation of a container that it does not list yet.
+  // An unlisted container may be alive if it is young: containerd 1.7 may synchronize during the creation of a
+  // container, before it lists that container.
   const std::int64_t now = std::time(nullptr);
   std::chrono::seconds wait{0};
   for (const auto& [id, since] : doubtful_.unbound) {
@@ -250,16 +255,18 @@ void RdmaPlugin::return_what_is_left() {
   if (!done) log_.warning(fabric::wrap(done.error(), "cannot release unused grants").message);
 }
 
-// Answers a request. Only CreateContainer returns errors. Teardown must not fail: the next call or `rdma-hook recover`
-// releases the rest. An error for the start of a pod would do harm. containerd 2.1.9 forgets the sandbox of a pod that
-// a plugin refuses: its pause container, shim and mounts stay on the node, once more for each retry of the kubelet.
-// Instead, the pod's first container that requests HCAs gets the rails, or is refused with the same message.
+// Answers a request. Only CreateContainer returns errors. The removal of pods and containers must not fail: the next
+// call or `rdma-hook recover` releases grants that are left. An error at the start of a pod would do harm. containerd
+// 2.1.9 forgets the sandbox of a pod that a plugin refuses: its pause container, shim and mounts stay on the node, once
+// more for each retry of the kubelet. Instead, the pod's first container that requests HCAs gets the rails, or is
+// refused with the same message.
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
-    // The runtime may not mention this container again for a long time, so the plugin tries again between requests.
+    // The runtime may send no other request about this container for a long time. So the plugin itself tries the
+    // release again, between requests.
     release_later(request.container.id);
   }
   return std::string();
@@ -288,7 +295,7 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
     const bool is_there = now != validation.devices.end();
     if (is_there && now->second.major_number == node.major_number && now->second.minor_number == node.minor_number)
       continue;
-    // NRI names the plugin only if it recorded an owner of the device.
+    // The name of the other plugin is known only if NRI recorded an owner of the device.
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()
                                    ? "another plugin"
@@ -322,7 +329,8 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
           creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(requesting.spec));
-      // The watch begins before the worker grants, so that the end of the namespace is not missed.
+      // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
+      // missed.
       if (gives && requesting.spec.netns_path) watch(*requesting.spec.netns_path);
       return gives;
     }
@@ -330,7 +338,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
       hook::Ledger::Unread unread;
-      // An unreadable grant may be the pod's, so the worker is called and reports it.
+      // An unreadable grant may belong to this pod. The worker then tries to release it and reports the error.
       return !TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty();
     }
     case Event::kStopContainer:

@@ -26,10 +26,11 @@
 
 namespace shim {
 
-// Watches the files by which runtimes keep the network namespaces of pods, to detect the end of a pod.
+// Detects the end of pods: watches the files in /var/run/netns or a similar directory by which runtimes keep the
+// network namespaces of pods.
 //
-// containerd reports no end of a pod that is older than the running containerd: after a restart it knows the state of
-// containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
+// Events of the runtime are not enough: a containerd that was restarted does not report the end of pods from before its
+// restart, because it restores the state of containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
 class NamespaceEnds {
  public:
   // Errors: root's limit of inotify instances is reached, or no memory.
@@ -39,8 +40,8 @@ class NamespaceEnds {
   // Watches a namespace's file. A second call for the same file costs only a lookup. Errors: the directory cannot be
   // watched.
   Result<void> watch(const std::string& path);
-  // Returns true if a watched namespace may have ended since the last call. Stops watching each namespace that has
-  // ended.
+  // Returns true if a watched namespace may have ended since the last call of take(). Stops watching the namespaces
+  // that have ended.
   bool take();
 
  private:
@@ -56,8 +57,8 @@ class ConfiguredWorker {
   // The references must outlive this object.
   ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log);
 
-  // Sets the engine, which determines which annotations may request HCAs. Starts the worker early, so that the first
-  // container does not wait for it.
+  // Sets the engine, which determines which annotations may request HCAs. Starts the worker process at once, so that
+  // the first container does not have to wait for its start.
   void set_engine(hook::Engine engine);
   hook::Engine engine() const { return node_.engine; }
   // Call before set_engine(), which starts the worker with this value.
@@ -112,30 +113,32 @@ class RdmaPlugin : public NriHandler {
   bool synchronized_late() const { return synchronized_late_; }
   // Returns name and version of the runtime: "containerd v2.1.9". nullopt: Synchronize has not ended yet.
   const std::optional<std::string>& synchronized_with() const { return synchronized_with_; }
-  // Returns the containers that were found without their grant since the last call. Each has a warning in the log.
+  // Returns the running containers that request HCAs but have no grant, as far as found since the last call. The log
+  // already has a warning about each.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
-  // Lets the worker release grants that no container uses any more, if Synchronize or the end of a namespace requires
-  // it.
+  // Called between requests. If a Synchronize or release_later() has marked this as due, or if a pod's namespace has
+  // ended, lets the worker release the grants that no container uses any more.
   void return_what_is_left();
 
-  // Time of a second query for the containers that Synchronize spared because their creation may not have finished.
-  // nullopt: there are none.
+  // Time at which to query the runtime's containers again. Synchronize did not list some containers with a grant, but
+  // they are so young that their creation may not have finished. nullopt: there are no such containers.
   std::optional<Clock::time_point> recount_at() const { return recount_at_; }
-  // Returns the spared containers and resets recount_at().
+  // Returns the ids of these young containers and resets recount_at().
   std::set<std::string> take_spared();
-  // Marks containers that the runtime does not know: return_what_is_left() releases their grants.
+  // Marks the containers `ids`, which the runtime does not know, so that return_what_is_left() releases their grants.
   void end_unknown(std::set<std::string> ids);
 
  private:
   Result<std::string> call_worker(const NriRequest& request);
-  // Returns false for most pods and containers: they request nothing and hold no grant.
+  // Returns true if the pod or container of the request requests HCAs, or has a grant to release. This is false for
+  // most.
   Result<bool> needs_worker(const NriRequest& request);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);
   void watch(const std::string& netns);
-  // Returns the point in time after this share of the runtime's request timeout, from now.
+  // Returns a deadline: now plus this share (0 to 1) of the runtime's request timeout.
   Clock::time_point within(double share) const;
 
   ConfiguredWorker& worker_;
@@ -148,7 +151,8 @@ class RdmaPlugin : public NriHandler {
   std::optional<std::string> synchronized_with_;
 
   bool validates_ = false;
-  // Device nodes of the last CreateContainer. The runtime validates a container before it creates the next one.
+  // Device nodes that the last CreateContainer granted, for refusal(). One value is enough: the runtime validates a
+  // container before it creates the next one.
   struct {
     std::string id;
     std::vector<Device> nodes;
@@ -157,13 +161,13 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
-  std::set<std::string> gone_;  // containers with unbound grants to release
-  std::set<std::string> spared_;
+  std::set<std::string> gone_;    // containers with unbound grants to release
+  std::set<std::string> spared_;  // containers for recount_at()
   std::optional<Clock::time_point> recount_at_;
   // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
-  // the result of doubtful_containers() from its begin, without the unbound containers that the runtime has named
-  // since. A new query could include grants that another instance made meanwhile. pods_: pod ids by container id, for
-  // users of grants that lack their pod id.
+  // the result of doubtful_containers() when this Synchronize began, without the unbound containers that the runtime
+  // has listed since. It is not queried again, because another instance may have made grants meanwhile. pods_: pod ids
+  // by container id, for users whose grant lacks their pod id.
   std::map<std::string, NriPod> requesting_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;

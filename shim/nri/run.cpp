@@ -38,15 +38,15 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
-// After a connection that lasted this long, the next failure starts with the shortest pause again.
+// If a connection lasted at least this long, the pauses between attempts start with kFirstPause again.
 constexpr std::chrono::seconds kGoodConnection{10};
-// The plugin answers no request during a second registration, and the runtime waits only 2 s for an answer. The limit
-// is therefore far below 2 s.
+// Longest wait for the second registration of a Recount. Meanwhile the plugin answers no request on its own connection,
+// where the runtime waits only 2 s for an answer.
 constexpr milliseconds kRegistration{200};
 constexpr const char* kEvictionReason =
     "requests RDMA devices but has no grant: created while rdma-nri was not connected";
 
-// Wakes Connection::serve() for a signal or for work of the plugin.
+// Ends Connection::serve() when a signal arrives or when the plugin has work to do.
 class Wake {
  public:
   // more: a further descriptor that is readable when there is work, or -1.
@@ -102,27 +102,30 @@ hook::ProbedState not_connected(const Error& error) {
                              remedy.empty() ? "" : "; remedy: ", remedy)};
 }
 
-// A second query of the containers that the runtime knows, over a separate connection. The plugin's own connection
-// stays open: containers that are created without it get no devices.
+// Queries again which containers the runtime knows. A runtime lists them only to a new connection, so this class opens
+// a second one. The plugin's own connection stays open, because containers that are created meanwhile need it to get
+// devices.
 class Recount : private NriHandler {
  public:
-  // Connects and registers, without waiting for the runtime's Synchronize. ids: of containers. Errors: the runtime
-  // cannot be reached, or refuses.
+  // Connects and registers, without waiting for the runtime's Synchronize. ids: the containers to look for. Errors: the
+  // runtime cannot be reached, or refuses the registration.
   static Result<std::unique_ptr<Recount>> begin(const std::string& socket, const PluginIdentity& identity,
                                                 std::set<std::string> ids) {
     std::unique_ptr<Recount> recount(new Recount(std::move(ids)));
     auto connected = TRY(connect_socket(socket));
     recount->fd_ = connected.get();
     recount->plugin_ = TRY(NriSession::open(std::move(connected), *recount));
-    // The runtime accepts plugins one at a time. If it is busy with another plugin, it answers later.
+    // A timeout is no error: the runtime accepts plugins one at a time, and answers later if another plugin is
+    // registering.
     const auto registered = recount->plugin_->register_as(identity, kRegistration);
     if (!registered && registered.error().code != ETIMEDOUT) return registered.error();
     return recount;
   }
   // Readable when the runtime has sent data.
   int fd() const { return fd_; }
-  // Reads the available data without waiting. Returns the ids of containers that the runtime does not know, or knows as
-  // stopped. nullopt: the runtime has not listed all containers yet. Errors: the connection ended before.
+  // Reads the available data without waiting. Returns those of `ids` that the runtime does not know, or knows as
+  // stopped. nullopt: the runtime has not listed all containers yet. Errors: the connection ended before the list was
+  // complete.
   Result<std::optional<std::set<std::string>>> step() {
     const auto ended = TRY(plugin_->serve(-1, Connection::Clock::now()));
     if (complete_) return std::optional(missing_);
@@ -133,7 +136,7 @@ class Recount : private NriHandler {
  private:
   explicit Recount(std::set<std::string> ids) : ids_(std::move(ids)) {}
 
-  // NRI requires a subscription to at least one event. RemovePodSandbox is rare.
+  // NRI requires a subscription to at least one event. RemovePodSandbox is chosen because it is rare.
   Result<std::vector<Event>> configure(const RuntimeInfo& /*runtime*/) override {
     return std::vector<Event>{Event::kRemovePodSandbox};
   }
@@ -205,17 +208,17 @@ class Loop {
       }
       if (ended != Connection::Ended::kStopped || wake_.wait_for_signal(milliseconds(0))) return ended;
       wake_.take_work();
-      // The runtime waits for no answer here, so this work delays no request.
+      // Each pending request has been answered here, so the work below makes no request wait.
       if (recount) go_on(recount, handler);
-      if (handler.synchronized_late())
-        return Error{"Synchronize took longer than the runtime's request timeout: connecting again"};
+      if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime's request timeout"};
       if (const auto& runtime = handler.synchronized_with()) state_.set({true, "connected to " + *runtime});
       handler.return_what_is_left();
       evict(*plugin, handler.take_ungranted());
     }
   }
 
-  // If the runtime cannot be queried, the grants stay until the next Synchronize.
+  // Returns nullptr if the runtime cannot be queried. The grants of the containers then stay until the next
+  // Synchronize.
   std::unique_ptr<Recount> begin_recount(const std::set<std::string>& spared) {
     auto recount = Recount::begin(options_.socket, options_.identity, spared);
     auto watched = recount ? wake_.watch((*recount)->fd()) : recount.error();
@@ -248,8 +251,8 @@ class Loop {
       const auto asked = plugin.evict(container.id, kEvictionReason);
       if (!asked)
         log_.warning(fabric::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
-      // The answer to UpdateContainers does not show whether the container was evicted: up to NRI 0.12.2 the runtime
-      // drops the evictions of this request. Therefore the plugin itself kills the container too.
+      // The plugin also kills the container itself: up to NRI 0.12.2 the runtime ignores the evictions in
+      // UpdateContainers, and its answer does not show that.
       const auto ended = end_container(container.id, container.pid);
       if (ended) {
         log_.warning(fmt::format("evicted container {}", container.label));
@@ -277,14 +280,14 @@ class Loop {
 
 }  // namespace
 
-// The descriptor is opened before the process is checked. An open pidfd pins the process, so the number cannot be
-// reused between check and kill.
+// The pidfd is opened before the process is checked. It always refers to the same process, even if another process gets
+// the number between check and kill.
 Result<void> end_container(const std::string& id, pid_t pid) {
-  if (pid <= 0 || id.empty()) return make_error("the runtime reported no process");
+  if (pid <= 0 || id.empty()) return make_error("the runtime reported no process of the container");
   const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.ok()) {
     if (errno == ESRCH) return {};
-    return sys_error(errno, "process {}", pid);
+    return sys_error(errno, "cannot open process {}", pid);
   }
   // Runtimes include the container's id in the name of its cgroup, some with a prefix and `.scope`. Reads this PID
   // namespace's /proc, whatever --root is.
@@ -292,13 +295,14 @@ Result<void> end_container(const std::string& id, pid_t pid) {
   if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
     return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
   if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-    return sys_error(errno, "kill process {} of the container `{}`", pid, id);
+    return sys_error(errno, "cannot kill process {} of the container `{}`", pid, id);
   return {};
 }
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
   auto opened = NamespaceEnds::open();
-  // Without inotify the plugin still works, because later calls find the ended namespaces.
+  // Without inotify the plugin still works: later starts of containers and `rdma-hook recover` find that namespaces
+  // have ended.
   if (!opened) log.warning(opened.error().message);
   NamespaceEnds ends = opened ? std::move(*opened) : NamespaceEnds();
   const Wake wake = TRY(Wake::make(ends.fd()));

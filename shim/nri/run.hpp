@@ -16,9 +16,9 @@ namespace shim {
 // an invalid NRI_PLUGIN_SOCKET.
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log);
 
-// Kills the first process of a container that the runtime itself does not evict. A process that is gone is not an
-// error. Errors: pid 0, which means that the runtime reported none; a process that is not in a cgroup of this
-// container.
+// Kills the first process of a container, because runtimes ignore a plugin's request to evict it. Succeeds if the
+// process is gone. Errors: pid is 0, because the runtime reported none; the process is not in a cgroup of this
+// container; kill fails.
 Result<void> end_container(const std::string& id, pid_t pid);
 
 }  // namespace shim

@@ -54,9 +54,9 @@ Result<void> add_device(const hook::PlannedNode& node, const NriContainer& conta
                0, "remove that device, or restart the device plugin that added it"};
 }
 
-// Adds RLIMIT_MEMLOCK to the adjustment. Runtimes report rlimits since NRI 0.11 (containerd 2.3, CRI-O 1.36). If an
-// rlimit is set twice, the later value holds, which is the adjustment's. If the present limit is unknown, only an
-// unlimited value is safe: any other value could lower the limit.
+// Adds RLIMIT_MEMLOCK to the adjustment. If the container already has this rlimit, the adjustment's value replaces it,
+// because it comes later in the list. now: the present limit, which runtimes report since NRI 0.11 (containerd 2.3,
+// CRI-O 1.36). If it is unknown, only an unlimited value is safe: any other value could lower the limit.
 void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
   if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
   if (now && hook::usable(*now) >= *plan.memlock) return;
@@ -68,7 +68,7 @@ void add_environment(const hook::Plan& plan, const NriContainer& container, Cont
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
     const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
-    // A variable of the pod's author has priority over the plan's.
+    // A variable that the container already has, for example from the pod's description, has priority over the plan's.
     if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
   }
 }
@@ -92,8 +92,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
 
 hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
   hook::ContainerSpec spec = spec_of(pod, engine);
-  // containerd gives a container only the pod's annotations that its configuration allows, so the pod's own annotations
-  // are in `spec` too.
+  // containerd copies only those annotations of the pod to a container that containerd's configuration lists. So `spec`
+  // has all annotations of the pod, and the container's are added.
   for (const auto& [name, value] : container.annotations)
     spec.annotations[name] = value;
   set_identity(pod, container.name, engine, spec);
@@ -108,7 +108,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   }
   for (const Mount& mount : container.mounts)
     spec.mounts.push_back({mount.destination, mount.type == "bind"});
-  // Without a namespace of the pod, the container's own entry counts.
+  // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.
   if (!spec.netns_path) {
     const LinuxNamespace* network = find_namespace(container.namespaces, "network");
     spec.has_netns = network != nullptr;
@@ -152,7 +152,8 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
   add_environment(plan, container, adjustment);
   for (const hook::PlannedMount& mount : plan.mounts)
     adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
-  // Keeps a value of another plugin or the engine: a runtime refuses a container if two plugins set the same item.
+  // A value that another plugin or the engine has set stays: a runtime refuses a container if two plugins set the same
+  // item.
   if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
     adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));
   if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;

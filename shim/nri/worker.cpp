@@ -27,12 +27,12 @@ using Clock = Worker::Clock;
 
 constexpr std::size_t kLargestRequest = std::size_t{16} << 20;
 constexpr std::size_t kLargestAnswer = std::size_t{4} << 20;
-// Each request and answer starts with the length of the rest.
+// Each request and answer starts with a length of this size: the number of bytes that follow.
 constexpr std::size_t kHeader = 4;
 // First byte of an answer.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
-// Time to wait for a killed process.
+// Longest wait for the end of a killed process.
 constexpr int kEndMs = 50;
 
 std::string error_text(const Error& error) {
@@ -85,7 +85,7 @@ Worker::Answer answer_of(const Worker::Serve& serve, std::string_view request) {
   }
 }
 
-// Waits until the descriptor is ready for events. Returns false at the deadline.
+// Waits until poll(2) reports one of the events for fd. Returns false at the deadline.
 Result<bool> wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -103,7 +103,7 @@ Error too_late() {
 }
 
 Error ended() {
-  return {"rdma-nri's worker ended without an answer", EIO, "check its log"};
+  return {"rdma-nri's worker ended without an answer", EIO, "read the log of rdma-nri"};
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ Error ended() {
 // Runs in the new process. The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
 void Worker::be_worker(pid_t parent, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have ended before prctl(2): the signal would then never come.
+  // If the parent ended before prctl(2), this process would never get the signal, so it ends itself.
   if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
   const auto isolated = hook::isolate();
   const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
@@ -128,7 +128,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
-  // _exit(2) is used, because destructors and exit handlers belong to the plugin's process.
+  // _exit(2) runs no exit handlers: this process inherited them from the plugin, and they must run in the plugin only.
   ::_exit(0);
 }
 
@@ -153,7 +153,7 @@ void Worker::retire() {
   socket_.reset();
   ::kill(pid_, SIGKILL);
   ending_.push_back(std::exchange(pid_, 0));
-  // A short wait usually reaps the process at once and leaves no zombie.
+  // A killed process usually ends within this short wait, so that no zombie is left.
   for (int waited = 0; reap(), !ending_.empty() && waited < kEndMs; ++waited)
     (void)::poll(nullptr, 0, 1);
 }
@@ -162,7 +162,7 @@ void Worker::reap() {
   std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
-// Sends header and request together: with two writes the worker would wake up twice.
+// Sends length and request together, because two writes would wake the worker twice.
 Result<void> Worker::send(std::string_view request, Clock::time_point deadline) {
   const std::string message = framed(request);
   for (std::string_view left = message; !left.empty();) {
@@ -198,7 +198,8 @@ Result<std::string> Worker::exchange(std::string_view request, Clock::time_point
 
 Result<std::string> Worker::ask(std::string_view request, Clock::time_point deadline) {
   if (request.size() > kLargestRequest) return Error{"the request is too long", EMSGSIZE, {}};
-  // A worker that was killed before this request has not received any part of it.
+  // A readable socket means that the worker has ended, for example was killed. It has not received this request, so a
+  // new worker can serve it.
   pollfd ended_before{socket_.get(), POLLIN, 0};
   if (pid_ != 0 && ::poll(&ended_before, 1, 0) > 0) retire();
   TRY_VOID(start());

@@ -1,4 +1,4 @@
-// A process beside the plugin for work that may take long or crash. The plugin kills it at a deadline, so the runtime
+// A child process of the plugin for work that may take long or crash. The plugin kills it at a deadline, so the runtime
 // always gets an answer in time. A runtime ignores a late answer and starts the container without HCAs. The process
 // stays for later requests, because a fork for each request would take longer than most requests.
 #pragma once
@@ -21,10 +21,10 @@ class Worker {
   using Clock = std::chrono::steady_clock;
   struct Answer {
     Result<std::string> result;
-    std::function<void()> afterwards = {};  // runs after the answer was sent; after an error, before
+    std::function<void()> afterwards = {};  // runs after a successful answer was sent, or before an error is sent
   };
   using Serve = std::function<Answer(std::string_view request)>;
-  // Called in the new process after hook::isolate(). Returns the function that serves each request.
+  // Called once in the new process, after hook::isolate(). Returns the function that serves each request.
   using Begin = std::function<Result<Serve>()>;
 
   explicit Worker(Begin begin) : begin_(std::move(begin)) {}
@@ -51,7 +51,7 @@ class Worker {
   Begin begin_;
   pid_t pid_ = 0;  // 0: no process
   fabric::UniqueFd socket_;
-  // Killed but not yet reaped: a process that waits for an unresponsive device cannot be killed.
+  // Processes that were killed but still exist: a kill has no effect while a process waits for an unresponsive device.
   std::vector<pid_t> ending_;
 };
 

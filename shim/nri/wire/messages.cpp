@@ -15,23 +15,23 @@ namespace {
 namespace wire = nri::pkg::api::v1alpha1;
 using google::protobuf::RepeatedPtrField;
 
-// Limit of a pod with its container. Arguments and environment are at most 2 MiB (execve), annotations 256 KiB
-// (Kubernetes).
+// Limit of a message with a pod and its container. Real messages are shorter: arguments and environment have at most 2
+// MiB (limit of execve), annotations 256 KiB (limit of Kubernetes).
 constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
-// Limit of the fields of one message: an empty list element takes two bytes on the wire and about 200 in memory.
-// Annotations, arguments and environment that Kubernetes and execve accept stay below it.
+// Limit of the fields of one message, because an empty list element takes only two bytes on the wire but about 200 in
+// memory. Annotations, arguments and environment that Kubernetes and execve accept stay below the limit.
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
 constexpr std::int32_t kStopped = 4;       // of enum ContainerState
 constexpr std::int32_t kDevicesField = 4;  // of enum Field
 
-// Numbers of the fields that hold messages with lists: pod and container in a request, `linux` in these, `resources` in
-// the container's `linux`. A container's `env` has the number of a pod's `linux` and is searched too, but at most 128
-// KiB (execve) cannot reach the limit.
+// Numbers of the fields that contain messages with lists, by nesting level: pod and container in a request; `linux` in
+// a pod (8) and in a container (11); `resources` in a container's `linux`. In a container, 8 is `env`, whose strings
+// are searched too. That does no harm: a string of at most 128 KiB (execve) cannot reach kMaxFields.
 constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
 constexpr std::size_t kContainerLevel = 1;
 constexpr std::uint32_t kMounts = 9;
-constexpr std::uint32_t kOptions = 4;  // of a mount; the options of all mounts count as one list
+constexpr std::uint32_t kOptions = 4;  // in a mount; the options of all mounts are counted together
 
 std::size_t count_fields(std::string_view message, std::uint32_t number) {
   std::size_t count = 0;
@@ -41,8 +41,8 @@ std::size_t count_fields(std::string_view message, std::uint32_t number) {
   return count;
 }
 
-// Returns the largest number of fields of one message. Counts the readable fields of an invalid message: the parser
-// then reports the error.
+// Returns the largest of these numbers: the fields of the message, the fields of a message inside it, the options of
+// its mounts. Of an invalid message, counts the fields before the error, which the parser reports later.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;
@@ -58,7 +58,8 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
   return std::max({own, most, options});
 }
 
-// Parses a message within the limits. level: nesting level of the message in a request.
+// Parses a message. Errors: it exceeds kMaxMessage or kMaxFields, or is malformed. level: its nesting level in a
+// request (kNested).
 template <typename T>
 Result<void> parse(T& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
   if (bytes.size() > kMaxMessage)
@@ -207,8 +208,8 @@ Result<NriRequest> parse_nri_request(Event method, std::string_view payload) {
   return parse_request_as<wire::PodContainerRequest>(what, method, payload);
 }
 
-// In NRI's adjustment, a path that begins with "-" removes the device. A path that is set replaces the existing device
-// (pkg/adaptation/result.go, adjustDevices).
+// In an adjustment of NRI, a device whose path begins with "-" is removed from the container. Any other device replaces
+// the existing device of the same path (pkg/adaptation/result.go, adjustDevices).
 Result<NriValidation> parse_validation(std::string_view payload) {
   wire::ValidateContainerAdjustmentRequest message;
   TRY_VOID(parse(message, payload, "ValidateContainerAdjustmentRequest"));

@@ -83,7 +83,7 @@ struct NriContainer {
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;                      // 0: not started
   std::vector<std::string> cdi_devices = {};  // "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
-  std::set<std::string> net_devices = {};     // moved in by the runtime; empty before NRI 0.11
+  std::set<std::string> net_devices = {};     // netdevs that the runtime moves in; empty before NRI 0.11
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };
 
@@ -96,7 +96,8 @@ struct ContainerAdjustment {
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
   std::vector<Rlimit> rlimits;
-  // Files of the container's cgroup (v2). runc before 1.2 and crun write each value with one write(2).
+  // Files of the container's cgroup (v2). runc before 1.2 and crun write each value with one write(2), even if it has
+  // several lines.
   std::map<std::string, std::string> unified = {};
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
@@ -120,7 +121,7 @@ struct RuntimeInfo {
 // Event numbers of NRI. All runtimes since NRI 0.2.0 know them, except the last one: a runtime before NRI 0.10 closes
 // the connection to a plugin that subscribes to it.
 enum class Event : std::int32_t {
-  kStateChange = 0,  // not an event: a method; its message has the event (before NRI 0.12.0)
+  kStateChange = 0,  // not an event: the method whose message names the event, before NRI 0.12.0
   kRunPodSandbox = 1,
   kStopPodSandbox = 2,
   kRemovePodSandbox = 3,
@@ -140,22 +141,24 @@ struct NriRequest {
   Event event = Event::kStateChange;
   NriPod pod = {};
   NriContainer container = {};  // empty for events of a pod
-  // The original request, from which parse_nri_request() made this one, for another process. The caller owns the bytes.
+  // Method and bytes from which parse_nri_request() made this request, so that it can be sent to another process. The
+  // caller owns the bytes.
   Event method = Event::kStateChange;
   std::string_view payload = {};
 
   bool of_pod() const { return event <= Event::kRemovePodSandbox; }
 };
 
-// Errors of the parsers. EINVAL: the bytes are not such a message. EMSGSIZE: pod and container have more than 4 MiB,
-// which no kernel can start; one message has more than 262,144 fields, or its mounts have more than 262,144 options
-// together.
+// Errors of the parsers below. EINVAL: the bytes are not a message of this type. EMSGSIZE: pod and container have more
+// than 4 MiB, which no kernel can start; one message has more than 262,144 fields, or its mounts have more than 262,144
+// options together.
 
 // If a map has a key twice, the last value counts, as in protobuf.
 Result<NriPod> parse_pod(std::string_view bytes);
 Result<NriContainer> parse_container(std::string_view bytes);
 Result<RuntimeInfo> parse_configure(std::string_view payload);
-// method: the event, or kStateChange; the event of its message may be unknown to NRI.
+// method: the event that is the method's name, or kStateChange. The event in the message of kStateChange may be none of
+// enum Event.
 Result<NriRequest> parse_nri_request(Event method, std::string_view payload);
 
 Result<NriValidation> parse_validation(std::string_view payload);

@@ -28,7 +28,7 @@ constexpr std::string_view kOfNames = "0123456789abcdefghijklmnopqrstuvwxyzABCDE
 struct NriDispatcher::Method {
   std::string_view name;
   Result<std::string> (NriDispatcher::*handle)(const Request& request) = nullptr;
-  Event event = Event::kStateChange;  // of methods without handle, which the handler answers
+  Event event = Event::kStateChange;  // event for handler_.answer(), if handle is nullptr
 };
 
 const NriDispatcher::Method NriDispatcher::kMethods[] = {
@@ -59,14 +59,15 @@ Result<std::string> NriDispatcher::dispatch(const Request& request) {
   for (const Method& known : kMethods) {
     if (known.name != method) continue;
     if (!configured_ && known.handle != &NriDispatcher::configure)
-      // Requests need the engine and the timeout, which Configure sets.
+      // Other requests need the engine and the timeout, which are known only after Configure.
       return Error{fmt::format("{} before Configure", method), EAGAIN};
     return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
   }
   return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
 }
 
-// NRI before 0.7.0 does not report its timeout, but Configure has the same timeout as every request.
+// NRI before 0.7.0 does not report its request timeout. The timeout of the Configure request itself is then used: it is
+// the same for every request.
 Result<std::string> NriDispatcher::configure(const Request& request) {
   RuntimeInfo runtime = TRY(parse_configure(request.payload));
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(request.timeout_ns));
@@ -74,7 +75,7 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   std::uint32_t events = 0;
   for (const Event event : TRY(handler_.configure(runtime)))
     events |= 1U << (static_cast<std::int32_t>(event) - 1);
-  // NRI interprets zero as a subscription to all events.
+  // Refused, because NRI interprets zero as a subscription to all events.
   if (events == 0) return Error{"the plugin subscribes to no event", EINVAL};
   configured_ = true;
   std::string response;
@@ -82,7 +83,7 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   return response;
 }
 
-// The runtime closes the connection unless the answer repeats `more`.
+// Repeats the request's field `more` in the answer; otherwise the runtime closes the connection.
 Result<std::string> NriDispatcher::synchronize(const Request& request) {
   if (!synchronizing_) handler_.synchronize_begin();
   synchronizing_ = false;  // a request after a failure starts a new Synchronize
@@ -127,7 +128,7 @@ Result<std::string> NriDispatcher::validate(const Request& request) {
 
 Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {
   const NriRequest request = TRY(parse_nri_request(method, payload));
-  // The event is ignored: a newer runtime may send events that this version does not know.
+  // An unknown event is ignored: a newer runtime may send events that this version does not know.
   if (method == Event::kStateChange && !is_change(request.event)) return std::string();
   return handler_.answer(request);
 }

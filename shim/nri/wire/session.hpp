@@ -61,8 +61,8 @@ class NriDispatcher {
   explicit NriDispatcher(NriHandler& handler) : handler_(handler) {}
 
   // Errors: of the handler; ENOSYS for an unknown service or method (NRI 0.12 then uses StateChange); EINVAL for bytes
-  // that are not such a message; EAGAIN before Configure; EMSGSIZE for a pod and container beyond 4 MiB, which no
-  // kernel can start.
+  // that are not the method's message; EAGAIN for a request before Configure; EMSGSIZE for a pod and container beyond 4
+  // MiB, which no kernel can start.
   Result<std::string> dispatch(const Request& request);
 
  private:
@@ -78,15 +78,15 @@ class NriDispatcher {
 
   NriHandler& handler_;
   bool configured_ = false;
-  bool synchronizing_ = false;  // between two parts
+  bool synchronizing_ = false;  // between two parts of a Synchronize
 };
 
 struct PluginIdentity {
   std::string name;   // letters, digits, "_", ".", "+", "-"
-  std::string index;  // two digits: runtimes call plugins in this order
+  std::string index;  // two digits: runtimes call plugins in the order of their index
 };
 
-// Errors: a name or index for which the runtime would close the connection.
+// Errors: a malformed name or index, which would make the runtime close the connection.
 Result<void> check_identity(const PluginIdentity& identity);
 
 class NriSession {
