@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
   }
   if (settings->probe) return hook::print_probe(kProgram, hook::probe_daemon(settings->node.ledger, kProgram));
   const hook::Log log = plugin_log();
-  // gRPC is silenced before its first call, which would write to stderr.
+  // This comes before any other call of gRPC, because gRPC would write to stderr.
   shim::silence_grpc();
   const auto done = shim::run_device_plugin(*settings, log);
   if (done) return 0;
@@ -91,11 +91,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A closed stderr must not end the plugin.
+  // A write to a closed stderr must not end the plugin.
   std::signal(SIGPIPE, SIG_IGN);
-  // The sockets are for root only, because the kubelet runs as root.
+  // Only root may connect to the sockets that this program creates. The kubelet runs as root.
   ::umask(0077);
-  ::mallopt(M_ARENA_MAX, 2);  // gRPC has a dozen threads, and glibc would allocate one arena for each
+  ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw

@@ -24,7 +24,7 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   const auto text = hook::read_text_file(path);
   const auto spec = text ? hook::parse_json(*text, path) : Result<hook::Json>(text.error());
   const auto kind = spec ? hook::text_at(*spec, "kind") : spec.error();
-  // Runtimes ignore an invalid file, and so does this function.
+  // An invalid file is ignored, as runtimes ignore it.
   const hook::Json* list = kind && *kind == hook::kCdiKind ? hook::member(*spec, "devices") : nullptr;
   if (!list || !list->is_array()) return;
   for (const hook::Json& device : *list) {
@@ -32,8 +32,8 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   }
 }
 
-// Cgroup above all containers of the kubelet's pods, with each cgroup driver. Source: pkg/kubelet/cm, Kubernetes 1.34:
-// "kubepods.slice", "/kubepods"; kind: "kubelet-kubepods.slice".
+// Part of the name of the cgroup above all pods of the kubelet: "kubepods.slice" or "/kubepods", by cgroup driver, and
+// "kubelet-kubepods.slice" on kind nodes. Source: pkg/kubelet/cm, Kubernetes 1.34.
 constexpr std::string_view kPodsGroup = "kubepods";
 
 bool is_in_pods_group(const hook::GrantUser& user) {
@@ -43,7 +43,7 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
-  const auto same = hook::read_presence(*user.process);  // read last: the number may have been reused
+  const auto same = hook::read_presence(*user.process);  // after the cgroup: another process may have got the number
   return same && *same == hook::Presence::kPresent;
 }
 
@@ -62,7 +62,8 @@ std::map<std::string, std::string> problems_of(const std::vector<Resource>& reso
   return problems;
 }
 
-// Returns the failure to list HCAs, if any. Failures to read other parts leave the list of HCAs usable.
+// Returns the error that made the list of HCAs unreadable; nullptr: the list is usable, even if other parts could not
+// be read.
 const fabric::Unread* unread_hcas(const fabric::Inventory& inventory) {
   const auto found = std::find_if(inventory.unread.begin(), inventory.unread.end(), [](const fabric::Unread& unread) {
     return unread.part == fabric::Unread::Part::kHcas;
@@ -105,8 +106,8 @@ bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
 
 Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
-  // Each grant is a file in this directory, so its mtime changes with every grant and release. Foreign grants are read
-  // each time: their owners may end without a change of the ledger.
+  // Each grant is a file in this directory, so the directory's mtime changes with every grant and release. While there
+  // are foreign grants, the ledger is read each time, because their owners may end without a change of the ledger.
   if (stamp == stamp_ && !has_foreign_) return {};
   HcaHolds holds;
   std::set<std::string> keys;
@@ -132,11 +133,11 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
   for (const auto& now : hook::devices_of(names, inventory, root).devices) {
-    // The HCA may have been renamed, and one device must not have two names.
+    // If the HCA was renamed, its old name is removed, so that the same device does not count under two names.
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
   }
-  HcaHolds holds = holds_;  // includes HCAs without a device, which are booked by name
+  HcaHolds holds = holds_;  // includes HCAs without a known device, which the ledger books by name
   for (const auto& [name, device] : devices_) {
     if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
   }
@@ -144,7 +145,7 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
 }
 
 void NodeReader::log_once(const std::string& about, const std::string& what) {
-  // An empty text clears the last one, so that the next failure is logged again.
+  // An empty text means that the subject has no failure now, so that the same failure is logged again if it comes back.
   if (std::exchange(last_message_[about], what) != what && !what.empty()) log_.warning(what);
 }
 
@@ -155,7 +156,7 @@ void NodeReader::read_config() {
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config) {
     const std::string hint = fabric::remedy_of(config.error());
-    return log_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
+    return log_once("config", config.error().message + (hint.empty() ? "" : "; remedy: " + hint) +
                                   (config_ ? "; the previous configuration stays in use" : ""));
   }
   log_once("config", "");
@@ -163,10 +164,12 @@ void NodeReader::read_config() {
   config_ = *config;
   const bool counts = std::any_of(config_->pools.begin(), config_->pools.end(),
                                   [](const hook::Pool& pool) { return pool.resource.has_value(); });
-  if (!counts) log_.warning("no pool of config.json has a \"resource\": nothing to announce");
+  if (!counts)
+    log_.warning(
+        fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", fabric::printable(node_.config.file)));
 }
 
-// Reads GIDs for the limit of children, and VFs for exclusive HCAs.
+// Returns which facts read() must read. GIDs limit the number of child netdevs; VFs are needed for exclusive HCAs.
 fabric::HcaFacts NodeReader::facts() const {
   // Each fact costs reads in sysfs for every HCA, so only required facts are read.
   fabric::HcaFacts facts{.driver = true, .link_layer = true, .place = true, .rate = true, .pfs = true};
@@ -179,7 +182,7 @@ fabric::HcaFacts NodeReader::facts() const {
   return facts;
 }
 
-// Logs one line per device, because the kubelet and its users identify devices by ID.
+// Logs a line for each device whose state has changed, with the ID by which the kubelet and its users know the device.
 void NodeReader::log_changes(const std::vector<Resource>& now) const {
   const auto before = problems_of(resources_);
   for (const auto& [device, problem] : problems_of(now)) {
@@ -202,8 +205,8 @@ void NodeReader::log_changes(const std::vector<Resource>& now) const {
 void NodeReader::log_other_kinds(const std::vector<std::string>& others) {
   log_once("kinds", others.empty()
                         ? ""
-                        : fmt::format("not added, because their rate or link layer differs from most HCAs of their "
-                                      "pool: {}",
+                        : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
+                                      "HCAs of their pool: {}",
                                       fabric::printable(fabric::join(others, ", "))));
 }
 
@@ -213,13 +216,13 @@ void NodeReader::note_moved(const HcaHolds& now) {
   for (const auto& [name, hold] : now)
     if (hold.units > 0) held.emplace(name, hold.units);
   std::set<std::string> names;
-  // The first read has nothing to compare with: a grant that exists at the start is no change.
+  // At the first read held_ has no value, and grants that exist already do not count as changes.
   if (held_) {
     for (const auto* one : {&*held_, &held})
       for (const auto& [name, units] : *one)
         if (held_->contains(name) != held.contains(name) || held_->at(name) != held.at(name)) names.insert(name);
   }
-  // Entries are dropped after kSettling, so the map cannot grow.
+  // Entries older than kSettling have no effect and are dropped, so that the map does not grow.
   std::erase_if(moved_at_, [&](const auto& moved) { return time - moved.second >= kSettling; });
   for (const std::string& name : names)
     moved_at_[name] = time;
@@ -255,7 +258,7 @@ bool NodeReader::read() {
   if (!config_) return false;
   std::vector<Error> unread;
   const auto held = holders_.read(unread);
-  // A failed part keeps its last known state: a read error must not remove devices from the kubelet.
+  // A part that cannot be read keeps its last known state, because a read error must not make the kubelet lose devices.
   log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
   log_once("grants", unread.empty() ? "" : unread.front().message);
   const auto inventory = hook::read_whole_node(*config_, node_, facts());
@@ -269,7 +272,7 @@ bool NodeReader::read() {
   }
   log_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
-  // Changes of grants are noted before count_resources(), because they explain problems that may pass.
+  // note_moved() comes first: keep_settling() needs to know which HCAs were granted or released a short time ago.
   note_moved(holds);
   std::vector<std::string> others;
   auto now = count_resources(*inventory, *config_, holds, resources_, &others);

@@ -23,24 +23,24 @@
 namespace shim {
 
 // Returns the names of the devices of kind rdma-init.io/hca that *.json files in /etc/cdi and /var/run/cdi describe.
-// All runtimes resolve CDI devices from these directories. root: prefix of both directories. A file that cannot be read
-// or parsed is ignored, as runtimes do.
+// All runtimes read these two directories to resolve CDI devices. root: prefix of both directories. A file that cannot
+// be read or parsed is ignored, as runtimes do.
 std::set<std::string> described_cdi_devices(const std::string& root);
 
 // Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
-// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices. All
-// other grants are foreign and reduce them. The ledger is read again only if it has changed, or while foreign grants
-// exist: their owners may end without a change of the ledger, while runtimes release the grants of pods.
+// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices, because
+// the kubelet itself counts them. All other grants are foreign and reduce them. The ledger is read again only if it has
+// changed, or while foreign grants exist: a foreign owner may end without a change of the ledger.
 class HeldHcaReader {
  public:
   explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}
-  // unread: receives the grants that cannot be read. Without a ledger nothing is held. Errors: of the ledger; the
-  // result of the last read then stays.
+  // Reads the grants. unread: receives the errors of grants that cannot be read. If there is no ledger, no HCA is held.
+  // Errors: of the ledger; the result of the last successful read then stays.
   Result<void> read(std::vector<Error>& unread);
-  // Returns the holds by the current name of each HCA. An HCA that is not visible, as in a pod's network namespace, has
-  // its last name.
+  // Returns the result of the last read by the current name of each HCA. An HCA that is not visible now, because it is
+  // in a pod's network namespace, has the name that it had last.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
 
  private:
@@ -49,7 +49,7 @@ class HeldHcaReader {
   std::vector<std::int64_t> stamp_;  // of the directory of grants
   bool has_foreign_ = false;
   HcaHolds holds_;
-  hook::HcaDevices devices_;          // of each HCA that was visible, by its name
+  hook::HcaDevices devices_;          // device of each HCA seen so far, by the HCA's name
   std::set<std::string> known_pods_;  // keys of grants that a pod has used
 };
 
@@ -59,17 +59,18 @@ class NodeReader {
   NodeReader(const hook::NodeSettings& node, const hook::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
 
   // Reads the whole node. A part that cannot be read is logged once. If the configuration is invalid, the previous one
-  // stays in use. If the HCAs cannot be listed, the announced resources stay. Returns false until there was a valid
-  // configuration.
+  // stays in use. If the HCAs cannot be listed, the announced resources stay. Returns false if no valid configuration
+  // has been read since the start.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
-  // Returns the time of the next read that is due without any change: keep_settling() withholds problems until then.
-  // nullopt: none.
+  // Returns the time at which the node must be read again even without an event, because keep_settling() withholds new
+  // problems until then. nullopt: it withholds none.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
-  // Returns the resource names in the administrator's config.json, each once. They include resources that could not be
-  // read yet.
+  // Returns the resource names in the administrator's config.json, each once. They include resources whose HCAs could
+  // not be read yet.
   std::set<std::string> configured_resources() const;
-  // Returns why the last read() could not read the configuration, or else the HCAs; empty: it could read both.
+  // Returns the error of the last read() about the configuration; if there is none, its error about the HCAs; empty: no
+  // error.
   std::string problem() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 
@@ -87,9 +88,9 @@ class NodeReader {
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;
-  std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA; nullopt: not read yet
+  std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA name; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, std::string> last_message_;  // last message by subject
+  std::map<std::string, std::string> last_message_;  // last message of log_once(), by subject
 };
 
 }  // namespace shim

@@ -41,19 +41,20 @@ struct Problem {
   bool may_pass = false;
 };
 
-// Returns the problem that all devices of an HCA share.
+// Returns the problem that an HCA has as a whole, and therefore each of its devices.
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
                    const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
-  // A grant of a foreign owner is not a problem that may pass: the kubelet must not wait for its end.
+  // may_pass stays false for a foreign owner's grant: the kubelet must not assign the HCA while the grant exists, which
+  // may be long.
   if (room.held && room.units == 0) return {room.why};
   if (!nodes) return {nodes.error().message, true};
   if (node.is_active()) return {};
   return {"has no active port: " + ports_text(*node.hca), true};
 }
 
-// Returns the space for GIDs of child netdevs. nullopt: the mode adds no child netdevs, the pool has no network, or
-// gid_space() returns none.
+// Returns the free and used slots of the GID table for child netdevs. nullopt: no limit, because the mode adds no child
+// netdevs, the pool has no network, or gid_space() returns nothing.
 std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
   const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
   return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
@@ -80,7 +81,7 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
   return hca;
 }
 
-// Adds a device of the last HCA in resource.hcas.
+// Adds a device that belongs to the last HCA in resource.hcas.
 void add_device(std::string id, const Problem& problem, Resource& resource) {
   const std::string name = fabric::printable(resource.hcas.back().name);
   resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
@@ -99,11 +100,11 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   const HcaHold hold = hold_of(counting.holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
   const auto gids = gids_of_children(node, *terms);
-  // More devices than the GID table can serve would never be usable.
+  // Devices beyond the size of the GID table could never be used, so they are not announced.
   const unsigned count = gids ? std::min(limit, gids->slots / gids->per_child) : limit;
   const unsigned free = limit - std::min(limit, hold.foreign.others);
   for (unsigned number = 1; number <= count; ++number) {
-    // The GIDs of held devices exist already: only further devices need free slots.
+    // Held units already have their GIDs. Devices beyond these units need free slots in the GID table.
     const bool is_full = gids && number > hold.units + gids->children();
     Problem own = problem;
     if (own.text.empty() && number > free)
@@ -113,12 +114,12 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   }
 }
 
-// Returns the problem of an announced HCA that is no longer on the node, or that is there but has an unknown pool.
+// Returns the problem of an announced HCA that is no longer on the node, or whose pool cannot be determined.
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
   if (hold.foreign.exclusive_owner) return {"is held by " + *hold.foreign.exclusive_owner};
-  // A held HCA is in a pod's network namespace: it is in use, and healthy.
+  // A pod's grant holds the HCA, so it is in the pod's network namespace, in use and healthy.
   if (hold.units > 0) return {};
   return {"is no longer on the node", true};
 }
@@ -135,8 +136,8 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
   }
 }
 
-// Returns true if the HCA was announced. Such an HCA stays if its link came up at a lower rate, because pods may have
-// it.
+// Returns true if the HCA was announced before. It then stays announced even if its link came up at a lower rate,
+// because pods may use it.
 bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
   return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
     return std::any_of(resource.hcas.begin(), resource.hcas.end(),
@@ -144,7 +145,7 @@ bool was_announced(const std::vector<Resource>& before, const std::string& hca) 
   });
 }
 
-// The HCAs that containers outside of Kubernetes hold, in the form that the decision takes.
+// Returns the holdings of containers outside of Kubernetes, in the type of hook::PlanInput.
 hook::Holdings foreign_holdings(const HcaHolds& holds) {
   hook::Holdings foreign;
   for (const auto& [name, hold] : holds)
@@ -164,7 +165,7 @@ class Nearness {
     const auto [end, ignored] =
         std::mismatch(one.pci_path.begin(), one.pci_path.end(), other.pci_path.begin(), other.pci_path.end());
     const auto shared = static_cast<unsigned>(end - one.pci_path.begin());
-    // A common PCI port implies a common NUMA node, so it counts more.
+    // HCAs below a common PCI port are also on the same NUMA node, so a common port counts more than a common node.
     if (shared > 0) return kSameNode + shared;
     return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
   }
@@ -173,11 +174,11 @@ class Nearness {
   const std::vector<CountedHca>& hcas_;
 };
 
-// The available IDs of each HCA, by its index in Resource::hcas. HCAs without available IDs are missing.
+// The available IDs of each HCA, by the HCA's index in Resource::hcas. HCAs without available IDs have no entry.
 using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
 
 // Adds count HCAs to chosen, one after the other. Each time adds the HCA that is nearest to all HCAs in chosen. Returns
-// the sum of the added HCAs' nearness, and the set.
+// the sum of the nearness of the added HCAs, and chosen with the added HCAs.
 std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> chosen, std::size_t count,
                                                       const IdsOfHcas& free, const Nearness& near) {
   unsigned sum = 0;
@@ -186,7 +187,7 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
     if (std::find(chosen.begin(), chosen.end(), hca) != chosen.end()) continue;
     for (const std::size_t one : chosen)
       others[hca] += near.of(hca, one);
-    // Without chosen HCAs all candidates start equal.
+    // If chosen is empty, all candidates start with the same nearness.
     others.try_emplace(hca, 0);
   }
   for (; count > 0 && !others.empty(); --count) {
@@ -204,8 +205,8 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
   return {sum, std::move(chosen)};
 }
 
-// Starts a search at each HCA, because the nearest set may not contain the first one. The limit bounds the time on
-// nodes with thousands of VFs.
+// Adds HCAs to chosen until it has `count`. If chosen is empty, starts a search at each free HCA and takes the nearest
+// set. kMostBeginnings bounds the time on nodes with thousands of VFs.
 std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                      const Nearness& near) {
   constexpr std::size_t kMostBeginnings = 32;
@@ -222,8 +223,8 @@ std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_
   return best ? std::move(best->second) : std::vector<std::size_t>();
 }
 
-// Returns chosen, followed by near HCAs of the best kind (rate and link layer); if these are too few, by HCAs of the
-// next kind.
+// Returns chosen, followed by HCAs of the best kind (rate and link layer) that are near each other. If these are too
+// few, HCAs of the next kind follow.
 std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                   const std::vector<CountedHca>& hcas) {
   using Kind = std::pair<double, bool>;
@@ -243,7 +244,8 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
-  // Kinds with enough HCAs come first, then the kind of the HCAs in chosen, then the highest rate.
+  // A kind with enough HCAs is better than others; among these, a kind that chosen already has; among these, a higher
+  // rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
@@ -254,7 +256,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   return chosen;
 }
 
-// No further HCA is free, so this takes more IDs of HCAs that were chosen before, one of each in turn.
+// Each free HCA has been taken once. If more IDs are needed, takes further IDs of the HCAs, one of each HCA in turn.
 void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids) {
   for (std::size_t before = 0; before != ids.size();) {
     before = ids.size();
@@ -281,7 +283,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (const hook::Pool& pool : config.pools) {
     if (pool.resource) resources[*pool.resource].name = *pool.resource;
   }
-  // The request is empty, so the pool decides mode, network and limit of each HCA.
+  // An empty request is used, so that each HCA's pool alone determines its mode, network and limit.
   const hook::Request nothing;
   const hook::Candidates among(inventory, nothing, config);
   const hook::Holdings foreign = foreign_holdings(holds);
@@ -290,8 +292,8 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
-    // HCAs of another kind (rate, link layer) are not announced, unless they were before: within a resource a pod
-    // cannot select a kind, and its trainer cannot combine two kinds.
+    // An HCA with another rate or link layer than the HCAs that its resource counts is announced only if it was
+    // announced before: a pod cannot select among the HCAs of a resource, and a training job cannot combine such HCAs.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }
@@ -316,10 +318,10 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
       CountedHca& hca = resource.hcas[device.hca];
       const auto moment = moved.find(hca.name);
       const CountedDevice* const known = old->find(device.id);
-      // A problem that was announced before stays announced: only a new problem is withheld.
+      // Only a new problem is withheld. A problem of `before` that may pass stays announced.
       if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
-      hca = old->hcas[known->hca];  // includes its nodes, which do not exist at present
+      hca = old->hcas[known->hca];  // with the device nodes, which do not exist now
       device.problem = known->problem;
       device.may_pass = false;
     }
@@ -348,7 +350,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     if (!all.contains(id)) return make_error("device `{}` is not available", fabric::printable(id));
     if (!resource.find(id)) ids.push_back(id);
   }
-  // An HCA whose ID must be included is already in chosen, and its ID is in ids.
+  // chosen has the HCAs of must_include, and ids has their IDs. For each further ID one more HCA is wanted.
   const std::size_t distinct = chosen.size() + (size - ids.size());
   std::vector<std::size_t> order = best_set(chosen, distinct, free, resource.hcas);
   const std::size_t had = chosen.size();
@@ -368,7 +370,7 @@ Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::sp
   for (const std::string& id : ids) {
     const CountedDevice* device = resource.find(id);
     if (!device) return make_error("{} has no device `{}`", resource.name, fabric::printable(id));
-    // The kubelet may allocate from its cached list before it reads the new health.
+    // The kubelet may request an unhealthy device, because it allocates from its own list before it reads a new one.
     if (!device->problem.empty()) return Error{device->problem};
     places.insert(device->hca);
   }
@@ -392,7 +394,7 @@ std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
 std::string socket_name(std::string_view resource) {
   constexpr std::size_t kLongest = 48;  // sun_path has 108 bytes, /var/lib/kubelet/device-plugins/ takes 32
   std::string name(resource);
-  // A digest is short and still unique for each resource.
+  // A digest is short, and different for each resource.
   if (name.size() > kLongest) name = hook::text_digest(name);
   std::replace(name.begin(), name.end(), '/', '_');
   return "rdma-init-" + name + ".sock";

@@ -33,13 +33,13 @@ struct CountedDevice {
   std::string id;       // "mlx5_0" for an exclusive HCA, "mlx5_0#2" for a shared one
   std::size_t hca = 0;  // index in Resource::hcas
   std::string problem;  // cause of being unhealthy: "mlx5_0 is held by container web-1"; empty: healthy
-  // The problem is a state of the HCA that may pass, for example no node or no active port while its netdev moves
-  // between namespaces.
+  // True if the problem may end by itself: for example, an HCA has no node or no active port while it moves between
+  // network namespaces.
   bool may_pass = false;
   friend bool operator==(const CountedDevice&, const CountedDevice&) = default;
 };
 
-// The devices of all pools with this resource name.
+// A resource of the kubelet: the HCAs of all pools with this `resource`, and the devices that the kubelet counts.
 struct Resource {
   std::string name;
   std::vector<CountedHca> hcas;        // in rail order
@@ -48,46 +48,50 @@ struct Resource {
   friend bool operator==(const Resource&, const Resource&) = default;
 };
 
-// The units of an HCA that are held, as the ledger records them.
+// The units of an HCA that grants in the ledger hold. A shared HCA has several units.
 struct HcaHold {
-  hook::Holding foreign;  // owners unknown to the kubelet: containers of Podman and Docker
-  unsigned units = 0;     // of all owners
+  hook::Holding foreign;  // units of owners that the kubelet does not know, such as containers of Podman and Docker
+  unsigned units = 0;     // units of all owners, pods included
 };
 using HcaHolds = std::map<std::string, HcaHold>;
 
 // Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
-// no longer on the node stays: healthy if it is in a pod's network namespace, else unhealthy. inventory: its list of
-// HCAs must have been readable. `others`: receives the names of other_kinds_of().
+// no longer on the node stays in its resource: healthy if a pod's grant holds it, because it is then in the pod's
+// network namespace, else unhealthy. inventory: its list of HCAs must have been readable. others: receives the names of
+// the HCAs of hook::other_kinds_of().
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others = nullptr);
 
 // Time of the last grant or release of an HCA, by its name.
 using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;
-// Time after a grant or release during which new problems that may pass are withheld: a netdev is down for seconds
-// after it has moved. If the kubelet rejects a waiting pod for such a problem, the pod never runs.
+// Time after a grant or release during which a new problem of the HCA is not announced if it may pass: a netdev is down
+// for some seconds after it has moved. If the kubelet rejects a waiting pod for such a problem, that pod never runs.
 inline constexpr std::chrono::seconds kSettling{30};
-// Replaces withheld problems by the announced state. now: the time at which `resources` were read.
+// Gives each device in `resources` whose new problem must not be announced yet (kSettling) the state that it has in
+// `before`. now: the time at which `resources` were read.
 void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
                    std::vector<Resource>& resources);
 
-// Chooses `size` of the available IDs for GetPreferredAllocation, including must_include. Errors: fewer IDs are
-// available; more IDs must be included; such an ID is not available.
-// Order of preference: distinct HCAs; HCAs of one rate and link layer, because a trainer cannot combine different ones,
-// with the highest rate that has enough HCAs first; HCAs that are nearest by PCI path, then by NUMA node; HCAs with
-// most available IDs; rail order. Unknown IDs come last.
+// Chooses `size` of the available IDs for GetPreferredAllocation, including must_include. Errors: fewer than `size` IDs
+// are available; must_include has more IDs, or one that is not available.
+// Preferences, the most important first: one ID per HCA; HCAs of the same rate and link layer, because a training job
+// cannot combine different ones, and the highest rate of which there are enough; HCAs near each other by PCI path, then
+// by NUMA node; HCAs with most available IDs; rail order. IDs that the resource does not have come last.
 Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                std::span<const std::string> must_include, std::size_t size);
 
-// Returns the HCAs of these IDs, each once, in rail order. Errors: no such device; a device is not healthy.
+// Returns the HCAs of the devices with these IDs, each once, in rail order. Errors: an ID is unknown; a device is not
+// healthy.
 Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
-// Returns true if a container with these HCAs gets CDI device names instead of nodes. Empty: no container does.
+// Returns true if a container with these HCAs gets CDI device names instead of device nodes. An empty function: every
+// container gets device nodes.
 using ByCdi = std::function<bool(const std::vector<const CountedHca*>& hcas)>;
-// Returns the nodes of these HCAs, each once.
+// Returns the device nodes of these HCAs, each once.
 std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas);
 
 // Returns the file name of the resource's socket in the kubelet's directory: "rdma-init-vke.volcengine.com_rdma.sock".
-// The name is short, because sun_path has 108 bytes.
+// The name is short, because the path of a Unix socket has at most 107 bytes.
 std::string socket_name(std::string_view resource);
 
 }  // namespace shim

@@ -32,20 +32,21 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kFirstTry{100};
-constexpr milliseconds kLongestTry{1000};  // so a new socket of the kubelet is found within two seconds
-// Events come in bursts, and one read serves a whole burst.
+constexpr milliseconds kLongestTry{1000};  // longest pause between attempts to register
+// Pause before a read of the node: events come in bursts, and one read serves a whole burst.
 constexpr milliseconds kBurst{100};
-// A node that changes all the time is read at most twice per second.
+// Shortest time between two reads, for a node that changes all the time.
 constexpr milliseconds kBetweenLooks{500};
-constexpr milliseconds kRetry{200};  // of an Allocate that waits
-// A kubelet that registers a plugin starts ListAndWatch at once. A kubelet without this call knows no devices.
+constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried again
+// Longest time from a registration to the kubelet's call of ListAndWatch. The kubelet calls it at once, and without it
+// knows no devices. After this time the plugin registers again.
 constexpr seconds kUntilWatched{10};
-// A failure after a registration that lasts less than this time is a restart of the kubelet. It is not logged, because
-// the new registration is logged.
+// After a first registration, failures are logged only if they last longer than this time. A shorter failure is a
+// restart of the kubelet, after which the new registration is logged.
 constexpr seconds kUntilSaid{10};
 
-// Ends poll(2) from another thread. The callback owns the descriptor too, because it may be called after the destructor
-// of WakeUp.
+// Lets other threads end poll(2) in the main thread: they call the function from call(). That function shares ownership
+// of the descriptor, because it may be called after the destructor of WakeUp.
 class WakeUp {
  public:
   static Result<WakeUp> make() {
@@ -73,11 +74,11 @@ class Endpoint {
   Endpoint(const DevicePluginSettings& settings, const hook::Log& log, const WakeUp& wake, std::string resource)
       : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
 
-  // Does the work that is due. Returns the time of the next call. kubelet: identity of the kubelet's socket; empty: it
-  // has none.
+  // Does the work that is due. Returns the time of the next call. kubelet: identity of the kubelet's socket; empty:
+  // there is no socket.
   Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
     const auto now = Clock::now();
-    // A kubelet that starts removes all sockets in its directory, also the plugin's.
+    // A kubelet that starts also removes the plugin's socket from its directory.
     if (server_ && (cdi != cdi_ || file_identity(path()) != socket_)) end();
     if (!server_) {
       if (now < next_try_) return next_try_;
@@ -116,7 +117,7 @@ class Endpoint {
     DeviceServer::Settings server{.socket = path(), .by_cdi = {}, .check = {}, .allocated = {}, .wake = wake_.call()};
     if (cdi) server.by_cdi = [this](const std::vector<const CountedHca*>& hcas) { return are_cdi_devices(hcas); };
     server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
-      // The kernel may reuse the uverbs number for another HCA: a container must not get that one.
+      // The kernel may have given the uverbs number to another HCA since, whose node the container must not get.
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
       return make_error("{} has another device node now; remedy: try again", fabric::printable(hca.name));
@@ -126,7 +127,8 @@ class Endpoint {
       names.reserve(hcas.size());
       for (const CountedHca* hca : hcas)
         names.push_back(hca->name);
-      // The ledger records an allocation only when the container starts: until then this line is its only record.
+      // Until the container starts and the ledger records its grant, this log line is the only record of the
+      // allocation.
       hook::EventLine line(done ? "allocated" : "refused");
       line.add("resource", resource_).add("hcas", names);
       if (!done) line.add("because", done.error().message);
@@ -146,7 +148,8 @@ class Endpoint {
     return true;
   }
 
-  // A container does not start with a CDI device that the runtime does not know.
+  // Returns true if files describe all these HCAs as CDI devices. If not, the container must get device nodes, because
+  // a runtime refuses to start a container with an unknown CDI device.
   bool are_cdi_devices(const std::vector<const CountedHca*>& hcas) const {
     const auto described = described_cdi_devices(settings_.node.root);
     const auto missing =
@@ -161,7 +164,8 @@ class Endpoint {
 
   Clock::time_point register_or_wait(Clock::time_point now, const FileIdentity& kubelet) {
     if (now < next_try_) return next_try_;
-    // The identity is stored now, because the kubelet may restart before its answer arrives.
+    // The identity of the kubelet's socket is stored before the call: if the kubelet restarts before it answers, the
+    // identity differs, and the plugin registers again.
     asked_ = kubelet;
     registration_ =
         Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
@@ -185,23 +189,23 @@ class Endpoint {
     registration_.reset();
   }
 
-  // Returns the time of the next check. A kubelet without a watch has forgotten the resource, so the resource is
-  // registered again.
+  // Checks that the kubelet still has a ListAndWatch call open. Without such a call the kubelet has forgotten the
+  // resource, so the resource is registered again. Returns the time of the next check.
   Clock::time_point see_watch(Clock::time_point now) {
     if (server_->watchers() > 0) {
       was_watched_ = true;
       failing_since_.reset();
       return now + seconds(1);
     }
-    // A restarting kubelet ends its watch first and removes the plugin's socket a moment later. The plugin waits for
-    // that.
+    // A kubelet that restarts first ends its ListAndWatch call, and removes the plugin's socket a moment later. The
+    // plugin waits for the removal, which makes tend() create the socket again.
     const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
     if (was_watched_ && !unwatched_since_) unwatched_since_ = now;
     const auto until = unwatched_since_.value_or(*registered_at_) + patience;
     if (now < until) return until;
     unwatched_since_.reset();
     registered_with_.clear();
-    fail(fmt::format("the kubelet does not watch {}", resource_));
+    fail(fmt::format("the kubelet has no open ListAndWatch call for {}", resource_));
     return next_try_;
   }
 
@@ -225,9 +229,9 @@ class Endpoint {
   Resource published_;
   FileIdentity socket_;  // of the plugin's socket
   std::unique_ptr<Registration> registration_;
-  FileIdentity asked_;                              // kubelet of registration_
+  FileIdentity asked_;                              // kubelet's socket at the start of registration_
   FileIdentity registered_with_;                    // empty: none
-  std::optional<Clock::time_point> registered_at_;  // of the last registration; nullopt: none
+  std::optional<Clock::time_point> registered_at_;  // time of the last registration; nullopt: none
   bool was_watched_ = false;
   std::optional<Clock::time_point> unwatched_since_;
   Clock::time_point next_try_;
@@ -272,7 +276,7 @@ class DevicePlugin {
   Clock::time_point tend() {
     const auto later = Clock::now() + seconds(1);
     if (!has_config_) return later;
-    // The kubelet's directory was replaced: sockets in the old directory are unreachable.
+    // If the kubelet's directory was replaced, the sockets in the old directory are unreachable and must be made again.
     if (directory_ && !directory_->is_there()) {
       endpoints_.clear();
       directory_.reset();
@@ -280,8 +284,8 @@ class DevicePlugin {
     if (!directory_ && !open_directory()) return later;
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     std::map<std::string, std::unique_ptr<Endpoint>> gone;
-    // Endpoints that stay in `gone` belong to resources that the administrator's config.json no longer has. Their
-    // destructors end them.
+    // All endpoints move to `gone`, and those of resources that still exist move back below. The destructors end the
+    // others, whose resources are no longer in the administrator's config.json.
     gone.swap(endpoints_);
     auto next = later;
     for (const Resource& resource : reader_.resources()) {
@@ -296,7 +300,9 @@ class DevicePlugin {
   hook::ProbedState state() const {
     if (!has_config_) return {false, reader_.problem()};
     const auto names = reader_.configured_resources();
-    if (names.empty()) return {true, "no pool of config.json has a \"resource\": nothing to register"};
+    if (names.empty())
+      return {true, fmt::format("no pool of `{}` has a \"resource\": nothing to register",
+                                fabric::printable(settings_.node.config.file))};
     if (!directory_) return {false, last_message_};
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     for (const std::string& name : names) {
@@ -333,7 +339,8 @@ class DevicePlugin {
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->take();
-    // The read is delayed: a burst of events needs one read, and reads must not follow each other without a pause.
+    // An event does not cause a read at once: one read serves a burst of events (kBurst), and reads have a minimum
+    // distance (kBetweenLooks).
     if (kernel_.take()) next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + kBetweenLooks));
     return false;
   }

@@ -21,7 +21,8 @@ struct DevicePluginSettings {
 };
 
 // Runs until SIGTERM or SIGINT. Waits while the kubelet is not running, while the configuration is invalid, while the
-// disk is full, and while another instance has the kubelet's directory. Errors: failures that waiting cannot resolve.
+// disk is full, and while another instance has locked the kubelet's directory. Errors: failures that waiting cannot
+// resolve.
 Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log);
 
 }  // namespace shim

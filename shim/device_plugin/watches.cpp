@@ -22,7 +22,7 @@ namespace {
 
 // RDMA_NL_GROUP_NOTIFY. Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
 constexpr unsigned kRdmaNotify = 4;
-// Group of the kernel's uevents; udev uses another group.
+// Multicast group of the uevents that the kernel sends; udev sends its own to another group.
 constexpr std::uint32_t kKernelUevents = 1;
 
 constexpr std::uint32_t group_bit(unsigned group) {
@@ -34,13 +34,14 @@ fabric::UniqueFd listening(int protocol, std::uint32_t groups) {
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = groups;
-  // A kernel without this protocol or group refuses the socket or the bind: not an error here.
+  // A kernel without this protocol or group refuses the socket or the bind. That is no error: the plugin also polls.
   if (socket.ok() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     socket.reset();
   return socket;
 }
 
-// A uevent is "add@/devices/..." and then NAME=value strings, each with a final zero. Other subsystems send many.
+// Returns true for a uevent about HCAs, netdevs or device nodes; other subsystems send many uevents. A uevent is
+// "add@/devices/..." followed by NAME=value strings, each with a final zero.
 bool matters(std::string_view uevent) {
   for (const std::string_view subsystem : {"SUBSYSTEM=infiniband", "SUBSYSTEM=net", "SUBSYSTEM=misc"}) {
     if (uevent.find(subsystem) != std::string_view::npos) return true;
@@ -84,7 +85,7 @@ using fabric::UniqueFd;
 FileIdentity file_identity(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return {};
-  // The identity includes ctime, because the kernel may reuse the inode number of a removed socket at once.
+  // ctime tells a new socket from a removed one, whose inode number the kernel may reuse at once.
   return {static_cast<std::int64_t>(status.st_dev), static_cast<std::int64_t>(status.st_ino), status.st_ctim.tv_sec,
           status.st_ctim.tv_nsec};
 }
@@ -94,7 +95,7 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
-  // The lock is on the directory itself, because the kubelet removes files in it when it starts.
+  // The lock is on the directory itself and not on a file in it, because a kubelet that starts removes the files.
   if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     if (code == EWOULDBLOCK)
@@ -111,14 +112,14 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
 
 void KubeletDirectory::take() const {
   alignas(inotify_event) std::array<char, 4096> events;
-  // The content of events does not matter, because callers compare the identity of the files.
+  // The events are discarded, because callers compare the identity of the files (file_identity()) instead.
   while (::read(watch_.get(), events.data(), events.size()) > 0) {
   }
 }
 
 bool KubeletDirectory::is_there() const {
   const FileIdentity now = file_identity(path_);
-  // The ctime is not compared, because it changes with each file in the directory.
+  // ctime is not compared, because it changes with each file that is created or removed in the directory.
   return now.size() == identity_.size() && now[0] == identity_[0] && now[1] == identity_[1];
 }
 

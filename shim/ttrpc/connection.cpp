@@ -26,7 +26,8 @@ int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// Size of usual messages. Memory beyond it is returned after use. It is a multiple of every page size of Linux.
+// Most messages are shorter than this size. Memory beyond it is released after use. It is a multiple of every page size
+// of Linux, so that ReservedBuffer can release whole pages.
 constexpr std::size_t kUsualSize = std::size_t{64} << 10;
 
 void shrink(std::string& buffer) {
@@ -38,14 +39,15 @@ void shrink(std::string& buffer) {
 Result<UniqueFd> connect_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // sun_path needs a final zero.
+  // The path in sun_path ends with a zero byte.
   if (path.empty() || path.size() >= sizeof address.sun_path)
     return make_error("socket `{}`: expected a path of 1 to {} bytes", fabric::printable(path),
                       sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok()) return sys_error(errno, "cannot make a socket");
-  // connect(2) to a local socket blocks only while the runtime's backlog is full. After a signal it can be repeated.
+  // connect(2) to a Unix socket blocks only while the runtime's backlog is full. If a signal interrupts it, nothing has
+  // happened, and the call can be repeated.
   int result = 0;
   do {
     result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
@@ -79,7 +81,7 @@ ReservedBuffer::~ReservedBuffer() {
 
 void ReservedBuffer::release(std::size_t used) {
   if (used <= kUsualSize || used > bytes_.size()) return;
-  // MADV_DONTNEED frees the pages; a later access reads zeros.
+  // MADV_DONTNEED frees the pages. A later access gets new pages with zeros.
   ::madvise(bytes_.data() + kUsualSize, used - kUsualSize, MADV_DONTNEED);
 }
 
@@ -110,11 +112,12 @@ Result<std::string> Connection::call(std::string_view service, std::string_view 
   next_call_ += 2;
   if (auto sent = send_message(kRuntimeConnection, MessageType::kRequest, pending_->stream); !sent) {
     pending_.reset();
-    // The message may be sent in part: the stream is out of step.
+    // A part of the message may have been sent, so the runtime would misread any further message. The connection is
+    // unusable.
     lost_ = sent.error();
     return wrap(std::move(sent).error(), name);
   }
-  // The runtime may send requests before its answer: round() serves them.
+  // round() also serves requests that the runtime sends before it answers.
   while (!pending_->answer) {
     auto ended = round(-1, until);
     if (pending_->answer || (ended && !*ended)) continue;
@@ -136,7 +139,7 @@ Result<Connection::Ended> Connection::serve(int stop_fd, std::optional<Clock::ti
   }
 }
 
-// Waits once and handles the data that arrived. nullopt: continue.
+// Waits once with poll(2) and handles the data that arrived. nullopt: the connection continues, call again.
 Result<std::optional<Connection::Ended>> Connection::round(int stop_fd, std::optional<Clock::time_point> until) {
   using Answer = std::optional<Ended>;
   if (lost_) return *lost_;
@@ -159,7 +162,7 @@ Result<std::optional<Connection::Ended>> Connection::receive() {
   using Answer = std::optional<Ended>;
   const ssize_t count = ::recv(socket_.get(), input_.data(), input_.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Answer();
-  // A Unix socket returns ECONNRESET if its peer closed it with unread data.
+  // recv(2) on a Unix socket fails with ECONNRESET if the peer closed its end before it had read all data.
   if (count == 0 || (count < 0 && errno == ECONNRESET)) return Answer(TRY(end_of_input()));
   if (count < 0) return sys_error(errno, "cannot read from the runtime");
   TRY_VOID(take(std::string_view(input_.data(), static_cast<std::size_t>(count))));
@@ -173,13 +176,13 @@ Result<Connection::Ended> Connection::end_of_input() {
   return Ended::kPeer;
 }
 
-// Sends with MSG_DONTWAIT and poll(2), because a blocking send could wait forever. A runtime reads all the time. Data
-// that it does not read within 2 s, its own limit for a request, it never reads.
+// Sends out_. Uses MSG_DONTWAIT and poll(2), because a blocking send could wait forever. A runtime that works reads at
+// once. If it has not read for 2 s, which is its own limit for a request, it is assumed to be stuck.
 Result<void> Connection::flush() {
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto until = Clock::now() + kPatience;
   std::string_view left = out_;
-  // A peer that has closed is not an error here: round() reports it after the input that is left.
+  // A closed peer is no error here: round() first handles the input that is left and then reports the end.
   while (!left.empty() && !closed_) {
     const ssize_t count = ::send(socket_.get(), left.data(), left.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
@@ -211,7 +214,7 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
   while (const auto message = TRY(inbox.decoder.next(bytes))) {
     TRY_VOID(is_request ? serve_request(*message) : take_answer(*message));
     inbox.buffer.release(inbox.decoder.buffer_used());
-    // The heap keeps the memory that the handler used for a long message, so it is returned here.
+    // The heap keeps the memory that the handler used for a long message, so malloc_trim(3) returns it to the kernel.
     if (message->length > kUsualSize) ::malloc_trim(0);
   }
   return {};
@@ -220,13 +223,15 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
 Result<void> Connection::serve_request(const Message& message) {
   if (message.type != MessageType::kRequest)
     return make_error("ttrpc message of type {} on the connection for requests", static_cast<int>(message.type));
-  // Go's server does the same: the answer has the invalid stream number, and no request is handled twice.
+  // An invalid stream number is answered with an error for that stream, as ttrpc's Go server does. The check of the
+  // order also prevents that a request is handled twice.
   if (message.stream % 2 == 0)
     return respond(message.stream, Error{"the stream of a request must have an odd number", EINVAL});
   if (message.stream <= last_request_)
     return respond(message.stream, Error{"the stream of a request must be higher than those before", EINVAL});
   last_request_ = message.stream;
-  // check_usable() then refuses nested calls, which would overwrite the buffers in use.
+  // handling_ makes check_usable() refuse a call() or serve() of the handler, which would overwrite buffers that are in
+  // use.
   handling_ = true;
   auto answer = handle(message);
   handling_ = false;
@@ -242,7 +247,8 @@ Result<std::string> Connection::handle(const Message& message) {
   try {
     return handler_(*request);
   } catch (const std::exception& problem) {
-    // An exception becomes an error: after a crash the runtime would create the container without its devices.
+    // An exception becomes an error that refuses the container. If the plugin crashed instead, the runtime would create
+    // the container without its devices.
     return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};
   }
 }
@@ -264,7 +270,7 @@ Result<void> Connection::respond(std::uint32_t stream, const Result<std::string>
   return send_message(kPluginConnection, MessageType::kResponse, stream);
 }
 
-// Sends the data in data_.
+// Sends a message with the data in data_.
 Result<void> Connection::send_message(std::uint32_t connection, MessageType type, std::uint32_t stream) {
   out_.clear();
   append_frames(out_, connection, {.stream = stream, .type = type, .data = data_});
@@ -277,7 +283,8 @@ Result<void> Connection::send_message(std::uint32_t connection, MessageType type
 Result<void> Connection::take_answer(const Message& message) {
   if (message.type != MessageType::kResponse)
     return make_error("ttrpc message of type {} on the connection for answers", static_cast<int>(message.type));
-  // An unknown stream means that the connection is out of step, so the error ends the connection.
+  // An answer to a stream that the plugin never used means that the messages are misread, so this error ends the
+  // connection.
   if (message.stream % 2 == 0 || message.stream >= next_call_)
     return make_error("ttrpc answer to stream {}, which has no request", message.stream);
   if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // late or repeated

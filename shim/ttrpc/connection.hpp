@@ -33,12 +33,12 @@ Result<fabric::UniqueFd> connect_socket(const std::string& path);
 // the number of an open stream socket.
 Result<fabric::UniqueFd> launched_socket(std::string_view number);
 
-// Buffer for the longest message, reserved during the whole life of the process. It is a private mapping, and release()
-// returns its pages, so that it uses memory only while it holds a message. The heap would keep the memory of its
-// largest size.
+// Buffer for the longest message. Its address space is reserved for the whole life of the connection, but it uses
+// memory only while it holds a message: release() returns its pages to the kernel. A buffer on the heap would keep the
+// memory of the longest message.
 class ReservedBuffer {
  public:
-  // Errors: no address space, or a node that refuses to overcommit.
+  // Errors: no address space is left, or the node's kernel refuses to overcommit memory.
   static Result<ReservedBuffer> reserve(std::size_t size);
 
   ReservedBuffer(ReservedBuffer&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
@@ -47,8 +47,8 @@ class ReservedBuffer {
 
   std::span<char> bytes() const { return bytes_; }
 
-  // Returns pages to the kernel after the first `used` bytes were written. Keeps the first 64 KiB, which usual messages
-  // need again. Discards the content of the buffer.
+  // Call when the content is no longer needed. used: number of bytes that were written. Returns the written pages to
+  // the kernel, except the first 64 KiB, which most messages need again.
   void release(std::size_t used);
 
  private:
@@ -62,8 +62,8 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   // Answers a request of the runtime with the payload of the response, at most 4 MiB. The views in the request are
-  // valid until it returns. An error is sent as a status (status_of_errno(), status_message()), which fails the
-  // creation of a container; the connection stays usable. The handler must not use call() or serve().
+  // valid until it returns. An error is sent as a status (status_of_errno(), status_message()), which makes the
+  // creation of a container fail; the connection stays usable. The handler must not use call() or serve().
   using Handler = std::function<Result<std::string>(const Request& request)>;
 
   enum class Ended {
@@ -82,10 +82,10 @@ class Connection {
   Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
                            std::chrono::milliseconds timeout);
 
-  // Serves the runtime's requests. stop_fd: a descriptor that ends the call when it is readable, such as a signalfd, or
-  // -1; it is not read. A signal does not end the call. Errors: bytes that are not NRI's protocol; the connection ended
-  // in the middle of a message; the runtime does not read answers; a socket error. The connection is unusable after an
-  // error.
+  // Serves the runtime's requests. stop_fd: a descriptor that ends the call when it is readable, such as a signalfd;
+  // the call does not read it; -1: none. until: deadline; nullopt: none. A signal does not end the call. Errors: bytes
+  // that are not NRI's protocol; the connection ended in the middle of a message; the runtime does not read answers; a
+  // socket error. The connection is unusable after an error.
   Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
 
   Connection(const Connection&) = delete;

@@ -5,7 +5,7 @@
 namespace shim {
 namespace {
 
-// Size of the bufio.Reader in Go's ttrpc channel.
+// Size of the buffer (bufio.Reader) in which ttrpc's Go implementation reads a header.
 constexpr std::size_t kReaderBuffer = 4096;
 
 }  // namespace
@@ -25,12 +25,13 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
   return std::optional<MuxPiece>();
 }
 
-// Starts a frame, whose header is complete. After an error the header stays complete, so that each further call fails
-// too.
+// Evaluates a frame's complete header. After an error header_ stays as it is, so that each further call fails with the
+// same error.
 Result<void> MuxDecoder::begin_frame() {
   const std::uint32_t connection = read_u32(header_.text());
   const std::size_t length = read_u32(header_.text().substr(4));
-  // Go silently drops such a frame. No version of NRI sends one, so it means that the stream is out of step.
+  // An unknown connection is an error, unlike in Go, which silently drops the frame. No version of NRI sends such a
+  // frame, so these bytes are no header: the decoder has lost the boundaries of frames.
   if (connection != kPluginConnection && connection != kRuntimeConnection)
     return make_error("multiplexer frame for connection {}: NRI has connections {} and {} only", connection,
                       kPluginConnection, kRuntimeConnection);
@@ -49,7 +50,7 @@ void append_mux_header(std::string& out, std::uint32_t connection, std::size_t l
 }
 
 Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
-  // The counters stay after a message, because buffer_used() reports them until the next call.
+  // The counters are reset only here and not after a message, because buffer_used() needs them until this call.
   if (header_.size == 0) got_ = skipped_ = 0;
   if (!header_.take(input)) return std::optional<Message>();
   const std::string_view header = header_.text();
@@ -62,7 +63,8 @@ Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
               .length = read_u32(header),
               .data = {},
               .too_long = false};
-  // A message that is too long is skipped, so the stream stays in step, and the request can be answered with an error.
+  // The data of a message that is too long is skipped. The next message is then still found, and the request can be
+  // answered with an error.
   current_.too_long = current_.length > buffer_.size();
   if (!take_data(input)) return std::optional<Message>();
   header_.size = 0;

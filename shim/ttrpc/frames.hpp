@@ -39,7 +39,7 @@ struct PartialHeader {
   std::array<char, kWhole> bytes{};
   std::size_t size = 0;
   std::string_view text() const { return {bytes.data(), size}; }
-  // Moves missing bytes from the front of input. Returns true if the header is complete.
+  // Moves the bytes that the header lacks from the front of input to `bytes`. Returns true if the header is complete.
   bool take(std::string_view& input) {
     const std::size_t taken = input.copy(bytes.data() + size, kWhole - size);
     size += taken;
@@ -54,22 +54,23 @@ inline constexpr std::uint32_t kPluginConnection = 1;
 inline constexpr std::uint32_t kRuntimeConnection = 2;
 
 inline constexpr std::size_t kMuxHeaderSize = 8;
-// Longest payload of any runtime: 16 MiB up to NRI 0.6.1, 4 MiB + 10 bytes since 0.7.0.
+// Longest payload that a runtime sends: 16 MiB up to NRI 0.6.1, 4 MiB + 10 bytes since 0.7.0.
 inline constexpr std::size_t kMaxMuxPayload = std::size_t{16} << 20;
 
-// Consecutive bytes of one logical connection, from at most one frame.
+// Consecutive bytes of one logical connection: the payload of a frame, or a part of it.
 struct MuxPiece {
   std::uint32_t connection = 0;
   std::string_view bytes = {};
   friend bool operator==(const MuxPiece&, const MuxPiece&) = default;
 };
 
-// Splits the socket's bytes into pieces, independent of the boundaries of read(2). Stores at most one header.
+// Splits the socket's bytes into pieces. The input may be cut anywhere: the decoder stores an incomplete header until
+// the next call.
 class MuxDecoder {
  public:
   // Returns the next piece, which is part of input, and removes it from the front of input. nullopt: input is empty.
-  // Errors: a connection id that NRI does not have; a frame longer than any runtime sends. The stream is then unusable:
-  // each further call with input fails with the same error.
+  // Errors: a connection id that NRI does not have; a frame longer than any runtime sends. After an error the stream is
+  // unusable: each further call with input fails with the same error.
   Result<std::optional<MuxPiece>> next(std::string_view& input);
 
   // Returns false within a frame.
@@ -91,10 +92,11 @@ enum class MessageType : std::uint8_t { kRequest = 1, kResponse = 2, kData = 3 }
 inline constexpr std::uint8_t kFlagRemoteOpen = 0x2;  // a stream: more messages follow
 
 inline constexpr std::size_t kMessageHeaderSize = 10;
-// Limit of Go's receivers (ttrpc channel.go messageLengthMax).
+// Longest data that ttrpc's receivers in Go accept (channel.go, messageLengthMax).
 inline constexpr std::size_t kMaxSendData = std::size_t{4} << 20;
-// ttrpc before 1.2.6, used by containerd 1.7, sends more than it accepts: a plugin that refuses such messages loses the
-// Synchronize of a large node. Frames of its multiplexer have at most this size.
+// Longest data that this plugin accepts. It is above kMaxSendData, because ttrpc before 1.2.6 (containerd 1.7) sends
+// longer messages than it accepts: the Synchronize of a large node would otherwise be lost. NRI's frames limit it to
+// kMaxMuxPayload.
 inline constexpr std::size_t kMaxReceiveData = std::size_t{16} << 20;
 
 struct Message {
@@ -107,15 +109,15 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-// Splits the bytes of one logical connection into messages, independent of their boundaries.
+// Splits the bytes of one logical connection into messages. A message may begin and end anywhere in the input.
 class MessageDecoder {
  public:
   // buffer: for messages that arrive in several pieces. Longer messages are skipped (Message::too_long).
   explicit MessageDecoder(std::span<char> buffer) : buffer_(buffer) {}
 
-  // Returns the next message and removes its bytes from the front of input. Its data is part of input or buffer, and is
-  // valid until the next call. nullopt: input is empty and no message is complete. Errors: a message type that ttrpc
-  // does not have; each further call fails with the same error.
+  // Returns the next message and removes its bytes from the front of input. The message's data is part of input or
+  // buffer, and is valid until the next call. nullopt: input is empty and no message is complete. Errors: a message
+  // type that ttrpc does not have; each further call fails with the same error.
   Result<std::optional<Message>> next(std::string_view& input);
 
   // Returns false within a message.
@@ -135,10 +137,10 @@ class MessageDecoder {
 
 void append_message_header(std::string& out, const Message& message);
 
-// Appends a message as frames that the readers of all versions accept. A reader has a buffer of 4096 bytes and fails on
-// a frame that is longer than the space it offers (multiplex conn.Read: ENOMEM). A short message is one frame. A longer
-// message has its header in a separate frame, because the reader offers space for the data only after it has the
-// header. message.length is ignored; data: at most kMaxSendData bytes.
+// Appends a message as frames that the readers of all versions accept. A reader fails on a frame that is longer than
+// the buffer it reads into (multiplex conn.Read: ENOMEM). It reads a header into a buffer of 4096 bytes, and then the
+// data into a buffer of the length in the header. So a message of up to 4096 bytes is one frame, and a longer message
+// has its header in a separate frame. message.data: at most kMaxSendData bytes. message.length is ignored.
 void append_frames(std::string& out, std::uint32_t connection, Message message);
 
 }  // namespace shim

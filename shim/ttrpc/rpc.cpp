@@ -10,7 +10,8 @@
 namespace shim {
 namespace {
 
-// This is enough for one error; runtimes write it into logs and events.
+// Limit of a status message in bytes: enough for one error, and short enough for the logs and events in which it
+// appears.
 constexpr std::size_t kMaxStatusMessage = 4000;
 
 constexpr std::pair<StatusCode, int> kStatusErrnos[] = {{StatusCode::kInvalidArgument, EINVAL},
@@ -63,7 +64,7 @@ void append_request(std::string& out, const Request& request) {
 }
 
 void append_response(std::string& out, const Response& response) {
-  // Go's server leaves out a status of success.
+  // A successful response has no status, as in ttrpc's Go implementation.
   if (response.code != StatusCode::kOk) {
     std::string status;
     append_varint_field(status, 1, static_cast<std::uint64_t>(response.code));

@@ -1,4 +1,4 @@
-// Encodes and decodes the data of ttrpc requests and responses, with the status of a response (google.rpc.Status).
+// Encodes and decodes the data of ttrpc requests and responses. A response contains a status (google.rpc.Status).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Request {
   std::string_view service;
   std::string_view method;
   std::string_view payload;
-  std::int64_t timeout_ns = 0;  // time for which the caller waits; 0: not reported
+  std::int64_t timeout_ns = 0;  // time for which the caller waits for the response; 0: not reported
   friend bool operator==(const Request&, const Request&) = default;
 };
 
@@ -42,7 +42,8 @@ Result<Response> parse_response(std::string_view data);
 void append_request(std::string& out, const Request& request);
 void append_response(std::string& out, const Response& response);
 
-// Converts between an errno and a status. An unlisted errno becomes kUnknown, an unlisted status becomes 0.
+// Converts between an errno and a status. An errno that is not in this list becomes kUnknown, a status that is not in
+// it becomes 0.
 //   EINVAL kInvalidArgument, ETIMEDOUT kDeadlineExceeded, EMSGSIZE kResourceExhausted, EAGAIN kFailedPrecondition,
 //   ENOSYS kUnimplemented
 StatusCode status_of_errno(int code);

@@ -3,7 +3,7 @@
 namespace shim {
 namespace {
 
-// Limits of protobuf: 29 bits of field number, followed by 3 bits of wire type.
+// In protobuf, the tag of a field has 29 bits of field number and then 3 bits of wire type.
 constexpr std::uint64_t kMaxNumber = (1U << 29) - 1;
 constexpr int kTypeBits = 3;
 
@@ -46,7 +46,7 @@ Result<std::optional<WireField>> WireReader::next() {
   if (!value) return make_error("protobuf message: field {} is cut off or overlong", number);
   field.value = *value;
   if (field.type != WireType::kBytes) return std::optional(field);
-  // The length comes from the message and may be any number, so it is compared before use.
+  // The length comes from the message and may be any number, so it is compared with the bytes that are left.
   if (*value > rest_.size())
     return make_error("protobuf message: field {} has {} bytes, {} are left", number, *value, rest_.size());
   field.bytes = rest_.substr(0, *value);

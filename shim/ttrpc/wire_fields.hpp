@@ -1,5 +1,6 @@
 // Reads and writes the fields of a protobuf message (protobuf.dev/programming-guides/encoding) without a schema and
-// without a copy. Enough for ttrpc's own messages, and for long messages that are read one field at a time.
+// without a copy. Used for ttrpc's own messages, and for long messages that are read one field at a time to save
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // Returns the next field; nullopt at the end. Its bytes are part of the message. Errors: the message ends within a
-  // field; a number of more than 64 bits; a field number of 0 or beyond 2^29 - 1; a group, which proto3 does not have.
+  // Returns the next field; nullopt at the end. The field's bytes are part of the message. Errors: the message ends
+  // within a field; a number of more than 64 bits; a field number of 0 or beyond 2^29 - 1; a group, which proto3 does
+  // not have.
   Result<std::optional<WireField>> next();
 
  private:

@@ -403,7 +403,7 @@ class Probe(DevicePluginCase):
         self.start_plugin()
         self.until_probe(PROGRAM, 1, "invalid JSON")
         self.configure({"pools": [{"name": "rails", "modes": ["exclusive"]}]})
-        self.until_probe(PROGRAM, 0, 'ready: no pool of config.json has a "resource": nothing to register')
+        self.until_probe(PROGRAM, 0, f'ready: no pool of `{self.config}` has a "resource": nothing to register')
 
     def test_reports_second_instance(self):
         _, process, _, _ = self.begin()

@@ -30,7 +30,7 @@ constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kAllocateTimeout{10};
 
-// Returns the cause of a failed listen, which gRPC does not report: binds a socket at the path.
+// Returns the errno of a failed listen, which gRPC does not report. To find it, binds a socket at the same path.
 int why_not_listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -38,7 +38,7 @@ int why_not_listen(const std::string& path) {
   const fabric::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return errno;
-  // The bind succeeded, so the cause was something else: the next attempt may work.
+  // The bind succeeded, so gRPC failed for another reason, and the next attempt may succeed.
   ::unlink(path.c_str());
   return EAGAIN;
 }
@@ -61,7 +61,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (Watch* watch : watches_)
         watch->go_on();
     }
-    // Each call must be finished, or Shutdown() would wait for it.
+    // The waiting Allocate calls must be answered, because Shutdown() would wait for them.
     for (const ParsedRequest& asked : take_waiting())
       allocate(asked, false);
     if (!server_) return;
@@ -93,7 +93,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
   bool retry() override {
-    // The list is emptied first, because allocate() calls functions that must not run under the mutex.
+    // The list is emptied first and the mutex released, because allocate() calls functions that must not run under the
+    // mutex.
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
@@ -103,8 +104,9 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
  private:
-  // One call of ListAndWatch. While one list is written, only the latest further list is kept, so a slow kubelet needs
-  // no memory. The service's mutex protects all members; gRPC calls the On functions without it.
+  // One call of ListAndWatch. While a list is being written, no further lists are queued: the latest resource is sent
+  // afterwards, so a slow kubelet costs no memory. The service's mutex protects all members; gRPC calls the On
+  // functions without holding it.
   class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
    public:
     explicit Watch(Service& service) : service_(service) {}
@@ -139,9 +141,10 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
         const std::lock_guard lock(service_.mutex_);
         std::erase(service_.watches_, this);
       }
-      // wake() is called outside of the lock, because the main thread then calls watchers(), which takes the lock.
+      // wake() is called after the lock is released, because it lets the main thread call watchers(), which takes the
+      // lock.
       service_.settings_.wake();
-      // By gRPC's contract, OnDone() is the last call, and the reactor frees itself.
+      // OnDone() is gRPC's last call of this object, and by gRPC's contract the object then frees itself.
       delete this;
     }
 
@@ -173,13 +176,13 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (const CountedHca* hca : hcas)
         fabric::keep_first(done, settings_.check(*hca));
     }
-    // A request for an unknown or unhealthy device fails at once, unless the request already waited: then the HCA may
-    // have left the list meanwhile.
+    // A request for an unknown or unhealthy device fails at once. A request that already waited continues to wait,
+    // because its HCA may have been removed from the resource meanwhile.
     if (!done && may_wait && (is_known || asked.waits)) return false;
     if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
-    // Each failed request is reported, also a request without a valid container.
+    // A request that failed before its first container was understood is reported without HCAs.
     if (!done && containers.empty()) settings_.allocated({}, done);
     asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
     return true;
@@ -195,7 +198,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     {
       const std::lock_guard lock(mutex_);
       if (!ended_) {
-        // With gRPC's callback API, a waiting call occupies no thread.
+        // The call waits in this list and occupies no thread, which gRPC's callback API allows.
         waiting_.push_back(asked);
         settings_.wake();
         return;
@@ -268,8 +271,8 @@ class Call final : public Registration {
     request_.set_endpoint(request.endpoint);
     request_.set_resource_name(request.resource);
     request_.mutable_options()->set_get_preferred_allocation_available(true);
-    // The call has a connection of its own: a shared one would also wait for gRPC's reconnection backoff of the last
-    // attempt.
+    // Each call uses a new connection. A shared connection that failed before would first wait for the end of gRPC's
+    // reconnection backoff.
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     stub_ = v1beta1::Registration::NewStub(
@@ -280,7 +283,7 @@ class Call final : public Registration {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   ~Call() override {
-    // The callback uses this object: cancel the call and wait for its end.
+    // Cancels the call and waits for its end, because the callback uses this object.
     context_.TryCancel();
     std::unique_lock lock(mutex_);
     ended_.wait(lock, [&] { return result_.has_value(); });
@@ -293,12 +296,12 @@ class Call final : public Registration {
 
  private:
   void end(const grpc::Status& status) {
-    // wake_ is copied, because `this` may be freed before the call below.
+    // wake_ is copied, because another thread may free this object as soon as result_ is set.
     const auto wake_up = wake_;
     {
       const std::lock_guard lock(mutex_);
       result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
-      ended_.notify_all();  // with the lock: the destructor may free this object as soon as the lock is released
+      ended_.notify_all();  // under the lock, because the object may be freed once it is released
     }
     wake_up();
   }

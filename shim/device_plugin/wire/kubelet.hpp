@@ -13,7 +13,8 @@
 
 namespace shim {
 
-// Prevents gRPC from writing to stderr: results carry all failures. Call once, before any other use of gRPC.
+// Prevents gRPC from writing to stderr, because this component returns all failures as results. Call once, before any
+// other use of gRPC.
 void silence_grpc();
 
 // Serves one resource at its own socket. gRPC calls the service in its own threads.
@@ -23,26 +24,27 @@ class DeviceServer {
     std::string socket;  // path
     ByCdi by_cdi;        // called from any thread
     // Checks before an allocation that the HCA still has its announced device node. Called from any thread. A failure
-    // may pass: the scheduler assigns an HCA again as soon as a pod has ended, before the sandbox is removed and the
-    // kernel moves the HCA to the node. Allocate waits for this up to 10 s.
+    // may pass, so Allocate tries again for up to 10 s: the scheduler assigns an HCA again as soon as a pod has ended,
+    // before the pod's sandbox is removed and the kernel moves the HCA back to the node.
     std::function<Result<void>(const CountedHca&)> check;
-    // Reports the allocated HCAs, or the error. Called from any thread.
+    // Called after each allocation, with the HCAs and the result. Called from any thread.
     std::function<void(const std::vector<const CountedHca*>& hcas, const Result<void>& allocated)> allocated;
-    std::function<void()> wake;  // a watch has begun or ended; called from any thread
+    // Called from any thread when a ListAndWatch call begins or ends, or an Allocate call must wait.
+    std::function<void()> wake;
   };
   // Starts the service. Replaces an existing socket. Errors: the socket cannot be created.
   static Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
   virtual ~DeviceServer() = default;  // ends all calls and removes the socket
 
-  // Sends the resource to all watches.
+  // Sends the resource to all open ListAndWatch calls.
   virtual void publish(Resource resource) = 0;
-  // Tries the waiting allocations again. Returns true if some still wait.
+  // Tries the waiting Allocate calls again. Returns true if some still wait.
   virtual bool retry() = 0;
   // Returns the number of ListAndWatch calls that have not ended.
   virtual std::size_t watchers() const = 0;
 };
 
-// A call of Register that does not block.
+// A call of the kubelet's Register, which runs in the background.
 class Registration {
  public:
   struct Request {

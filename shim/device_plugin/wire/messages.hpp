@@ -9,16 +9,17 @@ namespace shim {
 
 void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& response);
 
-// Answers each container's request with preferred_ids(). Errors: as preferred_ids(); a negative size.
+// Answers the request of each container with preferred_ids(). Errors: those of preferred_ids(); a negative number of
+// devices.
 Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                             v1beta1::PreferredAllocationResponse& response);
 
-// Finds the HCAs that each container requests. hcas: receives the HCAs of each container before the first error.
-// Errors: as hcas_of().
+// Finds the HCAs that each container requests. hcas: receives one entry per container; after an error, only the entries
+// of the containers before it. Errors: those of hcas_of().
 Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
                             std::vector<std::vector<const CountedHca*>>& hcas);
-// Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. All other parts come from
-// the hook, rdma-runtime or rdma-nri.
+// Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. Nothing else is added: the
+// hook, rdma-runtime or rdma-nri adds limits, variables, rails and the view.
 void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, const ByCdi& by_cdi,
                       v1beta1::AllocateResponse& response);
 
