@@ -46,7 +46,7 @@ class HeldHcaReader {
  private:
   bool is_of_kubelet(const hook::Grant& grant);
   std::string ledger_;
-  std::vector<std::int64_t> stamp_;  // of the directory of grants
+  std::vector<std::int64_t> stamp_;  // inode and mtime of the ledger's directory of grants
   bool has_foreign_ = false;
   HcaHolds holds_;
   hook::HcaDevices devices_;          // device of each HCA seen so far, by the HCA's name

@@ -37,7 +37,7 @@ std::string ports_text(const fabric::Hca& hca) {
 }
 
 struct Problem {
-  std::string text;  // empty: none
+  std::string text;  // predicate of the HCA: "has no device node"; empty: no problem
   bool may_pass = false;
 };
 
@@ -114,7 +114,8 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   }
 }
 
-// Returns the problem of an announced HCA that is no longer on the node, or whose pool cannot be determined.
+// Returns the problem of an announced HCA that is no longer on the node, or that has an unknown pool because of a read
+// error.
 Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
@@ -244,8 +245,8 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
-  // A kind with enough HCAs is better than others; among these, a kind that chosen already has; among these, a higher
-  // rate.
+  // Sorts the kinds: first those with enough HCAs, then those of which chosen already has HCAs, then those with a
+  // higher rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
@@ -392,7 +393,7 @@ std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
 }
 
 std::string socket_name(std::string_view resource) {
-  constexpr std::size_t kLongest = 48;  // sun_path has 108 bytes, /var/lib/kubelet/device-plugins/ takes 32
+  constexpr std::size_t kLongest = 48;  // a socket path has at most 107 bytes, 32 for /var/lib/kubelet/device-plugins/
   std::string name(resource);
   // A digest is short, and different for each resource.
   if (name.size() > kLongest) name = hook::text_digest(name);

@@ -21,10 +21,10 @@ namespace shim {
 struct CountedHca {
   std::string name;
   std::optional<int> numa_node;       // nullopt: none or unknown
-  std::vector<std::string> pci_path;  // upstream ports, root first
-  std::optional<unsigned> uverbs;     // N of its uverbsN
+  std::vector<std::string> pci_path;  // its PCI bridges, the root port first
+  std::optional<unsigned> uverbs;     // N of its /dev/infiniband/uverbsN
   std::vector<std::string> nodes;     // same paths on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm
-  double rate_gbps = 0;               // of its fastest port
+  double rate_gbps = 0;               // rate of its fastest port
   bool is_infiniband = false;         // link layer of that port
   friend bool operator==(const CountedHca&, const CountedHca&) = default;
 };
@@ -57,8 +57,8 @@ using HcaHolds = std::map<std::string, HcaHold>;
 
 // Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
 // no longer on the node stays in its resource: healthy if a pod's grant holds it, because it is then in the pod's
-// network namespace, else unhealthy. inventory: its list of HCAs must have been readable. others: receives the names of
-// the HCAs of hook::other_kinds_of().
+// network namespace, else unhealthy. inventory: its list of HCAs must have been readable. The last parameter receives
+// the names of the HCAs that hook::other_kinds_of() returns.
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others = nullptr);

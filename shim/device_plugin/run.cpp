@@ -227,10 +227,10 @@ class Endpoint {
   std::unique_ptr<DeviceServer> server_;
   bool cdi_ = false;
   Resource published_;
-  FileIdentity socket_;  // of the plugin's socket
+  FileIdentity socket_;  // identity of the plugin's socket
   std::unique_ptr<Registration> registration_;
-  FileIdentity asked_;                              // kubelet's socket at the start of registration_
-  FileIdentity registered_with_;                    // empty: none
+  FileIdentity asked_;                              // identity of the kubelet's socket when registration_ began
+  FileIdentity registered_with_;                    // kubelet's socket at the last registration; empty: none
   std::optional<Clock::time_point> registered_at_;  // time of the last registration; nullopt: none
   bool was_watched_ = false;
   std::optional<Clock::time_point> unwatched_since_;
@@ -285,7 +285,7 @@ class DevicePlugin {
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     std::map<std::string, std::unique_ptr<Endpoint>> gone;
     // All endpoints move to `gone`, and those of resources that still exist move back below. The destructors end the
-    // others, whose resources are no longer in the administrator's config.json.
+    // endpoints that stay in `gone`, because the administrator's config.json no longer has their resources.
     gone.swap(endpoints_);
     auto next = later;
     for (const Resource& resource : reader_.resources()) {

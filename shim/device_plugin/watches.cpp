@@ -20,7 +20,8 @@
 namespace shim {
 namespace {
 
-// RDMA_NL_GROUP_NOTIFY. Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
+// Multicast group RDMA_NL_GROUP_NOTIFY, for changes of RDMA devices. Source: include/uapi/rdma/rdma_netlink.h,
+// Linux 6.12.
 constexpr unsigned kRdmaNotify = 4;
 // Multicast group of the uevents that the kernel sends; udev sends its own to another group.
 constexpr std::uint32_t kKernelUevents = 1;

@@ -123,8 +123,8 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
-    // Releases the HCAs of earlier attempts to create this container, which would otherwise stay booked until the pod
-    // ends.
+    // Earlier attempts to create this container leave the grant, because their HCAs would otherwise stay booked until
+    // the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
@@ -149,8 +149,8 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// For a pod in the node's network namespace, whose containers or their tokens own the grants: removes the pod's users
-// without a process from such a grant.
+// Removes the pod's users without a process from a grant that a container or its token owns. A pod in the node's
+// network namespace has such grants; any other pod's namespace owns its grant.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));

@@ -46,7 +46,7 @@ class NamespaceEnds {
 
  private:
   fabric::UniqueFd events_;
-  std::map<int, std::string> directories_;  // by watch descriptor
+  std::map<int, std::string> directories_;  // watched directories, by watch descriptor
   std::set<std::string> paths_;
 };
 
@@ -67,7 +67,7 @@ class ConfiguredWorker {
   // Returns the administrator's configuration. Parses config.json again only if its text has changed.
   const Result<hook::Config>& read_config();
   Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
-  // Calls Worker::ask().
+  // Sends a job to the worker process (Worker::ask()).
   Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
     return worker_.ask(job, deadline);
   }
@@ -85,7 +85,7 @@ class ConfiguredWorker {
 struct Ungranted {
   std::string id;
   std::string label;  // "NAMESPACE/POD/CONTAINER", for messages
-  pid_t pid = 0;      // of its first process; 0: not reported
+  pid_t pid = 0;      // PID of its first process; 0: not reported
 };
 
 class RdmaPlugin : public NriHandler {

@@ -107,7 +107,7 @@ hook::ProbedState not_connected(const Error& error) {
 // devices.
 class Recount : private NriHandler {
  public:
-  // Connects and registers, without waiting for the runtime's Synchronize. ids: the containers to look for. Errors: the
+  // Connects and registers, without waiting for the runtime's Synchronize. ids: the containers in question. Errors: the
   // runtime cannot be reached, or refuses the registration.
   static Result<std::unique_ptr<Recount>> begin(const std::string& socket, const PluginIdentity& identity,
                                                 std::set<std::string> ids) {
@@ -217,7 +217,7 @@ class Loop {
     }
   }
 
-  // Returns nullptr if the runtime cannot be queried. The grants of the containers then stay until the next
+  // Returns nullptr if the runtime cannot be queried. The grants of the containers in `spared` then stay until the next
   // Synchronize.
   std::unique_ptr<Recount> begin_recount(const std::set<std::string>& spared) {
     auto recount = Recount::begin(options_.socket, options_.identity, spared);

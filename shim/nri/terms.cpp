@@ -118,7 +118,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   const LinuxNamespace* user = find_namespace(container.namespaces, "user");
   spec.has_userns = user != nullptr;
   if (user && !user->path.empty()) spec.userns_path = user->path;
-  spec.may_remount = true;  // NRI does not report capabilities
+  spec.may_remount = true;  // assumed, because NRI does not report capabilities
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == kMemlock) spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }

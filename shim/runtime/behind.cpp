@@ -82,7 +82,7 @@ std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool m
   if (!given.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
   const std::string root = is_default ? default_root(behind.dialect) : given;
-  if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // identify_runtime_state() reports a missing root
+  if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // identify_runtime_state() reports a failure
   auto state = hook::identify_runtime_state(*kind, root);
   return state ? std::optional(*std::move(state)) : std::nullopt;
 }

@@ -39,7 +39,7 @@ enum class HookNeed {
   kNone,
   kThereAlready,  // config.json already has the hook, which finds a booking only by its token (token_owner())
   kRails,         // the container may get netdevs, and its network namespace does not exist before createRuntime
-  kRdmaLimits,    // crun ignores linux.resources.rdma
+  kRdmaLimits,    // crun ignores linux.resources.rdma, so rdma-hook must set the limits
   kOwnView,       // user namespace: only a process outside of it can mount the view (an overlay)
   kSharedPids,    // no own PID namespace: processes can outlive init, so the grant must record the cgroup
 };

@@ -16,7 +16,7 @@ enum class Dialect {
 Dialect dialect_of(std::string_view runtime);
 
 enum class Action {
-  kPass,     // rdma-runtime does nothing
+  kPass,     // rdma-runtime only executes the runtime
   kStart,    // create and run
   kRestore,  // restore, which also creates a container
   kExec,     // exec
@@ -27,13 +27,13 @@ enum class Action {
 
 struct Invocation {
   Action action = Action::kPass;
-  std::string root;          // empty: the runtime's own
+  std::string root;          // value of --root; empty: the runtime's default
   std::string log;           // value of --log, unchanged
   std::string log_format;    // value of --log-format
   bool json_log = false;     // log_format is "json"
-  std::string bundle;        // kStart, kRestore; empty: the current directory
-  std::string config_file;   // kStart: --config; empty: config.json of the bundle
-  std::string process_file;  // kExec: --process; empty: none
+  std::string bundle;        // kStart, kRestore: value of --bundle; empty: the current directory
+  std::string config_file;   // kStart: value of --config; empty: config.json of the bundle
+  std::string process_file;  // kExec: value of --process; empty: none
   std::string id;            // of the container; empty: missing, or the command takes none
   bool is_create = false;    // kStart by `create`, whose container exists until `delete`
 };

@@ -40,7 +40,7 @@ inline constexpr const char* kMarkerName = "rdma-runtime.json";
 inline constexpr const char* kOriginalName = "rdma-runtime.config.json";
 
 struct Marker {
-  std::string id;      // of the container
+  std::string id;      // id of the container
   FileVersion edited;  // version of the edited config.json
   ProcessGrant process;
 };

@@ -174,8 +174,9 @@ class Start {
     TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(check_profile(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
-    // The marker is written first, and names the version of config.json that rdma-runtime wrote. If this process is
-    // killed in between, the config.json in place is still the engine's, and the marker does not match it.
+    // The marker is written before config.json is replaced, and names the version of the new file. If this process is
+    // killed in between, config.json is still the previous file, and the marker has no effect, because it names another
+    // version.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
     return edited.put_in_place();

@@ -133,7 +133,7 @@ class Connection {
   bool handling_ = false;
   bool closed_ = false;        // the runtime has closed its end
   std::optional<Error> lost_;  // why the connection is unusable
-  std::string data_;           // of the message to send
+  std::string data_;           // data of the message to send
   std::string out_;            // frames of that message
   std::array<char, 16384> input_{};
 };

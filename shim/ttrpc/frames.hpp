@@ -73,7 +73,7 @@ class MuxDecoder {
   // unusable: each further call with input fails with the same error.
   Result<std::optional<MuxPiece>> next(std::string_view& input);
 
-  // Returns false within a frame.
+  // Returns false if the input so far ends within a frame.
   bool between_frames() const { return header_.size == 0 && left_ == 0; }
 
  private:
@@ -81,7 +81,7 @@ class MuxDecoder {
 
   PartialHeader<kMuxHeaderSize> header_;
   std::uint32_t connection_ = 0;
-  std::size_t left_ = 0;  // of the frame's payload
+  std::size_t left_ = 0;  // bytes of the frame's payload that have not been returned
 };
 
 // Appends a frame's header. The caller appends the payload. length: 1 to kMaxMuxPayload.
@@ -103,7 +103,7 @@ struct Message {
   std::uint32_t stream = 0;
   MessageType type = MessageType::kRequest;
   std::uint8_t flags = 0;
-  std::uint32_t length = 0;    // as in the header
+  std::uint32_t length = 0;    // length of the data, from the header
   std::string_view data = {};  // empty if too_long
   bool too_long = false;       // the data exceeds the buffer and was skipped
   friend bool operator==(const Message&, const Message&) = default;
@@ -120,7 +120,7 @@ class MessageDecoder {
   // type that ttrpc does not have; each further call fails with the same error.
   Result<std::optional<Message>> next(std::string_view& input);
 
-  // Returns false within a message.
+  // Returns false if the input so far ends within a message.
   bool between_messages() const { return header_.size == 0; }
   // Returns the number of buffer bytes that the last or current message uses.
   std::size_t buffer_used() const { return got_; }

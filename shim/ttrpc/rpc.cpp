@@ -93,7 +93,7 @@ std::string status_message(const Error& error) {
   text = fabric::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);
-  return fabric::one_line(text) + "...";  // the cut may be within a character
+  return fabric::one_line(text) + "...";  // one_line() replaces a character that the cut has split
 }
 
 }  // namespace shim

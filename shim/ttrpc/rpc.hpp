@@ -31,7 +31,7 @@ struct Request {
 
 struct Response {
   StatusCode code = StatusCode::kOk;
-  std::string_view message;  // of the status
+  std::string_view message;  // text of the status
   std::string_view payload;
   friend bool operator==(const Response&, const Response&) = default;
 };

@@ -71,7 +71,7 @@ std::optional<std::uint64_t> WireReader::take_varint() {
 std::optional<std::uint64_t> WireReader::take_fixed(std::size_t size) {
   if (rest_.size() < size) return std::nullopt;
   std::uint64_t value = 0;
-  // The bytes are little-endian on every machine.
+  // In protobuf the bytes are little-endian on every machine.
   for (std::size_t i = size; i-- > 0;)
     value = value << 8 | static_cast<unsigned char>(rest_[i]);
   rest_.remove_prefix(size);

@@ -17,8 +17,8 @@ enum class WireType : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFix
 struct WireField {
   std::uint32_t number = 0;
   WireType type = WireType::kVarint;
-  std::uint64_t value = 0;      // of all types except kBytes
-  std::string_view bytes = {};  // of kBytes: string, bytes, message, packed numbers
+  std::uint64_t value = 0;      // value of a field of any type except kBytes
+  std::string_view bytes = {};  // content of a kBytes field: string, bytes, message or packed numbers
   friend bool operator==(const WireField&, const WireField&) = default;
 
   bool is_bytes(std::uint32_t wanted) const { return number == wanted && type == WireType::kBytes; }

@@ -21,7 +21,7 @@ void silence_grpc();
 class DeviceServer {
  public:
   struct Settings {
-    std::string socket;  // path
+    std::string socket;  // path of the resource's socket
     ByCdi by_cdi;        // called from any thread
     // Checks before an allocation that the HCA still has its announced device node. Called from any thread. A failure
     // may pass, so Allocate tries again for up to 10 s: the scheduler assigns an HCA again as soon as a pod has ended,
@@ -48,7 +48,7 @@ class DeviceServer {
 class Registration {
  public:
   struct Request {
-    std::string kubelet;   // path of its socket
+    std::string kubelet;   // path of the kubelet's socket
     std::string endpoint;  // file name of the plugin's socket
     std::string resource;
   };

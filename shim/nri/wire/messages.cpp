@@ -21,8 +21,8 @@ constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
 // Limit of the fields of one message, because an empty list element takes only two bytes on the wire but about 200 in
 // memory. Annotations, arguments and environment that Kubernetes and execve accept stay below the limit.
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
-constexpr std::int32_t kStopped = 4;       // of enum ContainerState
-constexpr std::int32_t kDevicesField = 4;  // of enum Field
+constexpr std::int32_t kStopped = 4;       // CONTAINER_STOPPED of NRI's enum ContainerState
+constexpr std::int32_t kDevicesField = 4;  // of NRI's enum Field
 
 // Numbers of the fields that contain messages with lists, by nesting level: pod and container in a request; `linux` in
 // a pod (8) and in a container (11); `resources` in a container's `linux`. In a container, 8 is `env`, whose strings
@@ -42,7 +42,7 @@ std::size_t count_fields(std::string_view message, std::uint32_t number) {
 }
 
 // Returns the largest of these numbers: the fields of the message, the fields of a message inside it, the options of
-// its mounts. Of an invalid message, counts the fields before the error, which the parser reports later.
+// its mounts. If the message is invalid, counts the fields before the error, which the parser reports later.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;

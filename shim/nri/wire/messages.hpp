@@ -82,7 +82,7 @@ struct NriContainer {
   std::vector<Rlimit> rlimits;                      // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;                      // 0: not started
-  std::vector<std::string> cdi_devices = {};  // "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
+  std::vector<std::string> cdi_devices = {};  // such as "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
   std::set<std::string> net_devices = {};     // netdevs that the runtime moves in; empty before NRI 0.11
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };

@@ -75,7 +75,7 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   std::uint32_t events = 0;
   for (const Event event : TRY(handler_.configure(runtime)))
     events |= 1U << (static_cast<std::int32_t>(event) - 1);
-  // Refused, because NRI interprets zero as a subscription to all events.
+  // Zero is refused, because NRI interprets it as a subscription to all events.
   if (events == 0) return Error{"the plugin subscribes to no event", EINVAL};
   configured_ = true;
   std::string response;
