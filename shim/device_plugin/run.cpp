@@ -117,7 +117,8 @@ class Endpoint {
     DeviceServer::Settings server{.socket = path(), .by_cdi = {}, .check = {}, .allocated = {}, .wake = wake_.call()};
     if (cdi) server.by_cdi = [this](const std::vector<const CountedHca*>& hcas) { return are_cdi_devices(hcas); };
     server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
-      // The kernel may have given the uverbs number to another HCA since, whose node the container must not get.
+      // The kernel may have given the uverbs number to another HCA meanwhile. The container must not get the node of
+      // that HCA.
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
       return make_error("{} has another device node now; remedy: try again", fabric::printable(hca.name));

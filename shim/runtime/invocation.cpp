@@ -42,7 +42,7 @@ bool is_false(std::string_view value) {
 // same kind of value.
 constexpr Takes kValue = Takes::kValue;
 
-// Options of every command, in addition to its table.
+// Options of every command, in addition to the options in the command's own table.
 constexpr std::array kHelp = {
     OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
     OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},

@@ -36,7 +36,8 @@ struct Response {
   friend bool operator==(const Response&, const Response&) = default;
 };
 
-// Errors: the data is not a protobuf message. Unknown fields are skipped, missing fields are empty.
+// Parse and write the data of a message. Errors: the data is not a protobuf message. Unknown fields are skipped,
+// missing fields are empty.
 Result<Request> parse_request(std::string_view data);
 Result<Response> parse_response(std::string_view data);
 void append_request(std::string& out, const Request& request);

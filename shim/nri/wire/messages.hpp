@@ -42,7 +42,7 @@ struct Device {
   std::string type;  // "c" or "b"
   std::int64_t major_number = 0;
   std::int64_t minor_number = 0;
-  // nullopt: the runtime's default; always nullopt in a request.
+  // The next three members are always nullopt in a request. In an adjustment, nullopt means the runtime's default.
   std::optional<std::uint32_t> file_mode;
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
