@@ -40,7 +40,7 @@ std::string held_against(Mode mode, const Holding& holding) {
 
 using Hcas = std::vector<const NodeHca*>;
 
-// The terms of an HCA for this container, and the units that are free.
+// The terms of an HCA for this container, and the units that the container may have.
 struct Offer {
   Terms terms;
   Room room;
@@ -100,7 +100,7 @@ Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& 
   return error;
 }
 
-// Picks `count` units: every HCA once, then, in shared-multi, every HCA again while it has room.
+// Picks `count` units: each HCA once, then, in mode shared-multi, each HCA again, until it has no free unit.
 Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const PlanInput& input) {
   Hcas free;
   std::ranges::copy_if(hcas, std::back_inserter(free),
@@ -112,7 +112,8 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     for (const NodeHca* node : order) {
       if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
     }
-    // Preference decides which HCAs are picked. Their order stays the order of rails, as in every other container.
+    // Preference decides only which HCAs are picked. The picked HCAs are sorted by rail, so that all containers have
+    // the same order.
     std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
                      [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
     if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.selection.source);
@@ -136,7 +137,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
   for (const MatchedGroup& group : matched.groups) {
-    // With any_of_them, the HCAs of the group are equally near to a GPU, so one with room is enough.
+    // With any_of_them, the HCAs of the group are equally near to a GPU, so one HCA with a free unit is enough.
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
     if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
@@ -231,8 +232,8 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
-  // If the HCA is only booked for this owner and not granted (held_only), own_units is 0. Such an HCA counts as one
-  // unit.
+  // own_units is 0 if the HCA is booked for this owner without a grant (PlannedHca::held_only). Such an HCA counts as
+  // one unit.
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);
@@ -260,8 +261,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   return room;
 }
 
-// VFs can be made, bound or renamed after their physical function was booked with its VFs. So the owner of the physical
-// function is checked for each VF.
+// A grant of a physical function also books the VFs that exist at that time (hold_vfs()). VFs can be made, bound or
+// renamed later, so the owner of the physical function is checked for each VF.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
   bool own = false;
   for (const std::string& pf : pfs_of(node, input.among.inventory)) {

@@ -15,27 +15,28 @@ namespace hook {
 struct Terms {
   Mode mode = Mode::kHca;
   const Network* network = nullptr;  // nullptr: no network and no netdev
-  std::optional<unsigned> limit;     // maximal number of units of one HCA over all owners
+  std::optional<unsigned> limit;     // maximal number of units (see Room) of one HCA over all owners
 };
 
 // Returns the terms of an HCA. node.pool must not be null. Mode: the request's, else the network's, else the pool's
 // first. Errors: the pool does not allow the mode, or the administrator's config.json does not have the network.
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
 
-// The GID table of a RoCE port, which limits child netdevs. A child needs two slots, for its link-local and its IPv4
-// address (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more if the port also has RoCE v1 entries.
+// The GID table of a RoCE port, which limits child netdevs. A child netdev needs two slots, for its link-local and its
+// IPv4 address (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more if the port also has RoCE v1 entries.
 struct GidSpace {
   unsigned slots = 0;
   unsigned used = 0;
   unsigned per_child = 2;
-  unsigned children() const { return (slots - used) / per_child; }  // children that still fit
+  unsigned children() const { return (slots - used) / per_child; }  // child netdevs that still fit
   std::string text() const;                                         // "has 3 of 16 GID slots free, ..."
 };
-// Returns the space of the fullest port, because a child can be on any port. Returns nullopt if it is unknown or the
-// HCA has no RoCE port.
+// Returns the GID space of the fullest port of the HCA, because a child netdev can be on any port. Returns nullopt if
+// no GID table is known completely, or if the HCA has no RoCE port.
 std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 
-// The units of an HCA that the container may have, including its present ones, and the reason of their limit.
+// The number of units of an HCA that the container may have, including units that it already has, and the reason of a
+// limit. A unit is one child netdev of the HCA in mode shared-multi, and the HCA itself in all other modes.
 struct Room {
   unsigned units = 0;
   std::string why;    // predicate of the HCA: "is held by container web-1"; empty: no limit

@@ -21,7 +21,8 @@ std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   return gpus;
 }
 
-// Returns 3 for "nvidia3" and "dri/renderD131". A cardN does not count: the display of a BMC has one too.
+// Returns 3 for "nvidia3" and "dri/renderD131". "dri/cardN" returns nullopt: the display of a BMC has such a node too,
+// which shifts the numbers.
 std::optional<std::size_t> ordinal(std::string_view node) {
   constexpr std::string_view kRender = "dri/renderD";
   constexpr std::size_t kFirstRender = 128;
@@ -82,7 +83,8 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   return gpus;
 }
 
-// Nearness of an HCA to a GPU: more common upstream ports, then the same NUMA node. Unknown counts as far.
+// Nearness of an HCA to a GPU: first the number of bridges above both devices, then whether both have the same NUMA
+// node. An unknown fact counts as far.
 struct Nearness {
   std::size_t common_path = 0;
   bool same_numa = false;
@@ -128,7 +130,7 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
   Nearness best_nearness;
   for (const NodeHca* node : hcas) {
     const Nearness near = nearness(*node->hca, gpu);
-    // Equally near HCAs stay together: the choice between them is left to their free units.
+    // All equally near HCAs are returned: the caller selects those with free units.
     if (best.empty() || near > best_nearness) {
       best.clear();
       best_nearness = near;
@@ -140,7 +142,8 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // There is one sorted list per GPU: with 2,048 VFs, a comparison for each HCA that is taken would be too slow.
+  // Each GPU gets a list of all HCAs, sorted once. With 2,048 VFs, a search over all HCAs for each place of the order
+  // would be too slow.
   std::vector<std::vector<std::size_t>> selections;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

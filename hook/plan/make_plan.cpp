@@ -39,15 +39,15 @@ std::vector<const NodeHca*> each_once(const Chosen& chosen) {
 // Warns about unread facts that the plan can do without.
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
-    // Other unread parts are errors where they are needed (was_read()).
+    // All other unread parts become errors in the functions that need them (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
     // Ports of several HCAs can have one netdev. It is then read once for each port and may fail each time.
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, plan.warnings);
   }
 }
 
-// Warns about shared-multi with GPUs: GPUDirect uses one netdev of an HCA. More children share its bandwidth and GID
-// table without benefit.
+// Warns about mode shared-multi with GPUs: GPUDirect uses one netdev of an HCA. Further child netdevs only share its
+// bandwidth and GID table.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
   const bool has_gpus =
@@ -56,8 +56,8 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back("mode shared-multi has no benefit for containers with GPUs; use mode shared");
 }
 
-// Warns about HCAs without a rail although the request has rails and names no network: the HCA's pool names none
-// either.
+// Warns if the request names no network and therefore uses the network of each HCA's pool, but the pool of a chosen HCA
+// has no network: that HCA gets no rail.
 void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const std::string& source = input.among.request.network_of_pool;
   if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
@@ -104,7 +104,7 @@ void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
     const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
     const auto granted = std::ranges::find_if(plan.hcas, is_it);
     if (granted != plan.hcas.end()) {
-      // A VF that is granted together with its physical function is exclusive too.
+      // The VF is granted together with its physical function, so its grant is exclusive too.
       granted->mode = Mode::kExclusive;
       granted->limit.reset();
       return;

@@ -117,8 +117,8 @@ const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// Returns the HCA that this device node opens; nullptr: none. The number decides, whatever the name; the name counts
-// only if the HCA's number is unknown.
+// Returns the HCA that this device node opens; nullptr: none. The device number decides. The name of the node decides
+// only if the number of the HCA is unknown.
 const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   const std::string dev = dev_of(device);
   const NodeHca* named = hca_named(node, device);
@@ -164,8 +164,8 @@ Hcas in_order(const Hcas& found, const Request& request) {
   return hcas;
 }
 
-// Returns the HCAs of the given device nodes. A node without an HCA is kept with a warning: another plugin can have
-// moved its HCA to a namespace where it cannot be read. Errors: as hca_of().
+// Returns the HCAs of the device nodes in linux.devices. A node without an HCA causes only a warning: another plugin
+// can have moved the HCA of the node to a network namespace where it cannot be read. Errors: as hca_of().
 Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
@@ -205,7 +205,7 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   }
   const Hcas found = taken_by(selector, context.node.by_rail());
   if (found.empty()) return no_such_hca(context, selector, source);
-  // An HCA that is named must be usable, or the container would silently get fewer.
+  // Each HCA of such a selector must be usable: without an error the container would get fewer HCAs than it names.
   if (!has_glob(selector)) {
     for (const NodeHca* node : found) {
       if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
@@ -278,7 +278,7 @@ Result<void> narrow(const Context& context, const HcaSelection& by, Matched& mat
     return {};
   }
   if (by.kind != HcaSelection::Kind::kList) return {};
-  // Narrowing never adds an HCA: it filters the present ones.
+  // Narrowing never adds an HCA: it only filters the HCAs that are already selected.
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
@@ -311,7 +311,7 @@ Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, c
   return matched;
 }
 
-// Returns the HCAs that the container can open, ignoring nodes without an HCA.
+// Returns the HCAs that the container can open by device nodes in linux.devices. Skips nodes without an HCA.
 Hcas granted_hcas(const NodeMap& node, const Request& request) {
   Hcas found;
   for (const SpecDevice& device : request.given) {
@@ -351,7 +351,7 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
-  std::vector<std::string> names;  // names of the PF's HCAs, which the requesting container may have
+  std::vector<std::string> names;  // HCAs of the PF that moved to the requesting container
   for (const fabric::Hca& other : inventory.hcas) {
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
   }

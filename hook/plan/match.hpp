@@ -24,7 +24,7 @@ struct Matched {
   std::vector<MatchedGroup> groups;  // in the order of the request; an HCA can be in several
   std::optional<unsigned> count;     // number of requested HCAs; nullopt: all
   std::optional<unsigned> at_most;   // the lowest count that narrows the request
-  bool is_narrowed = false;          // a list that narrows the request removed HCAs
+  bool is_narrowed = false;          // at least one HCA was removed by a list that narrows the request
   std::vector<std::string> warnings;
 
   std::vector<const NodeHca*> hcas() const;  // of all groups, without duplicates
@@ -33,18 +33,19 @@ struct Matched {
 // Returns whether the request can get an HCA in that mode: the request names the mode; or it names none, and the mode
 // is the default of a network or pool.
 bool may_be(Mode mode, const Request& request, const Config& config);
-// Returns the names of the HCAs of the VFs of `node`. An exclusive owner of `node` has these HCAs too.
+// Returns the names of the HCAs on the virtual functions of `node`. A container that has `node` exclusively controls
+// them too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
-// Returns the names of the HCAs of the physical function of `node`.
+// Returns the names of the HCAs on the physical function of `node`, if `node` is a VF.
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
-// The candidates of a request. They are computed once, and a plan uses the same ones after the HCAs are locked. All
-// three arguments must outlive the object.
+// The candidates of a request: the HCAs that it can get. They are computed once, before the HCAs are locked, and a plan
+// uses them after that. All three arguments of the constructor must outlive the object.
 class Candidates {
  public:
   Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin);
 
-  // Returns the HCAs to lock before the holdings are read.
+  // Returns the HCAs to lock before their present grants (Holdings) are read.
   std::vector<std::string> names() const;
 
   const fabric::Inventory& inventory;

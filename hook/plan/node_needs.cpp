@@ -22,7 +22,8 @@ bool adds_rails(const Request& request, const Config& config) {
           may_be(Mode::kExclusive, request, config));
 }
 
-// Returns whether a moved netdev can keep its own addresses, because the network has none for its rail.
+// Returns whether a netdev that moves to the container can keep the addresses that it has on the node, because the
+// network has no addresses for its rail.
 bool may_bring_addresses(const Request& request, const Config& config) {
   const auto is_for_all = [](const AddressRange& range) { return !range.rail; };
   const auto leaves_some = [&](const auto& entry) {
@@ -32,7 +33,7 @@ bool may_bring_addresses(const Request& request, const Config& config) {
          std::ranges::any_of(config.networks, leaves_some);
 }
 
-// Returns whether a list has a selector of this kind.
+// Returns whether a list of the request has a selector of this kind.
 bool selects_by(const Request& request, Selector::Kind kind) {
   const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
   const auto names_so = [&](const HcaSelection& selection) {
@@ -53,7 +54,7 @@ bool prefers_near_gpus(const Request& request) {
 fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   fabric::HcaFacts facts = facts_of_pools(config, {});
   const bool rails = adds_network(request, config);
-  facts.gids = may_be(Mode::kSharedMulti, request, config);  // the GID table limits the children of an HCA
+  facts.gids = may_be(Mode::kSharedMulti, request, config);  // the GID table limits the child netdevs of an HCA
   facts.vfs = may_be(Mode::kExclusive, request, config);
   facts.guid = selects_by(request, Selector::Kind::kGuid);
   facts.driver |= rails;
@@ -65,7 +66,8 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
 }
 
 // Returns the facts to read of HCAs that are not requested; nullopt: none. Rails are numbered over all HCAs of the
-// node, and `index:` counts them. If config.json lists the requested HCAs in `rails`, the names are enough.
+// node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs, the names of the
+// other HCAs are enough.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted) {
   const bool rails = adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
@@ -94,7 +96,7 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   fabric::NodeReadOptions read;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
-  read.facts.pfs = true;  // another owner may have the HCA of a PF
+  read.facts.pfs = true;  // another owner may have the PF's HCA exclusively
   read.facts.use = container.variables;
   // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
   // namespace it needs a GID with an address on a netdev there.
@@ -103,7 +105,8 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   const bool brings_rails = in_own && !container.brings.empty();
   read.facts.own_gids = container.variables && container.in_nodes;
   read.facts.gid_types = gets_rails || brings_rails;
-  // Without rails rdma-init may use the node's GIDs. It identifies them by the node's addresses.
+  // In a container without rails, rdma-init may use GIDs of the node. It recognises them by the node's addresses, which
+  // RDMA_INIT_NODE_ADDRESSES has.
   const bool announces_addresses = in_own && !gets_rails;
   read.facts.netdevs |= announces_addresses || brings_rails;
   read.facts.addresses = announces_addresses || brings_rails || (in_own && may_bring_addresses(request, config));

@@ -80,8 +80,8 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   return error;
 }
 
-// Refuses a rail with an uncertain number. Among the HCAs that "rails" of config.json does not list, HCAs in a pool are
-// numbered first. So an HCA of an unknown pool makes the numbers of HCAs that are not listed uncertain.
+// Refuses a rail with an uncertain number. HCAs that "rails" of config.json does not list are numbered after the listed
+// HCAs, first the HCAs in a pool. If the pool of one HCA is unknown, the numbers of all unlisted HCAs are uncertain.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   const auto& listed = input.among.config.rails;
   if (std::ranges::find(listed, node.name()) != listed.end()) return {};
@@ -102,8 +102,8 @@ std::string numbered(std::string pattern, unsigned number) {
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
 
-// Returns whether the container or its pod already has the HCA exclusively. Its netdev then moved and is not on the
-// node.
+// Returns whether the container or its pod already has the HCA exclusively. The HCA's netdev then is in the container's
+// network namespace.
 bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   const auto holding = input.holdings.find(unit.node->name());
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
@@ -146,8 +146,8 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // If the request names HCAs or has nodes of a grant, the inventory may have only the HCAs of the request. It does not
-  // prove that the node has no other HCA.
+  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may have only these HCAs.
+  // The node can have further HCAs.
   const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
@@ -209,7 +209,7 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
-    // The grant does not open HCAs that are only booked, so it does not limit them.
+    // A container gets no device node for an HCA that is only booked (held_only), so the HCA gets no limit.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
     if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
   }
@@ -228,7 +228,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;  // counts moved netdevs too, so that the names of the other netdevs stay the same
+    ++number;  // moved netdevs count too, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {

@@ -12,8 +12,8 @@
 
 namespace hook {
 
-// Checks that a part of the node was read. hca: the HCA, for a part that is read per HCA; nullopt: all HCAs. Errors
-// name the unread path.
+// Checks that a part of the node was read. hca: the HCA, for a part that is read per HCA; nullopt: all HCAs. Errors:
+// the part was not read; the error names its path.
 Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part part,
                       std::optional<std::string_view> hca = std::nullopt);
 
@@ -22,12 +22,14 @@ Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part p
 Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
                                                const std::vector<const NodeHca*>& granted);
 
-// Returns the RDMA limits of held HCAs by their pools. Mode exclusive has none: no other container uses the HCA.
+// Returns the RDMA limits that pools set for the HCAs in `held`. An exclusive HCA gets no limit, because no other
+// container uses it.
 std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
 
-// Returns one netdev per unit that has a network and a mode other than hca, except netdevs that moved already. Returns
-// none, with a warning, if the container is in the node's network namespace. Errors: an HCA without a netdev on the
-// node, a netdev that cannot move, a link layer that does not fit the child, a rail with an uncertain number.
+// Returns one netdev per unit that has a network and a mode other than hca, except netdevs that moved to the container
+// or its pod before. Returns none, with a warning, if the container is in the node's network namespace. Errors: an HCA
+// without a netdev on the node, a netdev that cannot move, a link layer that the network's kind of child netdev does
+// not support, a rail with an uncertain number.
 Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
                                                    std::vector<std::string>& warnings);
 

@@ -40,7 +40,7 @@ struct PlannedNode {
 };
 
 struct PlannedNetdev {
-  std::string host;  // netdev on the node that moves or gets a child; empty: the snapshot has no netdevs
+  std::string host;  // netdev on the node that moves or gets a child netdev; empty: the snapshot has no netdevs
   std::string name;  // name in the container
   Mode mode = Mode::kShared;
   std::string hca;
@@ -73,8 +73,9 @@ struct ViewEntry {
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
-// The open contexts of an exclusive HCA that stays on the node, at the time of the grant. The release compares them
-// with the contexts that are open then: only contexts that are not in this record can be the owner's.
+// The contexts that processes had open at the time of the grant, for an exclusive HCA that stays in the node's network
+// namespace. The release compares them with the contexts that are open at its own time: only contexts that are not in
+// this record can belong to the owner.
 struct OpenState {
   std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
   std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
@@ -86,12 +87,12 @@ struct OpenState {
 struct PlannedHca {
   std::string name;
   Mode mode = Mode::kHca;
-  unsigned units = 1;  // child netdevs in shared-multi, otherwise 1
+  unsigned units = 1;  // number of child netdevs in mode shared-multi, otherwise 1
   std::optional<unsigned> limit;
-  bool held_only = false;  // booked against other owners, not granted (Plan::also_open)
+  bool held_only = false;  // only booked, against other owners; not granted (Plan::also_open)
   // Identity of the HCA in the ledger, independent of renames; empty: its name. The ledger sets it when it books.
   std::string device = {};
-  std::optional<OpenState> open = {};  // nullopt: its release does not depend on open contexts
+  std::optional<OpenState> open = {};  // nullopt: the release of the HCA ignores open contexts
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 
@@ -122,12 +123,12 @@ struct Plan {
   std::vector<std::string> warnings;
 };
 
-// The present grants of an HCA, as far as the decision depends on them.
+// The present grants of an HCA, as far as a plan depends on them.
 struct Holding {
   bool own = false;                            // the requesting container or its pod has it
-  unsigned own_units = 0;                      // granted units; 0: booked only against other owners
+  unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
-  unsigned others = 0;                         // units of other owners; exact only up to the limit
+  unsigned others = 0;                         // units of other owners; exact if below the limit
   std::string doubtful = {};                   // another owner of unknown state, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
@@ -136,7 +137,7 @@ using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no gr
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
   kOverlay,  // a read-only overlay of these directories, for a container that could remount a bind mount writable
-  kLater,    // none in the plan: the createRuntime hook makes the mount, in the node's user namespace
+  kLater,    // no mount in the plan: the createRuntime hook makes it, in the node's user namespace
 };
 
 struct PlanInput {
@@ -146,7 +147,7 @@ struct PlanInput {
   bool host_network = false;   // the container is in the node's network namespace and gets no netdevs
   ViewMount view_mount = ViewMount::kBind;
   bool variables = false;                    // variables can still be added to the container
-  std::optional<std::string> require = {};   // the container's RDMA_INIT_REQUIRE, which stays
+  std::optional<std::string> require = {};   // the container's own RDMA_INIT_REQUIRE, which is kept
   std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
 };
 

@@ -21,7 +21,7 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
-// Returns the netdev of this network namespace that the port's GIDs name, from the lowest index that names one.
+// Returns the netdev of the first GID of the port that names a netdev of this network namespace.
 std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& port) {
   for (const fabric::GidEntry& gid : port.gids) {
     if (!gid.ndev) continue;
@@ -31,8 +31,9 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
   return std::nullopt;
 }
 
-// Returns the port's netdev among the netdevs on the HCA's PCI function. Representors and the netdev of another port
-// may be there too; dev_port, counted from 0, distinguishes ports (mlx4).
+// Returns the port's netdev among the netdevs on the HCA's PCI function. The function can also have representors
+// (netdevs of its VFs in switchdev mode) and the netdev of another port; dev_port, counted from 0, distinguishes ports
+// (mlx4).
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
   for (const Netdev& netdev : inventory.netdevs) {
@@ -41,7 +42,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
   if (on_function.empty()) return std::nullopt;
   const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
   const auto found = std::ranges::find_if(on_function, of_port);
-  // Without a matching dev_port only the first port can own the netdev.
+  // If no dev_port matches, the netdev of the function belongs to the first port.
   if (found != on_function.end()) return (*found)->name;
   if (hca.ports.size() > 1 && port.number > 1) return std::nullopt;
   return on_function.front()->name;
@@ -85,7 +86,7 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
   }
 }
 
-// The order of the values makes std::min the logical "and".
+// Whether selectors match an HCA. The order of the values makes std::min the logical "and".
 enum class Takes { kNo, kUnknown, kYes };
 
 // Returns kYes if the list is empty or matches(entry) is true for an entry, otherwise `unless`. unless: kUnknown if the
@@ -206,7 +207,7 @@ std::vector<std::string> NodeMap::names() const {
 }
 
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
-  // A rate of 0 means that no port is ACTIVE, or that the rate is unknown.
+  // A kind with rate 0 stands for HCAs without an ACTIVE port or with an unknown rate.
   using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether it is InfiniBand
   const auto kind_of = [](const NodeHca& hca) {
     Kind kind;

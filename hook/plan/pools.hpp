@@ -21,10 +21,11 @@ struct NodeHca {
   std::size_t index = 0;             // index in the inventory
   unsigned rail = 0;                 // place in the order: config.rails, HCAs in pools, PCI address, name
   std::vector<std::string> netdevs;  // names that "netdev:" matches: netdevs of its ports and their bonds
-  // The netdev that moves or gets a child: of the first ACTIVE port, or its master (bond, bridge, netvsc), because an
-  // enslaved netdev cannot have a macvlan. nullopt: unknown.
+  // The netdev that moves to a container or gets a child netdev: the netdev of the first ACTIVE port. If that netdev
+  // has a master (bond, bridge, netvsc), it is the master, because an enslaved netdev cannot have a macvlan. nullopt:
+  // unknown.
   std::optional<std::string> netdev;
-  bool enslaved = false;  // netdev is the master
+  bool enslaved = false;  // `netdev` is such a master
 
   const std::string& name() const { return hca->name; }
   bool is_active() const;      // a port is ACTIVE
@@ -50,9 +51,10 @@ class NodeMap {
   std::vector<const NodeHca*> by_rail_;
 };
 
-// A kind of HCA is a rate and a link layer. A trainer does not use two kinds together, so some pools count only one
-// kind for their resource: the kind with the largest sum of rates, on a tie InfiniBand. Returns the HCAs of the other
-// kinds in these pools. An HCA without an ACTIVE port of known rate can be of any kind and is not returned.
+// A kind of HCA is a rate and a link layer. A trainer does not use two kinds together. Kubernetes therefore counts only
+// one kind for the resource of a pool without selectors (Pool::counts_one_kind()): the kind with the largest sum of
+// rates, on a tie InfiniBand. Returns the HCAs of the other kinds in such pools. An HCA without an ACTIVE port of known
+// rate can be of any kind and is not returned.
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node);
 
 // Returns "its pool is unknown: cannot read `PATH`: ...". pool_unread must not be nullptr.

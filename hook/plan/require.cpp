@@ -13,20 +13,20 @@ using fabric::Netdev;
 using fabric::Port;
 using fabric::PortObstacle;
 
-// The obstacle that makes a port unusable; kNothing: it is usable. A higher value is nearer to a usable port, and the
-// highest value of all ports is reported.
+// The obstacle that makes a port unusable; kNothing: the port is usable. A port with a higher value needs less work to
+// become usable. Messages name the highest value of all ports.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 
 struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
-  Lack lack = Lack::kActivePort;  // of the unusable HCAs: the lack that needs the least work
-  // Upper bound of the HCAs that rdma-init can find, over all link layers. HCAs without a rail count, because another
-  // network may add a netdev to the container. HCAs with a rail without an address count, because the kernel adds
-  // link-local addresses to the rail.
+  Lack lack = Lack::kActivePort;  // of all unusable HCAs: the highest Lack, which needs the least work
+  // Upper bound of the HCAs that rdma-init can find, over all link layers. It includes an HCA without a rail, because
+  // another network may add a netdev to the container. It includes an HCA that has a rail without an address, because
+  // the kernel adds a link-local address to the rail.
   std::size_t at_most = 0;
-  Lack hindrance = Lack::kActivePort;  // as `lack`, only of HCAs that at_most does not count
+  Lack hindrance = Lack::kActivePort;  // as `lack`, but only of the HCAs that at_most excludes
 };
 
 class Use {
@@ -44,9 +44,9 @@ class Use {
     }
   }
 
-  // Returns the lack of the port in the container, which has the HCA's device node. In the node's network namespace,
-  // the port has the same obstacle for every process. In the container's own namespace, a RoCE port has GIDs only from
-  // a rail, and in an exclusive RDMA subsystem only a rail brings an RDMA device.
+  // Returns what the port lacks for a container that has the HCA's device node. In the node's network namespace, a port
+  // has the same obstacle for all processes. In the container's own namespace, a RoCE port has GIDs only from a rail,
+  // and in an exclusive RDMA subsystem only a rail brings an RDMA device.
   Lack lack_of(const fabric::Hca& hca, const Port& port) const {
     switch (input_.host_network ? on_node_.use_of(port).obstacle : obstacle_of_rail(hca, port)) {
       case PortObstacle::kNotActive:
@@ -82,7 +82,8 @@ class Use {
         count.hindrance = std::max(count.hindrance, least);
       }
     }
-    // rdma-init uses one link layer. The same function decides here, so that both programs count the same HCAs.
+    // rdma-init uses ports of only one link layer. It calls the same link_layers_of(), so that both programs count the
+    // same HCAs.
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::ranges::find(usable, &port) != usable.end();
