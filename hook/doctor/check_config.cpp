@@ -14,8 +14,8 @@ namespace {
 
 using fabric::Address;
 
-// Returns a warning if the node cannot set the RDMA limits of the administrator's config.json, or if that is unknown.
-// Containers then start without limits.
+// Returns a warning if the node cannot set the RDMA limits of the administrator's config.json, or if this is unknown.
+// Without the limits, containers start all the same.
 std::vector<Finding> findings_of_controller(const Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);
@@ -26,13 +26,14 @@ std::vector<Finding> findings_of_controller(const Result<RdmaController>& contro
 
 constexpr const char* kObject = "node_index";
 
-// The finding is `broken`, because the hook refuses each container of a network with such an error.
+// Returns the finding for an error of the node's index. It is `broken`, because the hook refuses each container that
+// requests the network.
 Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
-// Checks this node's slices of the network's ranges for each rail of the pools. With an index by address, each rail can
-// have its own index.
+// Checks this node's part of the network's address ranges, for each rail in a pool: an index that comes from an address
+// can differ between rails.
 std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const Config& config,
                                       const Network& network) {
   std::vector<Finding> findings;
@@ -46,7 +47,8 @@ std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const 
   return findings;
 }
 
-// Checks the node's index by number or name. The index is the same for all rails, so only the first error is returned.
+// Checks a node's index that does not come from an address: such an index is the same for all rails, so only the first
+// error is returned.
 std::optional<Finding> check_number(const Config& config, const Network& network) {
   for (const AddressRange& range : network.ranges) {
     if (!range.per_node) continue;
@@ -67,7 +69,7 @@ std::optional<Finding> check_number(const Config& config, const Network& network
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller) {
   std::vector<Finding> findings;
-  // Without pools the administrator has not configured sharing. A warning would be noise on single-tenant nodes.
+  // Without pools in config.json, the administrator has configured no sharing of HCAs, so limits are not expected.
   if (config.pools.empty()) return findings;
   std::vector<std::string> seen;
   const NodeMap map(inventory, config);
@@ -95,7 +97,8 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
     });
     for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
       if (!*range || functions == 0) continue;
-      // The last index is compared, because the number of addresses in a range over all 64 bits overflows.
+      // The last index is compared instead of the number of addresses: for a range of all 64-bit values, that number
+      // overflows.
       const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
       if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
       findings.push_back(
@@ -118,7 +121,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   };
   if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
-  // This is a note, not a warning: the node's programs can know the index although this call cannot.
+  // This is a note, not a warning: the hook on the node can find the index although this call of doctor cannot.
   const auto unknown = [&](const char* why) {
     return std::vector<Finding>{{Grade::kNote, kObject, fmt::format("cannot check this node's index: {}", why), ""}};
   };

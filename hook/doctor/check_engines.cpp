@@ -69,8 +69,8 @@ void check_found(const NodeEngines& engines, Check& check) {
   }
 }
 
-// A file that lacks the changes of install is `broken`, because no container gets HCAs. A file that was changed since
-// may still have them, so it gets a warning.
+// A file that lacks the text of `rdma-hook install` is `broken`, because no container gets HCAs. A file that was
+// changed after install may still have that text, so it gets a warning.
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
     check.add(Grade::kBroken, kInstallRecord, engines.record.error().message,
@@ -85,16 +85,16 @@ void check_record(const NodeEngines& engines, Check& check) {
   }
 }
 
-// Returns whether a file, a record or a process connects an engine with rdma-init.
+// Returns whether an install record, a file of an engine or a running rdma-nri connects an engine with rdma-init.
 bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
-// Adds a finding for each engine that started before a file that it reads at start was changed, except engines that
-// refuse their configuration; and one if dockerd has not loaded the runtime `rdma`.
+// Adds a finding for each running engine that must be restarted: a file that it reads only at its start is newer than
+// its process. Adds a finding if dockerd has not loaded the runtime `rdma`.
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
-    // An engine that refuses its configuration would not start again, so this finding must not advise a restart.
+    // An engine that refuses its configuration would not start again, so it gets no advice to restart it.
     const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::ranges::any_of(engines.refused, is_it)) continue;
     const EngineFile* newest = nullptr;
@@ -102,7 +102,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
       if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
       if (!newest || file.changed > newest->changed) newest = &file;
     }
-    // The start time is computed from a boot time in whole seconds, so it can be one second early.
+    // The start time of the process is computed from a boot time in whole seconds, so it can be one second too early.
     if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
     check.add(Grade::kBroken, process.name,
               fmt::format("has not read `{2}`: it runs since {0} (pid {1}), the file is of {3}",
@@ -114,7 +114,8 @@ void check_restarts(const NodeEngines& engines, Check& check) {
               "run `systemctl reload docker`");
 }
 
-// If install selected NRI, rdma-nri must run. This is not checked if the engine starts rdma-nri from /opt/nri/plugins.
+// If `rdma-hook install` selected way nri, rdma-nri must run. This is not checked if the engine itself starts rdma-nri
+// from /opt/nri/plugins.
 void check_plugin(const NodeEngines& engines, Check& check) {
   const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   const bool started_by_engine = std::ranges::any_of(
@@ -124,8 +125,8 @@ void check_plugin(const NodeEngines& engines, Check& check) {
             "run `systemctl enable --now rdma-nri`");
 }
 
-// While rdma-nri does not run, containerd starts containers that request HCAs without them. Only `verify` prevents
-// that.
+// While rdma-nri does not run, containerd starts containers without the HCAs that they request. Only `rdma-hook
+// verify`, as a hook in containerd's base specification, prevents this.
 void check_verify(const NodeEngines& engines, Check& check) {
   const bool has_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   if (!has_nri || (*engines.record)->engine != to_string(Engine::kContainerd)) return;
@@ -146,7 +147,7 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    // A missing file is not in `unread`, so the caller usually lacks permission.
+    // `unread` has no missing files: the usual cause is that doctor does not run as root.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
   // The finding is added only if the check has no other finding, which may be the cause.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
@@ -166,7 +167,7 @@ Check check_engine(const NodeEngines& engines) {
   return check;
 }
 
-// rdma-runtime prints its own version first, then the version of the runtime behind it.
+// rdma-runtime prints its own version first, then the version of the OCI runtime that it executes.
 std::string_view own_version(const OurProgram& program) {
   const std::string_view version = program.version;
   return version.substr(0, version.find('\n'));
@@ -202,8 +203,8 @@ Check check_programs(const NodeEngines& engines) {
   return check;
 }
 
-// Containers inherit RLIMIT_MEMLOCK from the engine. The limit in the unit is checked too, because it applies after the
-// next restart.
+// Containers inherit RLIMIT_MEMLOCK from the engine. LimitMEMLOCK of the systemd unit is checked too, because it
+// applies after the engine's next restart.
 Check check_memlock(const NodeEngines& engines) {
   constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; a lower limit is unexpected
   Check check{"memlock", {}, {}};

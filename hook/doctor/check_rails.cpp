@@ -43,8 +43,8 @@ bool makes_children(Mode mode) {
   return mode == Mode::kShared || mode == Mode::kSharedMulti;
 }
 
-// The finding is `broken` if the kernel refuses the default mode of a pool. It is a warning if the kernel refuses
-// another mode of the pool.
+// Checks that network namespaces share RDMA devices, if a pool with a network allows a mode with child netdevs. The
+// finding is `broken` for the default mode of the pool and a warning for another mode.
 Check check_netns(const Inventory& inventory, const Config& config) {
   Check check{"netns", {}, {}};
   if (!inventory.netns_mode) {
@@ -108,7 +108,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
                 fmt::format("cannot read the GID table: {}", std::strerror(*port.gids_error)),
                 "run doctor as root on the node itself");
     }
-    // Only a RoCE port gets GIDs for addresses, so only its table can fill up.
+    // Only on a RoCE port the kernel adds a GID for each IP address, so only the table of such a port can fill up.
     if (!port.is_ethernet() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
     const std::size_t used = port.gids.size();
     const std::size_t percent = used * 100 / *port.gid_tbl_len;
@@ -204,8 +204,8 @@ const Netdev* netdev_of(const Inventory& inventory, const NodeHca& node) {
   return node.netdev ? fabric::find_netdev(inventory, *node.netdev) : nullptr;
 }
 
-// Drivers derive active_mtu from the MTU of the netdev. If active_mtu does not match the netdev's MTU, the firmware has
-// a lower limit or an update was lost.
+// Drivers derive a port's active_mtu from the MTU of the netdev. If the two do not match, the firmware has a lower
+// limit, or the driver missed a change of the netdev's MTU.
 std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, int mtu, const ActiveMtus& active) {
   const auto found = active.find({node.name(), port.number});
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
@@ -217,7 +217,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                      : "raise the netdev's MTU: larger packets are lost"};
 }
 
-// The MTU of a rail, and the largest MTU of its Kin.
+// The MTU of a rail, and the largest MTU of the rails of the same Kin.
 struct RailMtu {
   int mtu = 0;
   int most = 0;
@@ -226,7 +226,7 @@ struct RailMtu {
 std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
                                  const ActiveMtus& active) {
   const auto& [mtu, most] = rail;
-  // The checks are in order of importance, because one finding per rail is enough.
+  // A rail gets at most one finding about its MTU, so the most important check comes first.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{
@@ -294,7 +294,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // a node with one rail needs it for the route and the jobs
+    if (in_pool < 2 && !moves) continue;  // a pool's only rail: the node needs it for its route, and jobs need it too
     check.add(Grade::kWarning, printable(node->name()),
               fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
                           moves ? ", and mode `exclusive` is refused" : ""),

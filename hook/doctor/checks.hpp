@@ -112,12 +112,12 @@ struct GpuFacts {
   std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
 };
 
-// Returns the ACS control register of a configuration space. Returns Unreadable with EMSGSIZE if the text has no
-// extended part.
+// Returns the ACS control register of a PCI configuration space. Returns Unreadable with EMSGSIZE if the text ends
+// before the extended configuration space.
 fabric::Attr<unsigned> acs_control(std::string_view configuration_space);
 
-// Returns the bridges on the way between each GPU and each HCA that have a common bridge: those below the nearest
-// common one. Only these bridges can redirect the traffic between GPU and HCA. Pure.
+// For each pair of a GPU and an HCA below a common bridge, returns the bridges between the nearest common bridge and
+// both devices. Only these bridges can redirect the traffic between GPU and HCA. Pure.
 std::vector<std::string> bridges_between(const fabric::Inventory& inventory);
 
 // Reads the facts from root/sys and root/proc.
@@ -132,11 +132,12 @@ std::vector<Check> check_gpus(const GpuFacts& facts, const fabric::Inventory& in
 struct RailQos {
   std::string netdev;
   std::optional<std::vector<unsigned>> pfc;  // priorities with PFC; nullopt: unknown
-  std::optional<bool> ecn;  // whether ECN is on for a priority, in sysfs of MLNX_OFED's mlx5; nullopt: unknown
+  // Whether ECN is on for at least one priority. Only MLNX_OFED's mlx5 has this in sysfs. nullopt: unknown.
+  std::optional<bool> ecn;
 };
 
-// Returns the priorities that are on in a line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no such
-// line.
+// Returns the priorities that are on in the line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no
+// such line.
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 
 // Reads the flow control of RoCE rails.
@@ -151,21 +152,21 @@ Check check_qos(const std::vector<RailQos>& rails);
 // Checks of the configuration against the node: the node's slices of ranges with `per_node`, the sizes of ranges, and
 // limits of RDMA objects. They are pure, except that check_node_index() reads the file with the node's index.
 
-// Returns a warning for each shared pool with HCAs of this node that has no "hca_objects" in the administrator's
-// config.json. Returns another warning if that file has limits that the node cannot set. Returns no warning if it has
-// no pools. controller: nullopt if it is unknown.
+// Returns a warning for each pool that allows shared modes, has HCAs of this node, and has no limit "hca_objects" in
+// the administrator's config.json. Returns a further warning if config.json has limits that the node cannot set.
+// Returns no warning if config.json has no pools. controller: nullopt if it is unknown.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller);
 
 struct NodeIndexSources {
-  std::optional<std::string> root;  // prefix of the path of the index file; nullopt: the node's files are not available
+  std::optional<std::string> root;  // prefix of the index file's path; nullopt: no files of the node, only a snapshot
   bool knows_addresses = false;     // whether the inventory has the addresses of the node's netdevs
-  std::optional<std::string>
-      name;  // NODE_NAME of this process; nullopt: not set. The node's other programs may have it.
+  // NODE_NAME of this process; nullopt: not set here, although the hook on the node may have it.
+  std::optional<std::string> name;
 };
 
-// Returns the errors for which the hook would refuse a container. Returns a note if this call cannot find the node's
-// index.
+// Returns a finding for each error of the node's index for which the hook would refuse a container. Returns a note if
+// this call cannot determine the index.
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from);
 
 // Returns a warning for each range of MAC addresses or GUIDs that is smaller than the number of virtual functions in
@@ -195,10 +196,10 @@ struct LedgerFacts {
   std::vector<Grant> grants;
   // The present names of the node's HCAs; the key is PlannedHca::device.
   std::map<std::string, std::vector<std::string>> names;
-  std::vector<PlacedGid> gids;  // GIDs of the grants that are not stale
+  std::vector<PlacedGid> gids;  // recorded GIDs of the rails of grants that are not stale
   std::vector<MovedGid> moved;  // the result of moved_gids()
   bool is_there = false;        // false: no grant was ever made
-  std::vector<Error> unread;    // errors of grants, rail records, or the whole ledger (mode, owner)
+  std::vector<Error> unread;    // errors of grants, of rail records, or of the ledger itself, such as its mode or owner
 };
 
 // Reads the ledger; makes and writes no file. Leaves `names` and `moved` empty.
@@ -210,7 +211,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
 // Returns the check "ledger". Pure.
 Check check_ledger(const LedgerFacts& facts);
 
-// The node's container engines: the installed and the running ones, and their files that name programs of rdma-init.
+// The node's container engines, installed or running, and the files of engines that name programs of rdma-init.
 
 struct RunningProcess {
   std::string name;  // "containerd", "crio", "dockerd", "rdma-nri"
@@ -219,7 +220,7 @@ struct RunningProcess {
   std::optional<std::int64_t> started;   // seconds since the epoch
 };
 
-// A file of an engine that names programs of rdma-init or that install wrote.
+// A file of an engine that names programs of rdma-init, or that `rdma-hook install` wrote.
 struct EngineFile {
   std::string path;
   Engine engine = Engine::kContainerd;
@@ -238,7 +239,7 @@ struct OurProgram {
 
 struct RefusedEngine {
   std::string program;
-  std::string why;     // why the engine would not start again, or why that could not be checked; printable
+  std::string why;     // why the engine would not start again, or why this could not be checked; printable
   std::string remedy;  // empty: unknown
 };
 
@@ -251,13 +252,14 @@ struct NodeEngines {
   Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
   std::vector<RefusedEngine> refused;
   Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
-  std::vector<std::pair<std::string, EditState>> changed;  // files of the record that differ from the installed text
+  // Files of the install record that no longer have the installed text.
+  std::vector<std::pair<std::string, EditState>> changed;
   std::vector<EngineFile> files;
   std::vector<std::string> unread;  // messages about files that could not be read
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
-  std::vector<Error> unasked;              // errors of other programs that could not be executed
+  std::vector<Error> unasked;  // errors of programs, such as `docker`, that could not be executed to ask them
   std::optional<bool> docker_has_runtime;  // nullopt: unknown
 };
 

@@ -49,8 +49,8 @@ Check check_config(const NodeSettings& node, Config& config) {
   return check;
 }
 
-// Returns the sources of the node's index. Only netlink reports addresses of netdevs, so a live node and a snapshot
-// have them, and a file tree has none.
+// Returns the sources of the node's index. Only netlink reports the addresses of netdevs. A live node and a snapshot
+// therefore have them; a tree of files below a root has none.
 NodeIndexSources index_sources(const NodeSettings& node) {
   NodeIndexSources sources;
   if (!node.snapshot || !node.root.empty()) sources.root = node.root;
@@ -59,8 +59,8 @@ NodeIndexSources index_sources(const NodeSettings& node) {
   return sources;
 }
 
-// Returns the present names of HCAs by their identity in the ledger; empty if the node cannot be read. Finds renamed
-// HCAs by comparison with the grants.
+// Returns the present names of HCAs by their identity in the ledger; empty if the node cannot be read. check_ledger()
+// compares them with the names in grants to find renamed HCAs.
 std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettings& node, const Config& config) {
   std::map<std::string, std::vector<std::string>> by_device;
   const auto inventory = read_whole_node(config, node);
@@ -73,7 +73,8 @@ std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettin
   return by_device;
 }
 
-// Returns a check that was not made. Its `looked` is false, so that readers of the JSON do not take it for success.
+// Returns the result of a check that was not made. `looked` is false, so that programs that read the JSON do not take
+// it for success.
 Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
@@ -123,7 +124,7 @@ void add_line(std::string_view what, std::string_view name, std::string_view tex
   add_wrapped(text, kIndent, kIndent, out);
 }
 
-// Counts findings, not printed lines: findings that are merged into one line count separately.
+// Returns the number of findings with this grade. Findings that merge_alike() merges into one line count separately.
 std::size_t count(const std::vector<Check>& checks, Grade grade) {
   std::size_t number = 0;
   for (const Check& check : checks)
@@ -193,7 +194,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return checks;
   }
   Inventory& inventory = *read;
-  // With a root, netlink would report the routes of this machine, not those of the file tree.
+  // With a root, the facts come from a tree of files, but netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
     append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);
@@ -201,7 +202,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     checks.push_back(not_looked_at("modules", "a snapshot has no modules and no modes of device nodes"));
   }
   std::vector<Error> unasked;
-  // Without HCAs check_kernel() reports the cause. The checks of rails would only repeat it.
+  // If the node has no HCA, check_kernel() reports the cause, and the checks of rails have nothing to add.
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
   if (files) {
@@ -236,7 +237,8 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
     std::size_t shown = 0;
     if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
     for (const Finding& finding : merge_alike(check.findings)) {
-      // The number of hidden lines is printed after the list, so that a shortened list does not seem complete.
+      // If the list is shortened, the number of hidden findings is printed after it, so that the list does not seem
+      // complete.
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
       // Messages quote names of devices, files and engines. This is foreign text, which must not control the terminal.
       const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));

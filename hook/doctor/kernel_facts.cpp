@@ -82,7 +82,7 @@ Finding unseen(std::string object, int code) {
           "call doctor as root on the node itself"};
 }
 
-// Adds the finding `missing` if `there` is false, or another finding if `there` is unreadable.
+// Adds the finding `missing` if `there` is false. If `there` could not be read, adds the finding of unseen().
 void need(const Attr<bool>& there, const std::string& object, const Finding& missing, std::vector<Finding>& findings) {
   if (const auto* failed = std::get_if<Unreadable>(&there)) {
     findings.push_back(unseen(object, failed->code));
@@ -91,7 +91,8 @@ void need(const Attr<bool>& there, const std::string& object, const Finding& mis
   }
 }
 
-// A NIC without a driver may be reserved, for example for a virtual machine. Its finding is therefore only a warning.
+// A NIC without a driver may be reserved on purpose, for example for a virtual machine, so the finding is only a
+// warning.
 Finding without_hca(const HalfDriven& function) {
   if (function.driver.empty()) {
     return {Grade::kWarning, function.pci, "no driver is bound to this Mellanox NIC",
@@ -150,13 +151,14 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
                                fabric::printable(node.number)),
                    "remove it, then run `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
-  // The rules of rdma-core set mode 0666. The cgroup and the network namespace restrict access, not the mode.
+  // The udev rules of rdma-core set mode 0666: access is restricted by the device cgroup and the network namespace, not
+  // by the mode.
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
   return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: only root can open it", seen.mode),
                  fmt::format("run `chmod 0666 {}` and correct the udev rule (rdma-core sets 0666)", node.path)};
 }
 
-// A kernel before 6.7 does not report the setting. The check then reports it as unknown, not as safe.
+// A kernel before 6.7 does not report the setting `privileged-qkey`. The check then reports it as unknown, not as safe.
 Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
   if (!check.looked) check.summary = "the kernel does not report the rule for controlled QKEYs";
@@ -244,7 +246,8 @@ Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
   return check;
 }
 
-// A translating IOMMU group slows transfers between GPU and HCA; an identity group does not.
+// An IOMMU group that translates addresses ("DMA") slows transfers between GPU and HCA; a group of type "identity" does
+// not.
 Check check_iommu(const GpuFacts& facts, const Inventory& inventory) {
   Check check{"iommu", {}, {}};
   const bool gpus = inventory.gpus && !inventory.gpus->empty();
@@ -273,8 +276,8 @@ Attr<bool> is_path_there(const std::string& path) {
 
 KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventory) {
   KernelFacts facts;
-  // Each directory exists as soon as its module is loaded. /sys/module can lack the module if it is built into the
-  // kernel.
+  // Each of these directories exists as soon as the module is loaded. They are read because /sys/module can lack a
+  // module that is built into the kernel.
   facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
   facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
   facts.half_driven = read_half_driven(root, inventory);
@@ -291,7 +294,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
-  // With a root, netlink would report the setting of this machine, not of the file tree.
+  // With a root, the facts come from a tree of files, but netlink would report the setting of this machine.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }

@@ -15,7 +15,8 @@ namespace hook {
 namespace {
 
 void check_room(const LedgerFacts& facts, Check& check) {
-  // A record needs one inode and some kilobytes. These limits leave room for some hundred grants.
+  // The record of a grant needs one inode and some kilobytes. The warning comes while there is room for some hundred
+  // grants.
   constexpr std::uint64_t kFewBytes = 4 << 20;
   constexpr std::uint64_t kFewFiles = 256;
   const std::uint64_t kib = facts.free_bytes >> 10;
@@ -29,8 +30,8 @@ void check_room(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// Adds a finding for each allocated HCA that has another name than in its grant. An HCA without a present name is in a
-// container's namespace and is skipped.
+// Adds a finding for each allocated HCA that was renamed after its grant. Skips an HCA that the node does not have now:
+// it is in the container's network namespace.
 void check_names(const LedgerFacts& facts, Check& check) {
   std::set<std::string> reported;
   for (const Grant& grant : facts.grants) {
@@ -100,7 +101,7 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   }
   const auto add = [&](const Grant& grant) -> Result<void> {
     facts.grants.push_back(grant);
-    // If a network record cannot be read, its error is kept and the other grants are still read.
+    // If the record of a grant's rails cannot be read, its error is kept and the remaining grants are still read.
     if (auto added = add_gids(path, grant, facts.gids); !added) facts.unread.push_back(added.error());
     return {};
   };
@@ -126,7 +127,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
         if (gid.is_v2() && !now) now = gid.index;
       }
     }
-    // A GID table that was not read completely proves no change.
+    // A GID table that was not read completely cannot prove that a GID moved.
     if (is_known && !stays) moved.push_back({one, now});
   }
   return moved;

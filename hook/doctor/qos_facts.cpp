@@ -15,7 +15,8 @@ namespace sysfs = fabric::sysfs;
 // Reads roce_np/enable/0 to 7 and roce_rp/enable/0 to 7 in /sys/class/net/NETDEV/ecn. Only MLNX_OFED has these files.
 // Returns true if ECN is enabled for at least one priority; nullopt if no directory `enable` exists.
 std::optional<bool> read_ecn(const std::string& root, const std::string& netdev) {
-  // One enabled file, of the notification point (np) or the reaction point (rp), is enough.
+  // One enabled priority is enough, at the notification point (np, the receiver) or the reaction point (rp, the
+  // sender).
   std::optional<bool> on;
   for (const char* side : {"roce_np", "roce_rp"}) {
     const auto enable = sysfs::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
@@ -64,7 +65,8 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
   return rails;
 }
 
-// Each finding is a note: without the configuration of the switches, PFC or ECN on the host proves nothing.
+// Each finding is a note: the configuration of the switches is unknown, so PFC or ECN on the node does not prove that
+// flow control works, and their absence does not prove a fault.
 Check check_qos(const std::vector<RailQos>& rails) {
   Check check{"qos", {}, {}};
   std::vector<std::string> without;

@@ -24,13 +24,13 @@ constexpr std::size_t kLongestFile = 4 << 20;
 struct EnginePlace {
   Engine engine;
   const char* path;    // a file, or a directory
-  const char* suffix;  // of the files in the directory; nullptr: `path` is a file
+  const char* suffix;  // end of the file names in the directory `path`; nullptr: `path` is a file
   bool read_at_start;
 };
 constexpr EnginePlace kPlaces[] = {
     {Engine::kContainerd, "/etc/containerd/config.toml", nullptr, true},
     {Engine::kContainerd, "/etc/containerd/conf.d", ".toml", true},
-    {Engine::kContainerd, "/etc/containerd", ".json", true},  // base specifications
+    {Engine::kContainerd, "/etc/containerd", ".json", true},  // base specifications of containers
     {Engine::kCrio, "/etc/crio/crio.conf", nullptr, true},
     {Engine::kCrio, "/etc/crio/crio.conf.d", ".conf", true},
     {Engine::kDocker, "/etc/docker/daemon.json", nullptr, false},  // SIGHUP makes dockerd read it again
@@ -90,8 +90,9 @@ void read_files(const std::string& root, NodeEngines& engines) {
   }
 }
 
-// Sets the version of a program. Only an unsafe program gets an error here. After any other failure the version is
-// empty, which check_programs() reports. rdma-runtime fails if it knows no runtime to execute, after its own line.
+// Sets the version of a program, or `unsafe` if a user other than root can change the program. After any other failure
+// the version is empty, which check_programs() reports. rdma-runtime prints its version and then fails if it finds no
+// OCI runtime to execute: its version is used.
 void query_version(const std::string& root, OurProgram& program) {
   auto answer = query_program(root, {program.path, "--version"});
   if (answer && (answer->done || answer->text.starts_with("rdma-runtime ")))
@@ -161,8 +162,8 @@ bool runs(const NodeEngines& engines, std::string_view name) {
   return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
 
-// Returns whether the running dockerd has loaded the runtime `rdma`, because daemon.json can have changed since dockerd
-// read it. Returns nullopt if that cannot be found out.
+// Returns whether the running dockerd has loaded the runtime `rdma`. daemon.json does not prove it, because the file
+// can have changed after dockerd read it. Returns nullopt if the query of dockerd fails.
 std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::ranges::find_if(engines.files, names_us);
