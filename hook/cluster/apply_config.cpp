@@ -40,8 +40,7 @@ ConfigProblem problem_of(const std::string& file, const Error& error, const char
   return {file, 0, error.message, fabric::remedy_of(error, remedy)};
 }
 
-// Returns the texts of the node's own files after the cluster's new text. Later texts have priority, so the node's own
-// texts come last.
+// Returns the cluster's new text, followed by the texts of the node's own files: later texts have priority.
 std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigText>& present) {
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
@@ -51,7 +50,7 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
   return texts;
 }
 
-// Locks the directory, because two programs that write at once would use the same temporary file.
+// Locks the directory, because two programs that write the file at the same time would use the same temporary file.
 Result<UniqueFd> lock_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) {
@@ -95,7 +94,8 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
 
 Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
-  // Only an index by address depends on addresses of netdevs, which may be invisible.
+  // Only a node's index that comes from an address needs the addresses of netdevs, and only of netdevs that are visible
+  // here.
   if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
     for (const auto& rail : TRY(seen_rails(config, network, node)))
       TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
@@ -118,7 +118,7 @@ std::string summary_of(const ConfigFiles& present) {
                   : "a configuration with errors: containers that request HCAs do not start";
 }
 
-// The directories are checked too: if other users can write to them, checks of the files are void.
+// Checks the directories too: users who can write to a directory could replace its files.
 ConfigFiles read_present(const ConfigPaths& paths) {
   ConfigFiles present = read_config_files(paths);
   if (const auto safe = check_config_directories(paths); !safe && present.problems.empty())
@@ -145,7 +145,7 @@ Checked check(const std::string& directory, const NodeSettings& node) {
     return checked;
   }
   applied.digest = text_digest(*text);
-  // The cluster's text cannot be validated without all of the node's own files.
+  // The cluster's text is valid or not only together with the node's own files, so all of these must be readable.
   applied.problems = present.problems;
   if (!present.problems.empty()) return checked;
   const auto texts = below_own({source, *text, true}, present.texts);
@@ -183,7 +183,7 @@ AppliedConfig check_cluster_config(const std::string& directory, const NodeSetti
   return check(directory, node).applied;
 }
 
-// Order: the write is the last step, so that each error leaves the file unchanged. Until then applied.has describes the
+// The write is the last step, so that each error leaves the file unchanged. Before the write, applied.has describes the
 // old configuration.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
@@ -195,7 +195,8 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.push_back(problem_of(file, error, ""));
   };
   if (!lock) {
-    // Only this error is reported: a missing directory also causes problems of the files in it.
+    // Only the error of the lock is reported: if the directory is missing, each file in it is a problem too, with the
+    // same cause.
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {

@@ -11,29 +11,30 @@
 
 namespace hook {
 
-// Checks that this node's part of each subnet can be determined. Returns one problem for each network without a result.
-// A netdev that is not visible, because it is in a container or in another network namespace, is not a problem.
+// Checks that this node's part of each network's address ranges ("per_node") can be determined. Returns one problem for
+// each network for which it cannot. A netdev that is not visible, because it is in a container or in another network
+// namespace, is not a problem.
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file);
 
 struct AppliedConfig {
   enum class Outcome {
     kWritten,
     kSame,     // the file already has this content
-    kDue,      // of check_cluster_config() only: the text is valid and the file differs
+    kDue,      // only from check_cluster_config(): the text is valid and differs from the file
     kRefused,  // `problems` has the reasons; the file is unchanged
   };
   Outcome outcome = Outcome::kRefused;
   std::vector<ConfigProblem> problems;  // includes warnings
   std::string digest;                   // of the cluster's text; empty: no text
-  std::string has;                      // description of the node's configuration after the call
+  std::string has;                      // text for the log that describes the node's configuration after the call
 };
 
 // As apply_cluster_config(), without the lock and without a change of the file.
 AppliedConfig check_cluster_config(const std::string& directory, const NodeSettings& node);
 
-// Reads DIRECTORY/config.json and the node's files (node.config, with absolute paths). If the text differs, replaces
-// node.config.cluster by renaming a temporary file. Locks the directory of that file meanwhile. Errors are returned as
-// problems with kRefused.
+// Reads DIRECTORY/config.json and the node's files (node.config, with absolute paths). If DIRECTORY/config.json is
+// valid and differs from the file node.config.cluster, replaces that file by renaming a temporary file. Locks the
+// directory of that file for the whole call. Returns errors as `problems` with kRefused.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node);
 
 }  // namespace hook

@@ -55,7 +55,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     if (S_ISLNK(seen.st_mode)) {
       const auto target = target_of(at.get(), name);
       if (!target) return sys_error(ENOENT, "open `{}`", printable(file));
-      // A ConfigMap needs two links. The limit ends circles.
+      // A ConfigMap needs two links. The limit ends a circle of links.
       if (++links > kMostLinks || target->starts_with('/')) return leads_out(file);
       const auto parts = fabric::split(*target, '/');
       for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -90,7 +90,8 @@ Result<std::string> read_cluster_config(const std::string& directory) {
     auto open = open_inside(directory, file);
     if (open) return read_text_fd(open->get(), kLongestClusterConfig, -1, "`" + printable(file) + "`");
     const int code = open.error().code;
-    // The kubelet removes the old directory as soon as ..data points to the new one.
+    // The kubelet can remove the old directory during the read, as soon as ..data points to the new one. The next try
+    // reads the new one.
     if ((code != ENOENT && code != ENOTDIR) || left == 0) return std::move(open).error();
     ::nanosleep(&kBetweenTries, nullptr);
   }
@@ -107,7 +108,8 @@ Result<void> ConfigWatch::renew() {
   }
   if (watch_.ok() && now.st_dev == device_ && now.st_ino == inode_) return {};
   watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  // The kubelet only renames. IN_CLOSE_WRITE is for a config.json that another program writes in place.
+  // The kubelet replaces files only by rename. IN_CLOSE_WRITE is for a config.json that another program writes in
+  // place.
   constexpr std::uint32_t kEvents =
       IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
   const std::string path = fmt::format("/proc/self/fd/{}", directory.get());

@@ -17,7 +17,7 @@ inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // a
 // ELOOP, links lead out or in a circle; EINVAL, not a regular file.
 Result<std::string> read_cluster_config(const std::string& directory);
 
-// Reports that a file in the directory may have changed.
+// Reports through a descriptor that a file in the directory may have changed.
 class ConfigWatch {
  public:
   explicit ConfigWatch(std::string directory) : directory_(std::move(directory)) {}

@@ -25,7 +25,7 @@ std::vector<Increment> returns_of(const Outcome& outcome) {
 }  // namespace
 
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
-  // All counts are in one list, because each Counters::add() locks and reads the file.
+  // All increments are in one list, because each call of Counters::add() locks and reads the file.
   const std::string label(stage);
   std::vector<Increment> counts = returns_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)

@@ -10,10 +10,10 @@
 
 namespace hook {
 
-// Counts at the end of a stage. stage: its label. Counts nothing if the call granted nothing, released nothing and
-// succeeded.
+// Counts the result of a stage at its end. stage: its label, such as "createRuntime". Counts nothing for a call that
+// succeeded without a grant or a release.
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result);
-// Counts only the grants that the call released, for a call that is not a stage.
+// Counts the grants that were released by a call that is not a stage, such as `rdma-hook recover`.
 void count_returns(const std::string& ledger, const Outcome& outcome);
 
 }  // namespace hook

@@ -26,7 +26,8 @@ struct Record {
   char key[120];
   std::uint64_t value;
 };
-// A page holds whole records: a write that is killed between two pages leaves each record old or new.
+// The kernel can interrupt a write between two pages, if the process is killed. No record crosses a page, so each one
+// is then completely old or completely new.
 static_assert(sizeof(Record) == 128);
 constexpr std::size_t kMostRecords = 1 + 512;
 // Key of the first record, which identifies the file. Another format needs another key.
@@ -74,7 +75,7 @@ std::optional<Record> encode(std::string_view name, const Labels& labels) {
   for (const auto& [label, value] : labels) {
     good = good && is_name(label, false);
     key += '\n' + label + '=';
-    // A line break in a value would look like the next label.
+    // A line break in a value would look like the start of the next label.
     std::transform(value.begin(), value.end(), std::back_inserter(key),
                    [](char c) { return is_printable(c) ? c : '_'; });
   }
@@ -84,7 +85,7 @@ std::optional<Record> encode(std::string_view name, const Labels& labels) {
 
 std::optional<Sample> decode(const Record& record) {
   const std::string_view key = key_of(record);
-  // A record with other bytes after the first zero is damaged.
+  // Zeros fill the key to its end. A record with another byte after the first zero is damaged.
   const auto rest = std::string_view(record.key, sizeof record.key).substr(key.size());
   const auto parts = fabric::split(key, '\n');
   if (!is_name(parts.front(), true) || rest.find_first_not_of('\0') != std::string_view::npos) return std::nullopt;
@@ -124,8 +125,8 @@ class FileLock {
 };
 
 // Reads the records of a file whose first record is kFileKey; an empty list for every other file. Checks only the first
-// letter of each series: that detects a foreign file, and full checks would cost more than the rest of add(). read()
-// checks each record fully.
+// letter of each series: this is enough to detect a foreign file, and a full check would take more time than all other
+// work of add(). read() checks each record fully.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
@@ -157,7 +158,7 @@ void count(std::vector<Record>& records, const Increment& increment, Changed& ch
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
   auto found = std::find_if(records.begin(), records.end(), is_it);
   if (found == records.end()) {
-    // The file is bounded, because each call reads all of it.
+    // The number of records is bounded, because each call reads the whole file.
     if (records.size() >= kMostRecords) return;
     found = records.insert(found, *fresh);
   }

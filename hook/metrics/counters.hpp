@@ -23,7 +23,7 @@ using Labels = std::map<std::string, std::string>;
 
 struct Sample {
   enum class Type { kCounter, kGauge, kHistogram };
-  std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*; for a histogram it ends with _bucket, _sum or _count
+  std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*; a histogram's name ends with _bucket, _sum or _count
   Labels labels = {};  // names: [a-zA-Z_][a-zA-Z0-9_]*; values: any text
   Type type = Type::kGauge;
   std::string help = {};  // may be empty
@@ -37,12 +37,12 @@ struct Increment {
 };
 
 // The file DIR/metrics with mode 0600: records of fixed size, changed in place under flock(2). The lock belongs to the
-// open file, so a child made by fork(2) must open the file itself. If the directory is made again, the counters start
-// from zero, as Prometheus permits.
+// open file, so a child made by fork(2) must open the file itself. After a boot the directory is new and the counters
+// start from zero, which Prometheus permits.
 class Counters {
  public:
   // Opens the file and creates it if it is missing. Does not create the directory. Errors: the directory cannot be
-  // opened (ENOENT: it does not exist); another type or owner of file.
+  // opened (ENOENT: it does not exist); the file is not a regular file of root or of the caller.
   static Result<Counters> open(const std::string& directory);
   // Opens the file only for read(), also on a read-only file system. Errors: as open(); ENOENT if nothing was counted.
   static Result<Counters> open_to_read(const std::string& directory);

@@ -73,7 +73,7 @@ constexpr seconds kForAnswer{10};
 constexpr seconds kForEnd{1};
 // Limits the reads of the ledger by root to one per second, for any number of clients.
 constexpr seconds kTextLives{1};
-constexpr milliseconds kBetweenAccepts{100};  // after a failure for lack of memory or descriptors
+constexpr milliseconds kBetweenAccepts{100};  // pause after a failure for lack of memory or descriptors
 
 struct Client : ServedClient {
   UniqueFd fd;
@@ -122,7 +122,7 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_requesting_ && !client.is_requested) continue;  // it came after the current text was requested
+      if (is_requesting_ && !client.is_requested) continue;  // the client came after the request for the text
       if (!is_requesting_) {
         const char byte = 'm';
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
@@ -141,7 +141,8 @@ class HttpServer {
     for (const Client& client : clients_) {
       const bool takes = client.state == ClientState::kTakes;
       const bool waits = client.state == ClientState::kWaits;
-      // A waiting client is watched only for its end: poll(2) always reports POLLERR and POLLHUP.
+      // A client that waits for the text is polled for no event: poll(2) still reports POLLERR and POLLHUP, the
+      // client's end.
       fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
       next = std::min(next, client.until);
     }
@@ -158,7 +159,7 @@ class HttpServer {
   }
 
   void tend(Client& client, short events) const {
-    // The deadline is for a whole state: a client that sends single bytes cannot extend it.
+    // `until` is the deadline of a whole state: a client cannot extend it by sending single bytes.
     const bool late = Clock::now() >= client.until;
     switch (client.state) {
       case ClientState::kAsks:
@@ -208,13 +209,13 @@ class HttpServer {
       client.sent += static_cast<std::size_t>(count);
     }
     client.body.reset();
-    // Closing at once could reset the connection before the client has read the answer.
+    // close(2) resets the connection if there is unread input, and the client could lose its answer.
     ::shutdown(client.fd.get(), SHUT_WR);
     client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;
   }
 
-  // Returns false if the client has closed its end.
+  // Reads and discards input. Returns false if the client has closed its end.
   static bool drain(int fd) {
     std::array<char, 4096> bytes;
     const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
@@ -222,7 +223,8 @@ class HttpServer {
   }
 
   void accept_clients() {
-    // The number is bounded, so that a flood of connections does not stop the service of accepted clients.
+    // At most so many connections are accepted in one pass, so that a flood of them does not stop the service of
+    // accepted clients.
     constexpr int kMostAtOnce = 64;
     for (int i = 0; i < kMostAtOnce; ++i) {
       sockaddr_storage address{};
@@ -230,8 +232,8 @@ class HttpServer {
       UniqueFd fd(
           ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.ok()) {
-        // The listener stays readable after these errors, so without a pause poll(2) would return at once again and
-        // again.
+        // After these errors the connection stays in the queue and the listener stays readable. Without a pause,
+        // poll(2) would return at once, again and again.
         const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (later) accept_from_ = Clock::now() + kBetweenAccepts;
         return;
@@ -241,12 +243,12 @@ class HttpServer {
         turn_away(fd);
         continue;
       }
-      // Reads a request that has already arrived, before a further client can replace this one.
+      // The request may have arrived already. It is read now, before the next new client can replace this client.
       read_request(clients_.emplace_back(Client{{peer}, std::move(fd), Clock::now() + kForRequest}));
     }
   }
 
-  // Returns false if no client can be closed.
+  // Closes a client if there are too many for a new client of this peer. Returns false if none can be closed.
   bool make_room(const std::string& peer) {
     std::erase_if(clients_, [](const Client& client) { return !client.fd.ok(); });
     const Admission admission = admit({clients_.begin(), clients_.end()}, peer);
@@ -261,7 +263,7 @@ class HttpServer {
   static void turn_away(const UniqueFd& fd) {
     const std::string body = http_body(503);
     const std::string whole = http_head(503, body.size()) + body;
-    // Closing with unread data would reset the connection, and the client would lose the answer.
+    // close(2) with unread input would reset the connection, and the client would lose the answer.
     drain(fd.get());
     (void)!::send(fd.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
     ::shutdown(fd.get(), SHUT_WR);
@@ -275,12 +277,12 @@ class HttpServer {
       is_over_ = true;
       return;
     }
-    // The text arrives in several pieces, while clients are served.
+    // The text can arrive in several pieces; clients are served between them.
     incoming_.append(bytes.data(), static_cast<std::size_t>(count));
     TextHead head;
     if (incoming_.size() < sizeof head) return;
     std::memcpy(&head, incoming_.data(), sizeof head);
-    // The channel's other end is root's process: a wrong size means that the stream is out of step.
+    // The process of root at the other end sends no larger text, so the bytes are not a TextHead.
     if (head.size > kLargestText) {
       is_over_ = true;
       return;
@@ -293,7 +295,7 @@ class HttpServer {
     is_requesting_ = false;
     for (Client& client : clients_) {
       if (!client.is_requested || client.state != ClientState::kWaits) continue;
-      // Clients that came later get the next text, because this one may be older than their request.
+      // Clients that came after the request for this text get the next one: this text may be older than their request.
       text_ ? answer(client, 200, text_) : refuse(client, 503);
     }
   }

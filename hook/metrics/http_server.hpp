@@ -1,4 +1,4 @@
-// Serves one text to HTTP clients, in a process without other duties.
+// Serves the text of the metrics to HTTP clients, in a process that does nothing else.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,10 +15,10 @@
 
 namespace hook {
 
-// Parses requests and builds answers: the part of HTTP/1.1 (RFC 9112) that a scraper needs. One request per connection;
-// data after its head is not read. Pure.
+// Parses requests and builds answers: the part of HTTP/1.1 (RFC 9112) that a scraper needs. A connection has one
+// request; data after the head of the request is ignored. Pure.
 //
-// Libraries are too expensive here (measured on Debian 12, static-pie, -Os). libevent 2.1.12 adds 533 kB to a program
+// Libraries for HTTP are not used (measured on Debian 12, static-pie, -Os). libevent 2.1.12 adds 533 kB to a program
 // that starts with every container, does not limit connections, and its timeout restarts at each byte, so that a slow
 // client stays forever. Debian's libmicrohttpd 0.9.75 uses GnuTLS, which cannot be linked statically. Its cpp-httplib
 // is only a shared library and needs OpenSSL. tests/fuzz/http_request.cpp tests the parser.
@@ -48,12 +48,13 @@ std::string http_body(int status);
 inline constexpr std::size_t kMostClients = 64;
 inline constexpr std::size_t kMostOfOnePeer = 16;
 
-// Order in which clients are closed for a new client: the last state first.
+// The state of a client. If a client must be closed for a new one, a client in the last of these states is closed
+// first.
 enum class ClientState {
-  kWaits,  // for the current or the next text: never closed
-  kTakes,  // its answer
-  kAsks,   // has not sent a whole request
-  kEnds,   // has its whole answer; further input is read, because unread data would reset the connection
+  kWaits,  // waits for the text: never closed for a new client
+  kTakes,  // reads its answer
+  kAsks,   // has not sent its whole request
+  kEnds,   // has its whole answer; its input is still read: close(2) with unread input would reset the connection
 };
 
 struct ServedClient {
@@ -66,27 +67,28 @@ struct Admission {
   std::optional<std::size_t> closes;  // index of the client to close
 };
 
-// Decides whether a new client is served. clients: oldest first. A peer with kMostOfOnePeer clients replaces one of its
-// own; otherwise, with kMostClients clients, any client can be replaced. Among these candidates admit() selects the
-// last ClientState, and the oldest client in that state. admitted is false if all candidates wait for the text.
+// Decides whether a new client is served. clients: oldest first. If the peer already has kMostOfOnePeer clients, one of
+// these is closed. Otherwise, if there are kMostClients clients, one of all clients is closed. admit() selects a client
+// in the last ClientState, and the oldest client in that state. admitted is false if all these clients wait for the
+// text.
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
 
-// Returns the key by which clients count as one peer, so that one user cannot have many clients. An IPv6 address counts
-// by its /64, and all clients of a unix socket are one peer.
+// Returns a key. Clients with the same key count as one peer, so that one user cannot occupy all places. An IPv6
+// address counts by its /64, and all clients of a unix socket are one peer.
 std::string peer_of(const sockaddr_storage& address);
 
 // Begins each text on the channel of serve_http().
 struct TextHead {
   std::uint64_t size = 0;
-  std::uint64_t ok = 1;  // 0: the text could not be read; nothing follows, and clients get 503
+  std::uint64_t ok = 1;  // 0: the text could not be read; no text follows, and clients get 503
 };
 inline constexpr std::uint64_t kLargestText = 64 << 20;
 // Serves clients until the process that reads the ledger closes the channel. A client has 5 s to send its request,
-// waits at most 30 s for the text, and has 10 s to read it. If there are too many clients, the one that admit() selects
-// gets 503.
+// waits at most 30 s for the text, and has 10 s to read it. If there are too many clients, admit() selects a client to
+// close, which gets 503 if it has not sent its request. If admit() does not admit the new client, that client gets 503.
 //
-// One byte on the channel requests the text; the answer is TextHead and the text. A text that is younger than
-// kTextLives serves further clients. Errors: poll(2) fails.
+// One byte on the channel requests the text; the answer is TextHead and the text. While the text is younger than
+// kTextLives, further clients get the same text. Errors: poll(2) fails.
 Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
 
 }  // namespace hook

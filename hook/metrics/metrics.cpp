@@ -53,7 +53,8 @@ const char* to_string(Sample::Type type) {
   return type == Sample::Type::kCounter ? "counter" : "gauge";
 }
 
-// Returns the bound of a bucket as text in numeric order, because buckets must be sorted; "+Inf" comes last.
+// Returns the bound of a bucket as text with leading zeros, so that the order of texts is the order of numbers; "+Inf"
+// comes last.
 std::string bound_order(const Sample& sample) {
   const auto bound = sample.labels.find("le");
   if (bound == sample.labels.end() || bound->second == "+Inf") return "~";
@@ -91,7 +92,7 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
       if (!directory) continue;
       for (const std::string& name : directory->list()) {
         if (name == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
-        // A driver may refuse to read a counter, which is then left out.
+        // A driver may refuse the read of a counter. Such a counter is left out.
         const auto text = directory->read_text(name.c_str());
         const auto value = text ? fabric::parse_number<std::uint64_t>(*text) : std::nullopt;
         if (value) counters.push_back({port, name, *value});
@@ -123,7 +124,7 @@ struct Series {
   std::uint64_t sum = 0;
 };
 
-// Returns false for a sample of another metric.
+// Adds a sample of the histogram to its series in `all`. Returns false for a sample of another metric.
 bool take(const Sample& sample, std::map<Labels, Series>& all) {
   if (sample.name != kBucket && sample.name != kSum) return false;
   Labels labels = sample.labels;
@@ -184,7 +185,7 @@ std::optional<PodNames> read_names(const std::string& root, const std::string& b
   const auto document = text ? parse_json(*text, "config.json") : text.error();
   const auto spec = document ? read_container_spec(*document) : document.error();
   if (!spec) return std::nullopt;
-  // Only an engine that Kubernetes uses sets trustworthy names.
+  // pod_identity() trusts the names only if the engine is one that Kubernetes uses.
   const Recognised caller = recognise({.bundle = bundle}, spec->cgroups_path);
   PodIdentity pod = pod_identity(*spec, caller.engine);
   return PodNames{std::move(pod.pod_namespace), std::move(pod.pod_name), std::move(pod.container_name)};
@@ -230,8 +231,8 @@ void Held::add(const Grant& grant) {
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.holders;
     sum.units += hca.units;
-    // The administrator may have changed the limit in config.json between two grants, so the newest grant's limit
-    // counts.
+    // Each grant records the limit of its time. config.json may have changed between two grants, so the limit of the
+    // newest grant is shown.
     if (hca.limit && grant.since >= sum.limit_since) {
       sum.limit = hca.limit;
       sum.limit_since = grant.since;
@@ -269,7 +270,7 @@ PodNames GrantNames::of(const GrantUser& user) {
       return known->second.names;
     }
     auto names = read_names(root_, bundle);
-    // The failure is not remembered, because the bundle may become readable later.
+    // A failed read is not stored in known_, because the bundle may become readable later.
     if (!names) continue;
     return known_.emplace(bundle, Known{*std::move(names)}).first->second.names;
   }
@@ -287,13 +288,14 @@ std::string grant_info_head() {
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
-  // One series per container: a container that createRuntime bound to a token's grant has two users.
+  // One series per container and HCA. A container can be two users of a grant: rdma-nri books for a token before the
+  // container exists, and createRuntime adds the container itself.
   std::map<std::string, PodNames> ids;
   for (const GrantUser& user : grant.users) {
     PodNames& known = ids[user.id];
     if (names && known == PodNames()) known = names(user);
   }
-  if (ids.empty()) ids[""];  // a pod's grant has no user between two containers; it still gets a series
+  if (ids.empty()) ids[""];  // a pod's grant without a running container still gets a series
   const Owner& owner = grant.owner;
   std::string text;
   for (const PlannedHca& hca : grant.hcas) {
@@ -319,7 +321,7 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
       head_of(kPortCounter, "The kernel's counter of an HCA's port; port_*_data counts units of 4 bytes.",
               to_string(Sample::Type::kCounter));
   for (const std::string& name : hcas) {
-    // The name comes from the ledger: it must not lead out of the directory.
+    // The name comes from a file of the ledger: as a path it must not lead out of the directory.
     const auto hca = is_file_name(name, kLongestHcaName) ? devices->open_at(name.c_str()) : std::nullopt;
     if (!hca) continue;
     std::string text;
@@ -339,7 +341,7 @@ Result<void> write_metrics(const std::string& ledger_directory, const Held& held
   std::vector<Sample> samples;
   if (const auto counters = Counters::open_to_read(ledger_directory)) {
     samples = with_histograms(TRY(counters.value().read()));
-    // No file means that nothing was counted since the node started.
+    // ENOENT: no call was counted since the node started.
   } else if (counters.error().code != ENOENT) {
     return counters.error();
   }

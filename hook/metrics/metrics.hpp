@@ -1,7 +1,8 @@
 // Metrics of the hook in Prometheus' text format 0.0.4, for the textfile collector of node_exporter or another scraper.
 //
-// Counters are stored in DIR/metrics, because no process lives long enough to count. Grants are read at each request,
-// as the ledger records them: stale owners count too (Ledger::for_each_recorded_at()). Series:
+// Counters are stored in the file DIR/metrics (DIR: the ledger's directory), because no process of the hook lives long
+// enough to count. Grants are read from the ledger for each scrape, without a check whether their owners still exist
+// (Ledger::for_each_recorded_at()). Series:
 //
 //   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
 //   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason
@@ -17,7 +18,7 @@
 //                                                                has namespace, pod, container_name too
 //   rdma_port_counter{hca,port,counter}                          counter of the port, for all owners
 //
-// The number of series depends on the number of HCAs. Only rdma_hook_grant_info has one for each container, and is
+// The number of series depends on the number of HCAs. Only rdma_hook_grant_info has a series for each container; it is
 // optional.
 #pragma once
 
@@ -37,8 +38,8 @@
 
 namespace hook {
 
-// Returns the increments for one call of a stage ("createRuntime"). done: the call succeeded. DIR/metrics counts each
-// call in one bucket, so that one series changes; with_histograms() adds up the buckets.
+// Returns the increments for one call of a stage ("createRuntime"). done: the call succeeded. In DIR/metrics, buckets
+// are not cumulative, so that a call changes only one of them; with_histograms() adds them up.
 std::vector<Increment> observed_stage(std::string_view stage, bool done, std::uint64_t microseconds);
 
 // Converts the counters of the histogram to Prometheus' form: cumulative buckets, _sum and _count. Pure.
@@ -74,14 +75,14 @@ struct PodNames {
 };
 
 // Finds the Kubernetes names of containers with grants, in the config.json that the engine wrote into each bundle.
-// Does not read a config.json again after a success. rdma-nri records no bundle: for its users, reads the default
-// locations of containerd and CRI-O. Containers of other engines have no names, because an image could have chosen
-// them.
+// Does not read a config.json again after a success. rdma-nri records no bundle in a grant. For such containers, reads
+// the default locations of containerd and CRI-O. Containers of other engines get no names, because there an image could
+// have set them.
 class GrantNames {
  public:
   explicit GrantNames(std::string root) : root_(std::move(root)) {}
   PodNames of(const GrantUser& user);
-  // Removes the containers for which of() was not called since the last forget_others().
+  // Forgets the names of each container for which of() was not called since the last forget_others().
   void forget_others();
 
  private:
@@ -96,7 +97,8 @@ class GrantNames {
 // grant_info_head() returns HELP and TYPE of rdma_hook_grant_info; grant_info() returns the series of one grant. Pure,
 // except for `names`.
 std::string grant_info_head();
-// A function that returns the names of a user's container. Without one (empty), grant_info() adds no names.
+// A function that returns the Kubernetes names of a user's container. With an empty function, grant_info() adds no
+// names.
 using NamesOf = std::function<PodNames(const GrantUser& user)>;
 std::string grant_info(const Grant& grant, const NamesOf& names = {});
 

@@ -34,7 +34,7 @@ namespace {
 using fabric::printable;
 using fabric::UniqueFd;
 
-constexpr int kBacklog = 1024;  // if it is full, non-blocking connects to a unix socket fail
+constexpr int kBacklog = 1024;  // a non-blocking connect(2) to a unix socket fails while the queue is full
 
 Error no_address(std::string_view text) {
   return {fmt::format("cannot listen on `{}`: not an address", printable(text)), EINVAL,
@@ -117,7 +117,7 @@ constexpr char kReady = 'r';
 
 Result<void> bound_server() {
   constexpr rlim_t kFiles = 2 * kMostClients;
-  // In addition to the filter, these limits forbid to write files and to start processes.
+  // In addition to the seccomp filter, these limits forbid the process to write files and to start processes.
   const rlimit none{0, 0};
   const rlimit files{kFiles, kFiles};
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
@@ -132,19 +132,20 @@ Result<void> bound_server() {
 [[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
   auto ready = become_serving_user();
   if (ready) ready = bound_server();
-  // The parent may have ended before prctl(2), and then its signal never comes.
+  // If the parent ended before prctl(2), the signal of PR_SET_PDEATHSIG never comes.
   if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the reading process has ended");
   if (ready) ready = restrict_to_serving();
   if (!ready) {
     (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
     ::_exit(1);
   }
-  // The filter does not allow write(2), so the socket is used with send(2).
+  // The seccomp filter forbids write(2), so the byte is sent with send(2).
   if (::send(channel.get(), &kReady, 1, MSG_NOSIGNAL) != 1) ::_exit(1);
   ::_exit(serve_http(listener, channel) ? 0 : 1);
 }
 
-// The cause is unknown here. The filter kills the process at a forbidden call, and the kernel logs that.
+// The reading process does not know the cause. If the seccomp filter killed the serving process at a forbidden system
+// call, the kernel's log has it.
 Error server_ended() {
   return Error{"the serving process has ended", 0, "check the kernel's log for a system call that its filter refused"};
 }
@@ -163,7 +164,7 @@ Result<void> wait_for_server(const UniqueFd& channel) {
 // Returns false if the serving process has ended.
 bool send_text(const UniqueFd& channel, const Result<std::string>& text) {
   const bool ok = text.has_value() && text->size() <= kLargestText;
-  // A text that is too long counts as a failure, as an error of read().
+  // A text that is too long is handled like an error of read(): clients get 503.
   const TextHead head{ok ? text->size() : 0, ok ? 1U : 0U};
   const std::string_view bytes(reinterpret_cast<const char*>(&head), sizeof head);
   return write_all(channel.get(), bytes) == 0 && (!ok || write_all(channel.get(), *text) == 0);
@@ -191,7 +192,7 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
 Result<ListenAddress> parse_listen_address(std::string_view text) {
   constexpr std::string_view kUnix = "unix:";
   if (text.starts_with(kUnix)) return unix_address(text, std::string(text.substr(kUnix.size())));
-  // The last colon separates the port: IPv6 addresses contain colons too.
+  // The port follows the last colon: IPv6 addresses contain colons too.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return no_address(text);
   const auto port = fabric::parse_number<std::uint16_t>(text.substr(colon + 1));
@@ -218,7 +219,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
   const bool is_unix = !listen.path.empty();
   if (is_unix) {
     const std::string directory = listen.path.substr(0, std::max<std::size_t>(listen.path.rfind('/'), 1));
-    // The umask may remove bits that the socket's clients need.
+    // mkdir(2) applies the umask, which may remove permissions that clients of the socket need.
     if (::mkdir(directory.c_str(), kDirectoryMode) == 0) ::chmod(directory.c_str(), kDirectoryMode);
     TRY_VOID(remove_left_over(listen));
   }
@@ -246,8 +247,7 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   return std::nullopt;
 }
 
-// Verifies afterwards that the process cannot become root again. Otherwise an attacker in the process could become
-// root.
+// Afterwards verifies that the process cannot become root again, because code of an attacker in it would do so.
 Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));
@@ -277,14 +277,13 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     own.reset();
     run_server(listener, theirs, parent);
   }
-  // These copies are closed, so that only the serving process has these descriptors. The end of that process then
-  // closes the channel and frees the port.
+  // Now only the serving process has these descriptors, so that its end closes the channel and frees the port.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);
   if (done) {
-    // Signals are blocked only from here on. An earlier signal ends both processes, which is safe because no client is
-    // served yet.
+    // SIGTERM and SIGINT are blocked only from here on. An earlier signal ends both processes, and no client is served
+    // yet.
     const UniqueFd signals = TRY(ending_signals());
     done = restrict_process();
     if (done) log.info(fmt::format("serving at {}", address.text));

@@ -1,7 +1,7 @@
 // `rdma-hook metrics --listen`: two processes, because only root can read the ledger and root must not serve HTTP to
-// untrusted clients. The reading process gets one byte per request for the text and no other data of clients. The
-// serving process has its own user (become_serving_user()), no capabilities, its two sockets, and about a dozen system
-// calls. Any other call kills it.
+// untrusted clients. From the serving process the reading process, which is root, gets one byte per request for the
+// text, and no data of clients. The serving process has its own user (become_serving_user()), no capabilities, its two
+// sockets, and about a dozen system calls. Any other call kills it.
 #pragma once
 
 #include <sys/socket.h>
@@ -34,8 +34,8 @@ struct ListenAddress {
 Result<ListenAddress> parse_listen_address(std::string_view text);
 
 // Opens a non-blocking listening socket. A unix socket gets mode 0660, its missing directory is created with mode 0755,
-// and a stale socket is replaced. Errors: EADDRINUSE, also if a process listens on the unix socket; the path exists and
-// is not a socket.
+// and a socket on which no process listens is replaced. Errors: EADDRINUSE, also if a process listens on the unix
+// socket; the path exists and is not a socket.
 Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
 
 // User of the serving process.
@@ -48,13 +48,13 @@ inline constexpr id_t kServingUser = 65526;
 // Returns the name with this number in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
 std::optional<std::string> name_of_id(std::string_view text, id_t id);
 
-// Changes a process of root to kServingUser permanently and without groups. A process of another user stays unchanged.
-// Errors: the number has a name in /etc/passwd or /etc/group; one of these files cannot be read; CAP_SETUID or
-// CAP_SETGID is missing.
+// Changes a process of root to user and group kServingUser permanently, without supplementary groups. Does nothing in a
+// process of another user. Errors: the number has a name in /etc/passwd or /etc/group; one of these files cannot be
+// read; CAP_SETUID or CAP_SETGID is missing.
 Result<void> become_serving_user();
 
-// Serves the text that read() returns, until SIGTERM or SIGINT. Call after isolate(). A process of another user than
-// root serves as that user. Errors: as listen_at() and become_serving_user(); the serving process has ended.
+// Serves the text that read() returns, until SIGTERM or SIGINT. Call after isolate(). Started by another user than
+// root, it serves as that user. Errors: as listen_at() and become_serving_user(); the serving process has ended.
 using ReadMetrics = std::function<Result<std::string>()>;
 Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log);
 
