@@ -61,7 +61,8 @@ Result<UniqueFd> lock_directory(const std::string& directory) {
   for (int left = kLockTries; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; --left) {
     // flock(2) has no timeout, so the lock is polled.
     if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock `{}`", fabric::printable(directory));
-    if (left == 0) return make_error("another `config apply` runs in `{}`", fabric::printable(directory));
+    if (left == 0)
+      return make_error("lock `{}`: another `rdma-hook config apply` has locked it", fabric::printable(directory));
     ::nanosleep(&kLockPause, nullptr);
   }
   return fd;

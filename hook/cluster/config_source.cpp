@@ -27,7 +27,7 @@ constexpr timespec kBetweenTries{.tv_sec = 0, .tv_nsec = 20'000'000};
 
 Error leads_out(const std::string& file) {
   return {fmt::format("cannot open `{}`: a symbolic link leads out of its directory, or in a circle", printable(file)),
-          ELOOP, "mount the ConfigMap itself there"};
+          ELOOP, "mount the ConfigMap as that directory"};
 }
 
 // Returns the target of a link; nullopt: the name is not a link, or no longer one.
@@ -68,7 +68,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     const bool last = rest.empty();
     if (last && !S_ISREG(seen.st_mode)) {
       return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
-                   "mount the ConfigMap itself there"};
+                   "mount the ConfigMap as that directory"};
     }
     // O_NONBLOCK is set, because opening a FIFO must not block. O_PATH for directories needs no read permission.
     const int how = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;

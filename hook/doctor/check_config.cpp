@@ -103,7 +103,7 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
       if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
       findings.push_back(
           {Grade::kWarning, fmt::format("network {}", name),
-           fmt::format("{} has {} entries for {} functions of a node", to_string(**range), last + 1, functions),
+           fmt::format("{} has {} entries for {} virtual functions of a node", to_string(**range), last + 1, functions),
            (*range)->per_node ? "raise \"per_node\"" : "widen the range"});
     }
   }

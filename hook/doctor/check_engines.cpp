@@ -105,7 +105,7 @@ void check_restarts(const NodeEngines& engines, Check& check) {
     // The start time of the process is computed from a boot time in whole seconds, so it can be one second too early.
     if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
     check.add(Grade::kBroken, process.name,
-              fmt::format("has not read `{2}`: it runs since {0} (pid {1}), the file is of {3}",
+              fmt::format("has not read `{2}`: its process {1} started at {0}, and the file was changed at {3}",
                           clock_text(*process.started), process.pid, newest->path, clock_text(newest->changed)),
               fmt::format("run `systemctl restart {}`", process.name));
   }
@@ -199,7 +199,7 @@ Check check_programs(const NodeEngines& engines) {
   }
   for (const Error& error : engines.unasked)
     check.add(Grade::kWarning, "programs", error.message, fabric::remedy_of(error));
-  check.summary = names.empty() ? "no file of an engine names one" : fabric::join(names, ", ");
+  check.summary = names.empty() ? "no file of an engine names a program of rdma-init" : fabric::join(names, ", ");
   return check;
 }
 

@@ -89,7 +89,8 @@ Check check_pools(const NodeMap& map, const Config& config) {
   for (const std::string& rail : config.rails) {
     if (map.hcas().empty() || map.find(rail)) continue;
     check.add(Grade::kWarning, printable(rail), "listed in `rails` but not on this node",
-              "check `rdma-hook devices` for a container that has it or another name; otherwise correct "
+              "search the output of `rdma-hook devices` for a container that has the HCA, or for its new name; "
+              "otherwise correct "
               "`rails`");
   }
   check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
@@ -190,11 +191,10 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     const double rate = port.rate_gbps();
     if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
-    check.add(
-        Grade::kWarning, name_of(node, port),
-        fmt::format("has {:g} Gb/s, other ports of its model {:g}", rate, best[kin_of(node, port)]),
-        "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is intended, "
-        "move it to a separate pool");
+    check.add(Grade::kWarning, name_of(node, port),
+              fmt::format("has {:g} Gb/s, other ports of its model {:g}", rate, best[kin_of(node, port)]),
+              "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if the rate is "
+              "intended, move the HCA to a separate pool");
   });
   check.summary = fabric::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
   return check;
@@ -229,13 +229,12 @@ std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const Ra
   // A rail gets at most one finding about its MTU, so the most important check comes first.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
-    return Finding{
-        Grade::kWarning, name_of(node, port),
-        fmt::format("{} has MTU {} (RDMA {}), other rails {} (RDMA {})", printable(*node.netdev), mtu, roce_mtu(mtu),
-                    most, roce_mtu(most)),
-        fmt::format("run `ip link set {} mtu {}` and change the node's network configuration; if it is intended, "
-                    "move it to a separate pool",
-                    printable(*node.netdev), most)};
+    return Finding{Grade::kWarning, name_of(node, port),
+                   fmt::format("{} has MTU {} (RDMA {}), other rails {} (RDMA {})", printable(*node.netdev), mtu,
+                               roce_mtu(mtu), most, roce_mtu(most)),
+                   fmt::format("run `ip link set {} mtu {}` and change the node's network configuration; if the MTU is "
+                               "intended, move the HCA to a separate pool",
+                               printable(*node.netdev), most)};
   }
   if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
     return Finding{Grade::kBroken, name_of(node, port),

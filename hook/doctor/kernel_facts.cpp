@@ -154,7 +154,7 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
   // The udev rules of rdma-core set mode 0666: access is restricted by the device cgroup and the network namespace, not
   // by the mode.
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
-  return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: only root can open it", seen.mode),
+  return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: some users cannot open it", seen.mode),
                  fmt::format("run `chmod 0666 {}` and correct the udev rule (rdma-core sets 0666)", node.path)};
 }
 

@@ -41,9 +41,11 @@ struct Help {
   std::string_view text;
 };
 constexpr Help kHelp[] = {
-    {kGrantsTotal, "Containers that were granted HCAs."}, {kReturnsTotal, "Released grants, by reason."},
-    {kFailuresTotal, "Failed stages, by reason."},        {kDurationTotal, "Time of the steps of the stages."},
-    {kDurationCount, "Runs of the steps of the stages."},
+    {kGrantsTotal, "Containers that were granted HCAs."},
+    {kReturnsTotal, "Released grants, by reason."},
+    {kFailuresTotal, "Failed stages, by reason."},
+    {kDurationTotal, "Total time of each step of a stage."},
+    {kDurationCount, "Number of runs of each step of a stage."},
 };
 
 bool is_name(std::string_view text, bool metric) {

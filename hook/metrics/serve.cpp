@@ -147,7 +147,8 @@ Result<void> bound_server() {
 // The reading process does not know the cause. If the seccomp filter killed the serving process at a forbidden system
 // call, the kernel's log has it.
 Error server_ended() {
-  return Error{"the serving process has ended", 0, "check the kernel's log for a system call that its filter refused"};
+  return Error{"the serving process has ended", 0,
+               "search the kernel's log (`dmesg`) for a system call that the seccomp filter refused"};
 }
 
 Result<void> wait_for_server(const UniqueFd& channel) {
@@ -256,7 +257,7 @@ Result<void> become_serving_user() {
   if (::setgroups(0, nullptr) != 0 || ::setresgid(kServingUser, kServingUser, kServingUser) != 0 ||
       ::setresuid(kServingUser, kServingUser, kServingUser) != 0) {
     return Error{fmt::format("cannot become user {} to serve: {}", kServingUser, std::strerror(errno)), errno,
-                 "start it with the capabilities SETUID and SETGID"};
+                 "start `rdma-hook metrics` with the capabilities SETUID and SETGID"};
   }
   if (::setresuid(0, 0, 0) == 0 || ::geteuid() != kServingUser || ::getegid() != kServingUser)
     return make_error("the serving process can still become root");

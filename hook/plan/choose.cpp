@@ -220,7 +220,7 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
     allowed.reserve(modes.size());
     for (const Mode mode : modes)
       allowed.emplace_back(to_string(mode));
-    return Error{fmt::format("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()), node.pool->name,
+    return Error{fmt::format("`{}`: pool `{}` does not allow mode {}", fabric::printable(node.name()), node.pool->name,
                              to_string(terms.mode)),
                  0, "request one of its modes: " + fabric::join(allowed, ", ")};
   }
@@ -250,7 +250,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
-          fmt::format("has {} of {} places in use in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
+          fmt::format("has {} of {} places in use in mode {}{}", holding.others, *terms.limit, to_string(terms.mode),
+                      doubt),
           true);
   }
   if (multi) {

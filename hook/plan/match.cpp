@@ -138,8 +138,8 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
   if (!named) return nullptr;
   const std::string path = fabric::printable(device.path);
-  return Error{fmt::format("`{}` in linux.devices is {}, but on this node it is {}", path, dev_of(device),
-                           dev_of(*named->hca).value_or("another")),
+  return Error{fmt::format("`{}` in linux.devices has device number {}, but on this node it has {}", path,
+                           dev_of(device), dev_of(*named->hca).value_or("another")),
                0, "pass the device node under its own name"};
 }
 

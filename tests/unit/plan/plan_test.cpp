@@ -270,7 +270,8 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   EXPECT_EQ(hcas(given({7, 3})), "mlx5_3") << "the other node still counts";
   PlanScene other = given({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
-  EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, but on this node it is 231:193");
+  EXPECT_EQ(hcas(other),
+            "`/dev/infiniband/uverbs0` in linux.devices has device number 231:192, but on this node it has 231:193");
   PlanScene any = given({});
   const auto with = [&](std::vector<SpecDevice> devices) {
     any.request.given = std::move(devices);
@@ -282,7 +283,7 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "");
   EXPECT_TRUE(decide(any)->warnings[0].starts_with("`/dev/?` in linux.devices belongs to no HCA of this node"));
   EXPECT_EQ(with({{"/dev/infiniband/uverbs0", 'c', 231, 193}}),
-            "`/dev/infiniband/uverbs0` in linux.devices is 231:193, but on this node it is 231:192");
+            "`/dev/infiniband/uverbs0` in linux.devices has device number 231:193, but on this node it has 231:192");
   any.inventory.hcas[2].uverbs = 40;
   EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2") << "the snapshot does not have its number";
   any.inventory.hcas[2].uverbs_dev = "511:8";
@@ -347,15 +348,16 @@ TEST(Plan, KeepsOwnHcasAndLimitsOfPools) {
   EXPECT_EQ(hcas(limited), "mlx5_1");
   EXPECT_EQ(decide(limited)->hcas[0], (PlannedHca{"mlx5_1", Mode::kShared, 1, 2}));
   limited.holdings["mlx5_1"].others = 2;
-  EXPECT_EQ(hcas(limited), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in shared");
+  EXPECT_EQ(hcas(limited), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in mode shared");
   limited.holdings["mlx5_1"].doubtful = "the grant `x`";
-  EXPECT_EQ(hcas(limited),
-            "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in shared, one of unknown state: the "
-            "grant `x`");
+  EXPECT_EQ(
+      hcas(limited),
+      "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places in use in mode shared, one of unknown state: the "
+      "grant `x`");
   limited.holdings["mlx5_1"].doubtful.clear();
   EXPECT_EQ(hcas(limited, Mode::kHca), "mlx5_1");
   EXPECT_EQ(hcas(limited, Mode::kExclusive),
-            "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow exclusive");
+            "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow mode exclusive");
   EXPECT_EQ(decide(limited).error().hint, "request one of its modes: shared, hca");
 }
 
