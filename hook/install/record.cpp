@@ -132,7 +132,7 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
 
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record) {
   TRY_VOID(remove_unfinished_record(root));
-  // Directories above the record are not empty yet, so this removes only the others.
+  // The record's own directory and those above it are not empty yet, so this removes only the other directories.
   remove_empty_directories(root, record.directories);
   if (const auto directory = directory_of_record(root, record)) {
     TRY_VOID(rename_to_temporary(root, *directory));

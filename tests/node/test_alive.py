@@ -184,7 +184,7 @@ exec {self.runtime_name} "$@"
         for root, bundle in ((self.work + "/link", first.directory),
                              (self.runtime.root + "/", self.work + "/bundle-link")):
             again = self.wrapped(root=root).call("create", "--bundle", bundle, first.id)
-            self.refused(again, "a container of this id and bundle lives in")
+            self.refused(again, "a container of this id and bundle exists below")
             self.assertEqual(self.holders(), held)
         self.succeeded(self.runtime.delete(first))
         self.assert_ledger_empty()
