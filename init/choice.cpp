@@ -151,8 +151,8 @@ class Chooser {
     }
     if (names.empty()) return;
     choice_.warnings.push_back(
-        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they are of the "
-                    "chosen link layer and no slower; --hca selects them",
+        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they have the "
+                    "link layer of the chosen ports and are no slower than these; --hca selects them",
                     fabric::join(names, ", ")));
   }
 

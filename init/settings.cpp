@@ -173,7 +173,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     if (!whole || !is_policy_variable(name)) {
       policy.problems.push_back(fmt::format(
           "{}:{}: {}; not set", printable(path), number,
-          whole && may_show(name, value) ? fmt::format("{} is not a variable of a library that a policy may set", name)
+          whole && may_show(name, value) ? fmt::format("{} belongs to no library whose variables may be set here", name)
                                          : "no NAME=value line of a library's variable"));
       continue;
     }

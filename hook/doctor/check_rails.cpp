@@ -60,7 +60,7 @@ Check check_netns(const Inventory& inventory, const Config& config) {
     if (!may) continue;
     const bool always = makes_children(pool.modes.front());
     check.add(always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
-              fmt::format("mode `{}` is refused while each RDMA device is in one network namespace",
+              fmt::format("mode `{}` is refused while the RDMA subsystem is exclusive (`rdma system`)",
                           to_string(*std::ranges::find_if(pool.modes, makes_children))),
               "add `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or allow only mode `exclusive` "
               "in the pool");
@@ -214,7 +214,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                  fmt::format("active_mtu is {0}, but the MTU {2} of {1} {3} {4}", found->second,
                              printable(node.netdev.value_or("")), mtu, low ? "allows" : "carries only", roce_mtu(mtu)),
                  low ? "set the netdev's MTU again while no job runs; if it stays low, the firmware limits it"
-                     : "raise the netdev's MTU: larger packets are lost"};
+                     : "raise the netdev's MTU: packets above it are lost"};
 }
 
 // The MTU of a rail, and the largest MTU of the rails of the same Kin.

@@ -210,7 +210,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
     append(check_engines(engines_of(node, std::move(unasked))), checks);
   } else {
-    checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers and bridges"));
+    checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers or PCI bridges"));
   }
   add_config_findings(inventory, config, node, files, of_config);
   checks.push_back(std::move(of_config));

@@ -166,7 +166,8 @@ Check check_qkey(const KernelFacts& facts) {
   check.add(
       Grade::kWarning, "privileged-qkey",
       "is on: every process with an HCA can use controlled QKEYs (0x80000000 and above), which protect management and "
-      "other UD queue pairs; NCCL does not need them; a container with CAP_NET_ADMIN can turn it on for the whole node",
+      "other UD queue pairs; NCCL needs no such QKEY; a container with CAP_NET_ADMIN can turn this setting on for the "
+      "whole node",
       "run `rdma system set privileged-qkey off`");
   return check;
 }

@@ -176,7 +176,8 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   return offers;
 }
 
-// Returns true if an HCA is offered in shared-multi, where a count can exceed the number of HCAs.
+// Returns true if an HCA is offered in mode shared-multi. The count of a request can then exceed the number of HCAs,
+// because one HCA can be chosen several times.
 bool has_multi(const Offers& offers) {
   return std::ranges::any_of(offers, [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
 }

@@ -15,8 +15,8 @@ namespace hook {
 struct NodeHca {
   const fabric::Hca* hca = nullptr;
   const Pool* pool = nullptr;  // the first pool that matches; nullptr: none or unknown
-  // The read error that makes the pool unknown. Containers then cannot request the HCA, and a container with its
-  // device node counts as its user.
+  // The read error that makes the pool unknown; nullptr: none. With an error no container can request the HCA, and each
+  // container that has the HCA's device node counts as a user of the HCA.
   const fabric::Unread* pool_unread = nullptr;
   std::size_t index = 0;             // index in the inventory
   unsigned rail = 0;                 // place in the order: config.rails, HCAs in pools, PCI address, name

@@ -119,7 +119,8 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
   if (!parsed) return malformed(found->source, "invalid JSON: " + parsed.error().message);
   if (!parsed->is_array()) return malformed(found->source, "expected a list");
   if (parsed->size() > kMaxListEntries) {
-    return make_error("{}: a list of {} entries, at most {} are read", found->source, parsed->size(), kMaxListEntries);
+    return make_error("{}: a list of {} entries, at most {} are allowed", found->source, parsed->size(),
+                      kMaxListEntries);
   }
   unsigned count = 0;
   for (const Json& entry : *parsed) {
@@ -271,7 +272,7 @@ Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   selection.selectors.text = text;
   const auto entries = fabric::split(text, ',');
   if (entries.size() > kMaxListEntries) {
-    return make_error("{}: a list of {} entries, at most {} are read", selection.source, entries.size(),
+    return make_error("{}: a list of {} entries, at most {} are allowed", selection.source, entries.size(),
                       kMaxListEntries);
   }
   for (const std::string_view raw : entries) {

@@ -226,9 +226,10 @@ Result<void> Connection::serve_request(const Message& message) {
   // An invalid stream number is answered with an error for that stream, as ttrpc's Go server does. The check of the
   // order also prevents that a request is handled twice.
   if (message.stream % 2 == 0)
-    return respond(message.stream, Error{"the stream of a request must have an odd number", EINVAL});
+    return respond(message.stream, Error{"the stream number of a request must be odd", EINVAL});
   if (message.stream <= last_request_)
-    return respond(message.stream, Error{"the stream of a request must be higher than those before", EINVAL});
+    return respond(message.stream,
+                   Error{"the stream number of a request must be higher than all earlier ones", EINVAL});
   last_request_ = message.stream;
   // handling_ makes check_usable() refuse a call() or serve() of the handler, which would overwrite buffers that are in
   // use.

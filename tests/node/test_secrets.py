@@ -22,7 +22,7 @@ class Secrets(rdma_init.Case):
         for command in (["env"], ["env", "--format", "json"], ["doctor"], ["--", "true"]):
             output = self.run_program(*command, RDMA_INIT_ENV_FILE=path)
             if command != ["doctor"]:
-                self.assertIn(f"{path}:1: HF_TOKEN is not a variable of a library", output)
+                self.assertIn(f"{path}:1: HF_TOKEN belongs to no library", output)
                 for number in range(2, 6):
                     self.assertIn(f"{path}:{number}: no NAME=value line", output)
         self.assertIn("NCCL_IB_TC='106'", self.run_program("env", RDMA_INIT_ENV_FILE=path))

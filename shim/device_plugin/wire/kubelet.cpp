@@ -165,8 +165,9 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     bool waits = false;
   };
 
-  // Answers the request. Returns false if may_wait is set and the request must wait: an HCA does not have its announced
-  // device node (Settings::check), or the request has waited before and a device is now unknown or unhealthy.
+  // Answers the request. Returns false without an answer if may_wait is set and the request must wait: for an HCA that
+  // lacks its announced device node (Settings::check) or, if it has waited before, also for a device that is now unknown
+  // or unhealthy.
   bool allocate(const ParsedRequest& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;

@@ -121,7 +121,7 @@ struct RuntimeInfo {
 // Event numbers of NRI. All runtimes since NRI 0.2.0 know them, except the last one: a runtime before NRI 0.10 closes
 // the connection to a plugin that subscribes to it.
 enum class Event : std::int32_t {
-  kStateChange = 0,  // not an event: the method whose message names the event, before NRI 0.12.0
+  kStateChange = 0,  // not an event: before NRI 0.12.0 the method StateChange, whose message names the event
   kRunPodSandbox = 1,
   kStopPodSandbox = 2,
   kRemovePodSandbox = 3,

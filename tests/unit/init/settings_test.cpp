@@ -149,7 +149,7 @@ TEST(SitePolicy, SetsLibraryVariablesOnly) {
       "/f", policy);
   EXPECT_EQ(values(policy.settings), "FI_PROVIDER=efa;NCCL_IB_HCA==mlx5_0;NCCL_IB_TC=106;UCX_TLS=rc,self;");
   ASSERT_EQ(policy.problems.size(), 6U);
-  EXPECT_EQ(policy.problems[0], "/f:7: PATH is not a variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[0], "/f:7: PATH belongs to no library whose variables may be set here; not set");
   EXPECT_EQ(policy.problems[3], "/f:10: no NAME=value line of a library's variable; not set");
   SitePolicy with_null;
   init::add_policy(std::string_view("NCCL_X=a\0b", 10), "/f", with_null);
@@ -165,7 +165,7 @@ TEST(SitePolicy, ProblemsQuoteNoValueAndNoRawLine) {
       "/f", policy);
   EXPECT_TRUE(policy.settings.empty());
   ASSERT_EQ(policy.problems.size(), 11U);
-  EXPECT_EQ(policy.problems[0], "/f:1: HF_TOKEN is not a variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[0], "/f:1: HF_TOKEN belongs to no library whose variables may be set here; not set");
   for (std::size_t i = 1; i < policy.problems.size(); ++i)
     EXPECT_EQ(policy.problems[i],
               "/f:" + std::to_string(i + 1) + ": no NAME=value line of a library's variable; not set");

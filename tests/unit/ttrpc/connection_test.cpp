@@ -120,9 +120,10 @@ TEST_F(ConnectionTest, RefusesRepeatedOrEvenStreams) {
   const std::string create = message(1, 5, 1, request("Create", ""));
   peer_.send(create + create + message(1, 3, 1, request("Create", "")) + message(1, 6, 1, request("Create", "")) +
              message(1, 7, 1, request("Next", "")));
-  EXPECT_EQ(answers(), (Answers{"5: Create()", "5: status 3: the stream of a request must be higher than those before",
-                                "3: status 3: the stream of a request must be higher than those before",
-                                "6: status 3: the stream of a request must have an odd number", "7: Next()"}));
+  EXPECT_EQ(answers(),
+            (Answers{"5: Create()", "5: status 3: the stream number of a request must be higher than all earlier ones",
+                     "3: status 3: the stream number of a request must be higher than all earlier ones",
+                     "6: status 3: the stream number of a request must be odd", "7: Next()"}));
   EXPECT_EQ(asked_, (Answers{"Create", "Next"}));
 }
 
