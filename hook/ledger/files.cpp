@@ -145,7 +145,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have made the link first. That is an error only if it did so in other namespaces.
+  // Another process may have made the link DIR/place first. That is an error only if the link names other namespaces.
   if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
   return ledger_error(errno, "write", files.root, kPlace);
 }

@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process is checked first: it may be a runtime that has not made its state file yet.
+// The process is checked first: a container seems gone as long as its runtime has not made the state file.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));

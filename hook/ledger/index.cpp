@@ -46,7 +46,7 @@ Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
-    // Between the two calls, another process removed the last entry of this id, and then the directory.
+    // Between mkdirat() and symlinkat(), another process removed the last entry of this id, and then the directory.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);
