@@ -158,7 +158,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
       return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
                                           doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
-                   .hint = "wait until they end, or request another HCA",
+                   .hint = "wait until the HCA is released, or request another HCA",
                    .reason = FailureReason::kBusy};
     }
   }

@@ -32,8 +32,8 @@ class LockedHcas {
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
   // make_plan() has checked. Errors: an HCA is not locked; another owner holds an HCA exclusively; `hcas` has an HCA as
-  // exclusive and another owner holds it in any mode; the user exists with another process (add_steps()); the ledger
-  // cannot be read or written.
+  // exclusive and another owner holds it in any mode; the grant has this user with another process (add_steps()); the
+  // ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:

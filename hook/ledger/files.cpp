@@ -26,7 +26,7 @@ Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
   if (code == EROFS) error.hint = "mount a tmpfs at /run";
   if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
-  if (code == EACCES || code == EPERM) error.hint = "run it as root";
+  if (code == EACCES || code == EPERM) error.hint = "run the program as root";
   return error;
 }
 
@@ -137,8 +137,8 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
     return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
                                         files.root.path, fabric::printable(*noted), own),
                  .code = EXDEV,
-                 .hint = fmt::format("run it in the PID namespace that starts containers: `hostPID: true` in "
-                                     "Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
+                 .hint = fmt::format("run this command in the PID namespace that starts containers: `hostPID: true` "
+                                     "in Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
                                      "remove `{}/{}`",
                                      files.root.path, kPlace)};
   }

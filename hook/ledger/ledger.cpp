@@ -8,7 +8,7 @@
 //    is done.
 // 2. The files of a key (its grant, index entries and the markers in pending/) change only under the lock of that key.
 //    So no process can replace an exclusive link that names KEY while the process with the lock reads and then removes
-//    that link. One step needs no lock: a process removes the marker of its own change when that change is done.
+//    that link. One removal needs no lock: a process removes the marker of its own change when that change is done.
 // 3. A change that adds an HCA to an owner's grant also needs the lock of that HCA. A change that removes an HCA does
 //    not. A process that holds the lock of one HCA can therefore release all HCAs of a stale grant.
 // 4. Locks are taken in this order: first the HCAs of the call, by device; then, in one step, all keys and names of
@@ -80,8 +80,8 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
     return fmt::format("container `{}`{}", fabric::printable(user.id),
                        knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");
   };
-  return Error{.message = fmt::format("the annotation `{}` names a grant of {}, this is {}", kGrantAnnotation,
-                                      named(booked), named(binding)),
+  return Error{.message = fmt::format("the annotation `{}` of {} names a grant of {}", kGrantAnnotation, named(binding),
+                                      named(booked)),
                .code = EPERM,
                .hint = "remove the annotation: only rdma-runtime and rdma-nri write it",
                .reason = FailureReason::kRefused};
@@ -318,8 +318,8 @@ Result<void> Ledger::release_grant(std::string_view key) const {
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
   const auto grant = TRY(read_grant(*files_, name));
   if (!grant) return settle(key);
-  // The grant is released before its markers are removed: a marker without a grant does no harm, but steps without a
-  // marker count as done.
+  // The grant is released before its markers are removed: a marker without a grant does no harm, but an unfinished
+  // change in a grant counts as done when its marker is missing.
   TRY_VOID(return_grant(*files_, *grant));
   for (const StoredUser& user : grant->users) {
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));

@@ -69,7 +69,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   // If the same container starts again without a view, its earlier mounts still use the recorded view.
   if (user.view.empty()) user.view = found->user.view;
   const bool is_own = found->worker && found->worker->process == worker.process;
-  // Count the HCAs of the grant and of this user's steps only: the steps of other users may be rolled back.
+  // Count only the HCAs of the grant and of this user's change: the changes of other users may be rolled back.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
   const auto before = sure;
@@ -140,8 +140,8 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
-  // The index is written before the grant: if this process is killed in between, the grant still lists the dead
-  // worker's steps, and the next call repeats both writes.
+  // The index is written before the grant: if this process is killed in between, the grant still lists the unfinished
+  // change of the dead process, and the next call repeats both writes.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));

@@ -44,7 +44,7 @@ Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const s
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 // Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the marker file of `worker`, unless the grant still lists steps of `worker`.
+// Removes the marker file of `worker`, unless the grant still lists the unfinished change of `worker`.
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant);
 

@@ -8,8 +8,8 @@
 //
 // The record of a user names its view before the view is made, so a view that is being made already has a user, and
 // recover() keeps it. A view is made and removed under the lock of its name. The maker holds no other lock, and bind()
-// takes the lock of the view together with those of the keys. Only recover() removes views, because it needs to read
-// every grant to find their users. A view does not reserve its HCAs; only a grant does.
+// takes the lock of the view together with those of the keys. Only recover() removes views, because a removal must
+// read every grant to find the users of a view. A view does not reserve its HCAs; only a grant does.
 #pragma once
 
 #include <set>

@@ -129,7 +129,7 @@ Result<void> isolate() {
   clearenv();
   if (name && setenv(kNodeName, name->c_str(), 1) != 0)
     return sys_error(errno, "cannot set the environment variable `{}`", kNodeName);
-  if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
+  if (chdir("/") != 0) return sys_error(errno, "cannot change the working directory to `/`");
   umask(077);
   TRY_VOID(open_standard_descriptors());  // first, because any other open() would get the numbers 0 to 2
   close_from(kStandardDescriptors);
