@@ -1,5 +1,5 @@
 // A grant, its owner and its users. The key of an owner is the file name of its grant. A key has at most 128
-// characters: it has only the begin of a long container id, and a digest, so that two ids with the same begin differ.
+// characters: a container's key has the first characters of the container id, and a digest that makes the key unique.
 #pragma once
 
 #include <cstdint>
