@@ -20,7 +20,7 @@ namespace hook {
 namespace {
 
 constexpr int kDaemonFacility = 3 << 3;
-constexpr std::size_t kLongestLine = 2000;  // bytes; a message may contain any text of a state or an image
+constexpr std::size_t kLongestLine = 2000;  // bytes; a message may quote long text of a container's state or image
 
 // Returns true for a pipe or terminal, because a program or person reads it now. Returns false for a stderr that crun
 // opened at the path in an image's annotation: it may be a FIFO, a terminal or the pipe of another process. crun opens
@@ -132,8 +132,8 @@ void Log::note(const Note& note) const {
   if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
-// The write must not fail or wait: a runtime that has closed its end, or does not read, must not stop the container's
-// start.
+// The write must not fail or wait: a runtime that has closed its end of the pipe, or does not read from it, must not
+// stop the container's start.
 void Log::say(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:

@@ -69,8 +69,8 @@ class EventLine {
   // "...".
   EventLine& add(std::string_view key, std::string_view value);
   EventLine& add(std::string_view key, std::uint64_t value);
-  // Adds a list, separated by commas. After 512 bytes, the number of the values that are left replaces them: "a,b,+3".
-  // Adds no field for an empty list.
+  // Adds a list, separated by commas. After 512 bytes, the number of the remaining values replaces these values:
+  // "a,b,+3". Adds no field for an empty list.
   EventLine& add(std::string_view key, const std::vector<std::string>& values);
 
   // Longest line, in bytes. A field that would exceed it is left out, and `left_out=N` at the end counts such fields. A

@@ -22,9 +22,9 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Returns what a refusal prints in place of the owner if the owner's grant cannot be checked. If the record cannot be
-// read, the text names the file to repair. Otherwise the grant is stale and its release failed, and the text has the
-// error of the release.
+// Returns the text that a refusal prints in place of the owner if the owner's grant cannot be checked. If the record
+// cannot be read, the text names the file to repair. Otherwise the grant is stale and its release failed, and the text
+// has the error of the release.
 std::string doubtful_owner(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
@@ -123,8 +123,9 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
   std::vector<PlannedHca> own;
   {
-    // The grant of this key may belong to a pod that is gone, because the kernel reuses the inode number of a network
-    // namespace at once. refresh() releases such a grant, so that its HCAs do not count as `requesting`'s own.
+    // The key of a pod's grant has the inode number of the pod's network namespace, and the kernel reuses such numbers.
+    // So this grant may belong to an earlier pod. refresh() then releases it, so that the HCAs of the earlier pod do
+    // not count as those of `requesting`.
     const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
     if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }
@@ -157,7 +158,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
       return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
                                           doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
-                   .hint = "wait until they end, or request another HCA",
+                   .hint = "wait until the HCA is released, or request another HCA",
                    .reason = FailureReason::kBusy};
     }
   }

@@ -25,15 +25,15 @@ using HcaDevices = std::map<std::string, std::string>;
 class LockedHcas {
  public:
   // Returns for each locked HCA the units that `requesting` and other owners hold, for make_plan(). Releases a stale
-  // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if a limit is reached. limits: for
-  // each HCA, the number of units at which counting stops, because more do not change the decision. Errors: the grant
-  // of `requesting` cannot be locked or read.
+  // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if the HCA's number in `limits` is
+  // reached. limits: for each HCA, the number of units at which counting stops, because more do not change the
+  // decision. Errors: the grant of `requesting` cannot be locked or read.
   Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
   // make_plan() has checked. Errors: an HCA is not locked; another owner holds an HCA exclusively; `hcas` has an HCA as
-  // exclusive and another owner holds it in any mode; the user exists with another process (add_steps()); the ledger
-  // cannot be read or written.
+  // exclusive and another owner holds it in any mode; the grant has this user with another process (add_steps()); the
+  // ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:

@@ -26,7 +26,7 @@ Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
   if (code == EROFS) error.hint = "mount a tmpfs at /run";
   if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
-  if (code == EACCES || code == EPERM) error.hint = "run it as root";
+  if (code == EACCES || code == EPERM) error.hint = "run the program as root";
   return error;
 }
 
@@ -137,15 +137,15 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
     return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
                                         files.root.path, fabric::printable(*noted), own),
                  .code = EXDEV,
-                 .hint = fmt::format("run it in the PID namespace that starts containers: `hostPID: true` in "
-                                     "Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
+                 .hint = fmt::format("run this command in the PID namespace that starts containers: `hostPID: true` "
+                                     "in Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
                                      "remove `{}/{}`",
                                      files.root.path, kPlace)};
   }
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have made the link first. That is an error only if it did so in other namespaces.
+  // Another process may have made the link DIR/place first. That is an error only if the link names other namespaces.
   if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
   return ledger_error(errno, "write", files.root, kPlace);
 }

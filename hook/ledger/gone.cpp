@@ -56,7 +56,7 @@ bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));
 }
 
-// The process is checked first: it may be a runtime that has not made its state file yet.
+// The process is checked first: a container seems gone as long as its runtime has not made the state file.
 bool has_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
   return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
@@ -122,7 +122,7 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   if (!process) return busy(process.error().message, process.error().hint);
   if (*process == Presence::kPresent) {
     return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
-                "wait until it has ended, or take another id");
+                "wait until this process has ended, or use another id");
   }
   // Without a runtime state, the end of the process is the end of the user.
   const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kGone;
@@ -130,7 +130,7 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   if (*container == Presence::kGone) return {};
   return busy(fmt::format("a container of this id and bundle exists below the runtime root `{}`",
                           fabric::printable(user.state->root)),
-              "delete it first, or take another id");
+              "delete that container first, or use another id");
 }
 
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness) {

@@ -34,21 +34,21 @@ class Witness {
 // Returns the Witness that looks up objects on this node.
 const Witness& node_witness();
 
-// Returns true if the process that works on the steps is proven gone.
+// Returns true if the process that makes the unfinished change is proven gone.
 bool is_worker_gone(const StepWorker& worker, const Witness& witness = node_witness());
 // Returns true if the user's process is proven gone and, if the user has a runtime's state (GrantUser::state), the
 // container is proven gone too. Returns false if no process is recorded.
 bool has_ended(const GrantUser& user, const Witness& witness = node_witness());
-// Returns true if the user has ended, no process that may live works on its steps, and its recorded cgroup is proven
-// empty or gone.
+// Returns true if the user has ended, the process of its unfinished change (if any) is proven gone, and its recorded
+// cgroup (if any) is proven empty or gone.
 bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness());
 // Returns true if the path of the pod's network namespace is proven to lead to another namespace or to none. The
 // namespace itself may live on in processes.
 bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
-// stale if is_namespace_gone() and each user with a recorded process or worker is gone. It is also stale if it has
-// users, all are tokens, and all are gone. binding: key of the token that the caller is about to bind; it counts as
-// alive, although the process that requested HCAs for it may be gone.
+// stale if is_namespace_gone() and each user with a recorded process or worker is gone. A pod's grant is also stale if
+// it has users, all of them are tokens, and all are gone. binding: key of the token that the caller is about to bind;
+// this token counts as alive, although the process that requested HCAs for it may be gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);
@@ -61,12 +61,12 @@ enum class Left { kAll, kSome, kNothing };
 Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness = node_witness());
 
 // Returns true if a poststop that names this user's id and bundle is meant for another container with this id and
-// bundle: an earlier one, or one below another runtime root. It is meant for the user if the user's recorded process is
-// an ancestor of the calling process: that is the runtime, which calls poststop at the end of `run` and after a failed
-// `create`. self: the calling process.
+// bundle: an earlier one, or one below another runtime root. While the user may still run, a poststop is meant for it
+// only if the user's recorded process is an ancestor of the calling process: the runtime calls poststop at the end of
+// `run` and after a failed `create`. self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
 // Checks that the user has ended. Errors (EBUSY): its process or its container is not proven gone; the message names
-// it.
+// that process or the runtime's root.
 Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
 // Checks that no process is known to be in the user's cgroup. Errors (EBUSY): a process is in the cgroup. A failed
 // lookup is no error. The check is needed because a runtime can report the end of a container while other processes of

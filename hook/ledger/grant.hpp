@@ -1,5 +1,5 @@
-// A grant, its owner and its users. The key of an owner is the file name of its grant. It has at most 128 characters,
-// because a long container id is cut in it, and a digest tells such ids apart.
+// A grant, its owner and its users. The key of an owner is the file name of its grant. A key has at most 128
+// characters: a container's key has the first characters of the container id, and a digest that makes the key unique.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ struct GrantUser {
   std::optional<CgroupIdentity> cgroup = {};
   std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
   // The directory in which the runtime keeps the state of the container. After `process` has ended, the state shows
-  // whether the container has ended too. Set if `process` becomes the runtime by execve(2): no hook then reports the
-  // container's init.
+  // whether the container has ended too. Set only if `process` becomes the runtime by execve(2), because then no hook
+  // reports the container's init to the ledger.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
   std::string name = {};  // the container's name in its pod; empty: not known
@@ -108,23 +108,23 @@ struct StoredGrant {
   std::int64_t since = 0;
 };
 
-// Returns the HCAs that the grant holds: grant.hcas and those of unfinished steps, one entry for each HCA.
+// Returns the HCAs that the grant holds: grant.hcas and the HCAs of unfinished changes, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
 // Returns all HCAs for which the index may have an entry of this grant: held_hcas(), then grant.hcas and the HCAs of
-// unfinished steps. One HCA can occur several times, because each number of units has its own index entry.
+// unfinished changes. One HCA can occur several times, because each number of units has its own index entry.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 // Returns the HCA with booked_as() == booked; nullptr: none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
 // Adds `more` to `into`. An HCA that is in both stays one entry, with the stronger mode and the larger number of units.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
-// Marks the user's steps as done: their HCAs become the grant's.
+// Marks the user's unfinished change as done: the HCAs of the change become HCAs of the grant.
 void settle_user(StoredGrant& grant, StoredUser& user);
 // Returns the grant as recorded: looks up no process and no namespace, and leaves `stale` false.
 Grant recorded_grant(const StoredGrant& grant);
 
 // Effects of a grant beyond the ledger's own files, such as netdevs in the container's network namespace. The ledger
-// undoes them first when it releases a grant or drops the steps of a dead process. Until they are undone, the grant is
-// held, so that no other container gets an HCA with a netdev that is still away.
+// undoes the effects first when it releases a grant or rolls back the change of a dead process. Until the effects are
+// undone, the grant is held: no other container gets an HCA while its netdev is still in an earlier container.
 class GrantEffects {
  public:
   GrantEffects() = default;

@@ -46,7 +46,7 @@ Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
-    // Between the two calls, another process removed the last entry of this id, and then the directory.
+    // Between mkdirat() and symlinkat(), another process removed the last entry of this id, and then the directory.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);
@@ -277,9 +277,10 @@ Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const
   // length.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
-  return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
-               .code = EBADMSG,
-               .hint = "run `rdma-hook recover`, which corrects it, or removes it if no grant uses it"};
+  return Error{
+      .message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
+      .code = EBADMSG,
+      .hint = "run `rdma-hook recover`, which corrects this link, or removes it if no grant holds the HCA exclusively"};
 }
 
 Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key) {
@@ -327,7 +328,7 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
   };
   TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
     if (entry.key == key) return true;
-    unsure += std::max(entry.units, 1U);  // 0 units is a damaged name; count it as 1
+    unsure += std::max(entry.units, 1U);  // an entry name with 0 units is damaged: count 1 unit
     unread.push_back(std::move(entry));
     if (sure + unsure >= most) look();
     return sure < most;

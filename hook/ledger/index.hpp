@@ -4,17 +4,18 @@
 //   DIR/hca/DEVICE/holders/KEY@UNITS
 //   DIR/hca/DEVICE/exclusive -> KEY     read by readlink(2) only; replaced by replace_exclusive() only
 //
-// DEVICE is the HCA's device, or its name if it has no device (booked_as()); so is each parameter `hca` below. All
-// files are reached by path from DIR/hca, without a check of each directory on the way, because only root can write
-// below DIR.
+// DEVICE is the HCA's device, or its name if it has no device (booked_as()). Each parameter `hca` below is such a
+// DEVICE. All files are reached by path from DIR/hca, without a check of each directory on the way, because only root
+// can write below DIR.
 //
 // For each id of a container or a pod, the index names the grants with a user of this id:
 //
-//   DIR/ids/DIGEST/KEY                  a link of which only the name counts
+//   DIR/ids/DIGEST/KEY                  a symbolic link; only its name counts, its target is not read
 //
 // The entry of an id is made after the unfinished change that adds the id is written into the grant, so a roll-back of
-// the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry before it. An
-// entry is removed after the grant has lost the id. If a process is killed in between, recover() removes the entry.
+// the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry before that
+// write. An entry is removed after the grant has lost the id. If a process is killed before the removal, recover()
+// removes the entry.
 #pragma once
 
 #include <functional>

@@ -4,28 +4,29 @@
 //
 // 1. DIR/grants/KEY.json is the truth: an owner without this file holds nothing. The index (holders/, exclusive) lists
 //    the grants to read. It may list too many grants, never too few. An entry without a grant is stale; the next call
-//    that needs an exact answer removes it. The index of ids (ids/) lacks an id only while the steps that add the id
-//    are unfinished.
-// 2. The files of a key (its grant, index entries and markers) change only under the lock of that key. So no process
-//    can replace an exclusive link that names KEY while the process with the lock reads and then removes that link. One
-//    change needs no lock: the worker removes its own marker when its steps are done.
+//    that needs an exact answer removes it. The index of ids (ids/) lacks an id only until the change that adds the id
+//    is done.
+// 2. The files of a key (its grant, index entries and the markers in pending/) change only under the lock of that key.
+//    So no process can replace an exclusive link that names KEY while the process with the lock reads and then removes
+//    that link. One removal needs no lock: a process removes the marker of its own change when that change is done.
 // 3. A change that adds an HCA to an owner's grant also needs the lock of that HCA. A change that removes an HCA does
 //    not. A process that holds the lock of one HCA can therefore release all HCAs of a stale grant.
 // 4. Locks are taken in this order: first the HCAs of the call, by device; then, in one step, all keys and names of
 //    views that the call needs. A process that holds the lock of a key takes no further lock.
 // 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it.
 //
-// Each change writes the grant once, with the changed user's steps. The steps are done when their marker file is
-// removed: from then on, read_grant() counts their HCAs as HCAs of the grant, and the next change records them so.
+// Each change writes the grant once; new HCAs are written as steps (an unfinished change) of one user. The steps are
+// done when their marker file in pending/ is removed: from then on, read_grant() counts the HCAs of the steps as HCAs
+// of the grant, and the next change records them so.
 //
 // The order of writes. A process may be killed after each write, and the next call can use what it finds:
-//   book    Write the marker, then the grant with the steps of the new user, then the index. If the process is killed,
-//           the next call (refresh()) drops the steps of the dead worker, first from the index, then from the grant,
-//           and then removes the marker. No process saw the gap between grant and index, because the HCA was locked. No
-//           process but the worker removes the marker of steps that a grant lists, because these steps would then count
-//           as done.
-//   settle  Remove the marker. If the process is killed before, the next call rolls back as for book. If it is
-//           killed after, the steps are done.
+//   book    Write the marker in pending/, then the grant with the steps (the unfinished change) of the new user, then
+//           the index. If the process is killed, the next call (refresh()) drops its steps, first from the index, then
+//           from the grant, and then removes the marker. No process saw the gap between grant and index, because the
+//           HCA was locked. As long as a grant lists steps, only their own process removes their marker, because
+//           without the marker the steps count as done.
+//   settle  Remove the marker. If the process is killed before this removal, the next call rolls back as for book. If
+//           it is killed afterwards, the steps are done.
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
 //           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
@@ -79,8 +80,8 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
     return fmt::format("container `{}`{}", fabric::printable(user.id),
                        knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");
   };
-  return Error{.message = fmt::format("the annotation `{}` names a grant of {}, this is {}", kGrantAnnotation,
-                                      named(booked), named(binding)),
+  return Error{.message = fmt::format("the annotation `{}` of {} names a grant of {}", kGrantAnnotation, named(binding),
+                                      named(booked)),
                .code = EPERM,
                .hint = "remove the annotation: only rdma-runtime and rdma-nri write it",
                .reason = FailureReason::kRefused};
@@ -90,8 +91,8 @@ bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
 }
 
-// Adds view, pod and container name of the token to the user. The container's config.json already mounts this view. It
-// need not have pod and name, which rdma-nri received from the engine when it booked for the token.
+// Takes view, container name and, if it is missing, the pod from the token. The container's config.json already mounts
+// this view, but need not have pod and name; rdma-nri received both from the engine when it booked for the token.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
   user.name = token.name;
@@ -303,8 +304,8 @@ Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const
       if (user.user.id == id && user.user.pod.empty()) user.user.pod = pod;
     }
     if (grant->users == before->users) continue;
-    // If this process is killed between the two writes, no steps exist that a later call could roll back. So the index
-    // comes first: it may list too many grants, never too few.
+    // Write the index first: it may list too many grants, never too few. This change has no steps, so if this process
+    // is killed between the two writes, no later call rolls the change back or completes it.
     TRY_VOID(add_ids(*files_, *grant, before));
     TRY_VOID(write_grant(*files_, *grant));
   }
@@ -317,8 +318,8 @@ Result<void> Ledger::release_grant(std::string_view key) const {
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
   const auto grant = TRY(read_grant(*files_, name));
   if (!grant) return settle(key);
-  // The grant is released before its markers are removed: a marker without a grant does no harm, but steps without a
-  // marker count as done.
+  // The grant is released before its markers are removed: a marker without a grant does no harm, but an unfinished
+  // change in a grant counts as done when its marker is missing.
   TRY_VOID(return_grant(*files_, *grant));
   for (const StoredUser& user : grant->users) {
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));

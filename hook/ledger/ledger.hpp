@@ -132,7 +132,7 @@ class Ledger {
   // may live works on a grant of this key. Otherwise undoes the effects, calls rest(), the caller's own clean-up, with
   // the key's lock held, and returns true.
   // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
-  // Errors: the lock is not free until the deadline; something cannot be read or undone.
+  // Errors: the lock is not free until the deadline; a file cannot be read; an effect cannot be undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
   // Returns the grants that this object has released, or from which it has removed a container of a pod, since the last

@@ -56,8 +56,8 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// Releases the grant if it is stale. Otherwise removes its steps of dead processes and its tokens with dead requesters.
-// Sets `grant` to the result. A grant that needs no change, as most do, is not locked.
+// Releases the grant if it is stale. Otherwise removes from it the unfinished changes of dead processes, and the tokens
+// for which the requesting process is dead. Sets `grant` to the result. Does not lock a grant that needs no change.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
                            std::optional<StoredGrant>& grant) {
   auto seen = *grant;
@@ -92,8 +92,8 @@ Result<void> restore_index(const LedgerFiles& files, const std::string& hca, con
 }
 
 // Replaces a damaged exclusive link, and returns the key that it then names. While the HCA is locked, no grant can take
-// the HCA, so one of the keys in the index and in `claims` is the right one, or there is none. If one of these grants
-// cannot be read, the link stays.
+// the HCA, so either a grant in the index or in `claims` holds the HCA exclusively, or no grant does. If one of these
+// grants cannot be read, the link stays.
 Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const Claims& claims, Deadline deadline) {
   const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
@@ -146,9 +146,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
 }
 
 // Checks pending/, then all grants, then the index. Grants come before the index: the release of a grant removes its
-// entries, so an entry that is still wrong afterwards belongs to no grant. A grant that could not be repaired in
-// pending/ is not tried again here. views: receives the views that users name. Returns the grants and files that are
-// stuck.
+// entries, so an entry that is still wrong afterwards belongs to no grant. If the repair of a change in pending/
+// failed, this round does not try its grant again. views: receives the views that users name. Returns the grants and
+// files that could not be released.
 Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                                  std::set<std::string>& views) {
   Unreleased stuck;
@@ -227,8 +227,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Unreleased stuck;
   const std::size_t before = files_->released.size();
-  // The views are listed before the grants are read. A view is made only after a grant has its user, so for each listed
-  // view in use the grants read later have a user.
+  // List the views before the grants are read. A view is made only after a grant has a user that names the view. So the
+  // grants, read later, name each listed view that is in use.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
   // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries

@@ -99,7 +99,7 @@ Result<void> remember_runtime(const std::string& ledger, const std::string& key,
   const auto old = TRY(recall_runtime(ledger, key));
   if (old && old->runtime != record.runtime && !is_container_gone(*old)) {
     return Error{fmt::format("a container of this id exists, which `{}` created", fabric::printable(old->runtime)),
-                 EEXIST, "delete it first"};
+                 EEXIST, "delete that container first"};
   }
   forget_runtime(ledger, key);
   return write_link(target, path);

@@ -20,7 +20,7 @@ namespace hook {
 
 struct RuntimeRecord {
   std::string runtime;      // absolute path
-  ProcessIdentity creator;  // the process that becomes this runtime for `create`
+  ProcessIdentity creator;  // the process of rdma-runtime that executes this runtime for `create` (execve(2))
   std::string witness;      // absolute path that exists as long as the container does; empty: not known
 };
 // Records the runtime of a container. Errors: EEXIST, a container of this key is recorded with another runtime and is

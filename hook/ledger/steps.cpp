@@ -31,8 +31,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Adds the grant to files.released. Exception: an unfinished start that its own process rolls back, because no log line
-// has reported its grant.
+// Adds the grant to files.released, unless the grant has only an unfinished start that this process rolls back: no log
+// line has reported such a grant.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
@@ -69,7 +69,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   // If the same container starts again without a view, its earlier mounts still use the recorded view.
   if (user.view.empty()) user.view = found->user.view;
   const bool is_own = found->worker && found->worker->process == worker.process;
-  // Count the HCAs of the grant and of this user's steps only: the steps of other users may be rolled back.
+  // Count only the HCAs of the grant and of this user's change: the changes of other users may be rolled back.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
   const auto before = sure;
@@ -84,7 +84,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
 }
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
-  // The owner may have a new grant by now. Its index entries are kept.
+  // The owner may have a new grant by now. Keep the index entries of the new grant.
   const auto current = TRY(read_grant(files, grant.owner.key));
   TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
                         current ? all_claims(*current) : std::vector<PlannedHca>()));
@@ -121,7 +121,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
     return return_grant(files, before);
   }
   const auto begin = Clock::now();
-  // The effects are undone first, so that the grant holds the HCAs until their netdevs are back.
+  // Undo the effects first, so that the grant holds the HCAs until their netdevs are back in the node's namespace.
   TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
@@ -140,8 +140,8 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
-  // The index is written before the grant: if this process is killed in between, the grant still lists the dead
-  // worker's steps, and the next call repeats both writes.
+  // The index is written before the grant: if this process is killed in between, the grant still lists the unfinished
+  // change of the dead process, and the next call repeats both writes.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));

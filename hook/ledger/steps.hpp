@@ -22,9 +22,10 @@ namespace hook {
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker);
 
-// Reads the grant and brings it up to date: rolls back the steps of dead processes, removes a pod's tokens with dead
-// requesters, and releases a stale grant. Returns the result; nullopt: there is no grant any more. binding: key of a
-// token that counts as alive, because its container is about to bind it.
+// Reads the grant and brings it up to date: rolls back the unfinished changes (steps) of dead processes, removes a
+// pod's tokens if the processes that requested HCAs for them are dead, and releases a stale grant. Returns the changed
+// grant; nullopt: there is no grant any more. binding: key of a token that counts as alive, because its container is
+// about to bind it.
 Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
                                            std::string_view binding = {});
 // Ends the grant: from here on its HCAs are free. Moves its record to pending/, and returns the new file name. The
@@ -38,7 +39,7 @@ Result<void> finish_return(const LedgerFiles& files, const std::string& name, co
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
 // Writes `grant`, from which a user was removed. First undoes the effects (GrantEffects) on HCAs that the grant no
 // longer holds. If no user is left, releases the grant instead; a pod's grant without users is released only if it has
-// no HCA left. before: the grant with that user, which is added to files.released.
+// no HCA left. Adds `before`, the grant with that user, to files.released.
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant);
 
 // Checks an index entry. Returns false and removes the entry if its grant is gone or does not hold the HCA. Corrects an
@@ -51,7 +52,8 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
 // this key, and returns nullopt.
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
                                                    const std::string& key, int timeout_ms = kKeyLockTimeoutMs);
-// Adds the index entries of this HCA for this grant, if the grant holds it. Locks: the caller holds the HCA's lock too.
+// Adds the index entries of this HCA for this grant, if the grant holds the HCA. Locks: takes the key's lock; the
+// caller holds the HCA's lock.
 Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            int timeout_ms = kKeyLockTimeoutMs);
 

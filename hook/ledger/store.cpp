@@ -34,9 +34,9 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
   return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot read `{}/{}`", files.pending.path, marker);
 }
 
-// Marks the steps of this user as done if their marker is gone, or sets worker_gone. The marker is read again after the
-// process is found dead, because the process may have removed its marker and then ended. The first read avoids the
-// look-up of the process if the steps were done long ago.
+// Marks the unfinished change (steps) of this user as done if its marker is gone, or sets worker_gone. The marker is
+// read again after the process is found dead, because the process may have removed its marker and then ended. The first
+// read avoids the look-up of the process if the change was done long ago.
 Result<void> check_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));

@@ -26,8 +26,8 @@ struct PendingName {
 // Parses a name in pending/; nullopt: it has another form.
 std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const StepWorker& worker);
-// Returns this process with the number of a new change. begin_change() makes the marker file of the change. Call it
-// before the change is written into the grant as steps.
+// Returns this process with the number of a new change. begin_change() makes the marker file of this change; call
+// begin_change() before the change is written into the grant.
 StepWorker new_worker(const LedgerFiles& files);
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
@@ -38,13 +38,13 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 // Reads a grant as it was written: checks no process and no marker. Returns nullopt if there is no such grant. Errors:
 // as read_ledger_file() and parse_grant().
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
-// Reads a grant. Steps (an unfinished change) count as done if the marker file of their worker is missing. Without the
-// key's lock, steps that another process is rolling back may count as done, because it removes their marker. Returns
-// nullopt and errors as read_record(). Errors: also a marker that cannot be read.
+// Reads a grant. Steps (an unfinished change) count as done if their marker file is missing. If the caller does not
+// hold the key's lock, steps that another process is rolling back may count as done, because that process removes the
+// marker. Returns nullopt if there is no such grant. Errors: as read_record(); a marker cannot be read.
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 // Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the marker file of `worker`, unless the grant still lists steps of `worker`.
+// Removes the marker file of `worker`, unless the grant still lists the unfinished change of `worker`.
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant);
 

@@ -194,7 +194,7 @@ Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> vi
   std::vector<std::string> locked;
   std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
   const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  // The grants are read again under the lock: a new user may have named the view since then.
+  // Read the grants again under the lock: since the caller read them, a new user may have named the view.
   named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {

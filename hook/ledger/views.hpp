@@ -2,14 +2,14 @@
 // containers with that set.
 //
 //   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
-//   DIR/views/none/                                 empty: the second lower layer that an overlay needs
+//   DIR/views/none/                                 empty: an overlay without an upper layer needs two lower ones
 //   DIR/views/set-DIGEST@PID.START.N                a changed view, which process PID has replaced by a correct one
 //   DIR/views/@PID.START.N                          a view that process PID is making
 //
 // The record of a user names its view before the view is made, so a view that is being made already has a user, and
 // recover() keeps it. A view is made and removed under the lock of its name. The maker holds no other lock, and bind()
-// takes the lock of the view together with those of the keys. Only recover() removes views, because it needs to read
-// every grant to find their users. A view does not reserve its HCAs; only a grant does.
+// takes the lock of the view together with those of the keys. Only recover() removes views, because a removal must
+// read every grant to find the users of a view. A view does not reserve its HCAs; only a grant does.
 #pragma once
 
 #include <set>
@@ -27,8 +27,9 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
 
 // Adds the views of the grant's users to `named`.
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
-// Removes the views in this list that no user names. named: the views of all grants, which were read after the list was
-// made. timeout_ms: longest wait for a view's lock. Errors: a view cannot be removed, a grant cannot be read.
+// Removes the views in this list that no user names. named: the views that grants name; the caller made the list before
+// it read the grants. timeout_ms: longest wait for a view's lock. Errors: a view cannot be removed, a grant cannot be
+// read.
 Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,
                            int timeout_ms);
 

@@ -112,8 +112,8 @@ class Builder : public nlohmann::json_sax<Json> {
     };
     skip("[json.exception", "] ");
     skip("parse error at", ": ");
-    // Only the token may be long: it comes from the document, and the text around it from nlohmann. So only the token
-    // is cut.
+    // In this message, only the token comes from the document, so only the token may be long and is cut. The text
+    // around the token is nlohmann's own.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
     const bool is_quoted = at < text.size();
     return fail(fabric::one_line(text.substr(0, at)) + (is_quoted ? shown(token, kLongestToken) : "") +

@@ -66,7 +66,7 @@ long magic_of(CgroupKind kind) {
   return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
 }
 
-// Reads a file of /proc. Checks that it is on procfs, because a container's image could mount another file there.
+// Reads a file of /proc. Checks that the file is on procfs, because another file may be mounted at this path.
 Result<std::string> read_proc(const std::string& path, std::size_t limit) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);

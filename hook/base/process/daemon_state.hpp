@@ -36,7 +36,7 @@ class DaemonState {
   std::string program_;
   const Log& log_;
   ProbedState recorded_;
-  fabric::UniqueFd file_;  // locked; not open: no state is recorded yet
+  fabric::UniqueFd file_;  // locked while it is open; not open: no state is recorded yet
   std::string last_message_;
 };
 

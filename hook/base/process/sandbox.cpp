@@ -69,8 +69,8 @@ constexpr int kKeptCapabilities[] = {
     CAP_SETGID,        // setfsgid(2)
 };
 
-// The capabilities of `config apply`: config.json and its temporary file keep their owner and group, and a mounted
-// directory may belong to another user.
+// The capabilities of `config apply`. CAP_CHOWN: the new config.json gets the owner and group of the old file.
+// CAP_DAC_OVERRIDE: a mounted directory may belong to another user.
 constexpr int kConfigCapabilities[] = {CAP_CHOWN, CAP_DAC_OVERRIDE};
 
 std::uint32_t kept_in(int word, std::span<const int> kept) {
@@ -129,7 +129,7 @@ Result<void> isolate() {
   clearenv();
   if (name && setenv(kNodeName, name->c_str(), 1) != 0)
     return sys_error(errno, "cannot set the environment variable `{}`", kNodeName);
-  if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
+  if (chdir("/") != 0) return sys_error(errno, "cannot change the working directory to `/`");
   umask(077);
   TRY_VOID(open_standard_descriptors());  // first, because any other open() would get the numbers 0 to 2
   close_from(kStandardDescriptors);

@@ -10,14 +10,14 @@ namespace hook {
 // JSON file.
 inline constexpr const char* kNodeName = "NODE_NAME";
 
-// Removes the state that the process inherited; the first call of a stage. Afterwards: an environment with kNodeName
-// only, "/" as working directory, umask 077, open descriptors 0 to 2 only (each of them that was closed is /dev/null),
-// no core dump, no tracing (PR_SET_DUMPABLE), no new privileges. Errors: a closed descriptor of 0 to 2 cannot be
-// opened; another step fails.
+// Removes the state that the process inherited. Each stage calls this function first. Afterwards the process has only
+// kNodeName in its environment, "/" as working directory, umask 077, only the descriptors 0 to 2 (/dev/null replaces a
+// closed one), no core dump, no tracing (PR_SET_DUMPABLE) and no new privileges. Errors: /dev/null cannot be opened;
+// another step fails.
 Result<void> isolate();
 
 // Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp)
-// and makes none inheritable. Works also if the process lacks some of the needed ones. Then sets a seccomp filter.
+// and makes none inheritable. Works also if the process lacks a needed capability. Then sets a seccomp filter.
 // libseccomp makes the filter when this program is built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms,
 // while the kernel loads the filter in 0.1 ms.
 // A forbidden call fails with EPERM, and the kernel logs it if audit is on. A call that no hook makes (execve, ptrace,
@@ -31,9 +31,9 @@ Result<void> restrict_process();
 Result<void> restrict_with_children();
 
 // Restricts `config apply`: no capability but CAP_CHOWN and CAP_DAC_OVERRIDE. The filter allows reading files,
-// replacing one, inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM, or kills the
-// process if restrict_process() kills for it. Block signals before this call, because the filter forbids
-// sigprocmask(2). Errors: as restrict_process().
+// replacing a file, inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; a call
+// that kills the process under restrict_process() kills it here too. Block signals before this call, because the filter
+// forbids sigprocmask(2). Errors: as restrict_process().
 Result<void> restrict_to_config();
 
 // Restricts the process that serves metrics over HTTP: no capability. The filter allows only memory calls, and calls on

@@ -204,8 +204,8 @@ bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
 Filter start_filter(std::uint32_t otherwise) {
   Filter filter(seccomp_init(otherwise));
   const bool good = filter && seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
-                    // Arrange the rules as a binary tree. When the kernel loads the filter, it runs it once for each
-                    // call number, and a tree makes each run short.
+                    // Arrange the rules as a binary tree. When the kernel loads a filter, it runs the filter once for
+                    // each call number (Linux 5.11), and a tree makes each run short.
                     seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0;
   return good ? std::move(filter) : nullptr;
 }

@@ -252,8 +252,8 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
   for (const Owner& owner : {booked, pod_}) {
     ASSERT_EQ(give(owner, {kAlone}, token_user), "");
     EXPECT_EQ(error_message(ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"})),
-              fmt::format("the annotation `rdma-init.io/grant` names a grant of container `web` of "
-                          "bundle `{0}/link`, this is container `db` of bundle `{0}/web`",
+              fmt::format("the annotation `rdma-init.io/grant` of container `db` of bundle `{0}/web` names a grant of "
+                          "container `web` of bundle `{0}/link`",
                           temp_.path()));
     EXPECT_FALSE(ledger_.bind(token, pod_, {web_.key, "web", myself(), temp_ / "missing"}));
     EXPECT_FALSE(ledger_.bind(token, pod_, {db_.key, "db", myself()}));
