@@ -127,7 +127,7 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
   std::optional<AddressPool> pool;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Only rails with a recorded VF (host.pf) get a MAC address or GUIDs. take_vf_values() keeps those that an earlier
+    // Only rails with a recorded VF (host.pf) get a MAC address or GUIDs. take_vf_values() keeps values that an earlier
     // call recorded.
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));

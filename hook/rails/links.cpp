@@ -318,8 +318,8 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
         "run `modprobe ib_core` and create the container again"};
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
-  // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is
-  // (ib_alloc_device(), Linux 6.12). The new device must therefore be moved.
+  // If the RDMA subsystem is exclusive, the kernel makes every new RDMA device in the initial namespace, even if its
+  // netdev is in another one (ib_alloc_device(), Linux 6.12). The new device must therefore be moved.
   return send_rdma_device(node, record, inside.netns.get());
 }
 

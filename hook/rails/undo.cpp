@@ -81,8 +81,8 @@ Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leavi
                      std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
-  // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary: in the container's
-  // namespace if a rail has an identity, and on the node also if a rail has settings to restore.
+  // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary. A netdev with a
+  // recorded identity is searched in the sysfs of both namespaces. Sysfs settings are restored in the node's sysfs.
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));

@@ -286,8 +286,9 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// Returns the next free address after the last allocation; nullopt if no address is free. The number of steps is
-// limited by the number of addresses that are in use or never allocated, even in a huge range.
+// Returns the next free address after the last allocation; nullopt if no address is free. Skips only addresses that are
+// in use or in `never`, so the search is short even in a huge range.
+// never: addresses that must not be allocated.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;

@@ -81,7 +81,7 @@ class RailMove {
     return false;
   }
 
-  // Replaces the placeholder in the target slot by the address.
+  // Removes the placeholder that has the target slot of the GID table, and adds the address, whose GID gets this slot.
   Result<void> swap() {
     TRY_VOID(link_.remove_placeholder(position_, *holder_));
     present_.erase(*holder_);
@@ -342,8 +342,8 @@ class Run {
   }
 
   Result<void> restore(std::vector<RailMove>& moves) {
-    // All rails are restored before the first wait, so that the kernel works for all of them during one wait. settle()
-    // repeats the calls that fail.
+    // RailMove::restore() is called for all rails before the first wait, so that the kernel changes all GID tables
+    // during one wait. settle() repeats the calls that fail.
     for (RailMove& move : moves)
       (void)move.restore();
     std::optional<Error> failed;

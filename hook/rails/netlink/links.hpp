@@ -54,8 +54,8 @@ Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Lin
 // sysfs: a descriptor of the sysfs of its namespace.
 // Source: kernfs_new_node(), kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12.
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
-// Returns the netdev of this kind with this identity; nullopt if there is none. Errors: EAGAIN, names change while they
-// are read.
+// Returns the netdev that has this kind (IFLA_INFO_KIND) and this netdev_identity(); nullopt if there is none.
+// Errors: EAGAIN, netdevs are renamed while their names are read.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity);
 

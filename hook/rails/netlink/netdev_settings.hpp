@@ -120,7 +120,8 @@ struct SysfsSetting {
   // Writing this setting also overwrites the values of all NAPI instances, which Linux 6.13 can set one by one.
   bool is_of_napis = false;
 };
-// Reading a setting costs 3 system calls; for settings of queues, 3 for each queue and 1 in addition.
+// Reading costs 3 system calls for each setting of the netdev. For a setting of its queues it costs 3 for each queue,
+// and 1 that fails at the first missing queue.
 inline constexpr std::array<SysfsSetting, 6> kSysfsSettings{{{"threaded", nullptr, true},
                                                              {"gro_flush_timeout", nullptr, true},
                                                              {"napi_defer_hard_irqs", nullptr, true},

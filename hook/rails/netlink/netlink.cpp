@@ -236,7 +236,7 @@ Result<void> Netlink::change(NetlinkMessage message, std::string_view what) {
 }
 
 Result<void> Netlink::read(NetlinkMessage message, std::string_view what, const Handler& handler) {
-  // NLM_F_ACK ends the answer to a single request. A dump needs no acknowledgement, because it ends with NLMSG_DONE.
+  // Without NLM_F_ACK, nothing marks the end of the answer to a single request. A dump ends with NLMSG_DONE.
   const bool dump = message && (nlmsg_hdr(message.get())->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
   return exchange(std::move(message), dump ? 0 : NLM_F_ACK, what, handler);
 }

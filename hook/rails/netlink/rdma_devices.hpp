@@ -23,7 +23,7 @@ struct RdmaDevice {
   // assign_name(), drivers/infiniband/core/device.c). If the driver is bound again, the device gets another index.
   std::uint32_t index = 0;
   std::string name;
-  std::uint64_t node_guid = 0;  // 0: none, or it does not identify the device
+  std::uint64_t node_guid = 0;  // 0: unknown, or another device can have the same GUID
   friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
@@ -37,7 +37,7 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_vi
 // container cannot make a software device that has it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
 // Returns the device that describe_rdma_device() returned earlier, even if it was renamed; nullopt if it is gone.
-// Searches its index, then its node GUID.
+// Compares the index first, then the node GUID.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
 // Returns the software device with this node GUID, whatever its name is. If several devices have the GUID, such as rxe
 // and siw on one netdev, returns the one with this name. With GUID 0, searches only the name. Returns nullopt if there
