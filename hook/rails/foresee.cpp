@@ -139,7 +139,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
-    // The new rails cannot be planned. The existing rails are not reported without them, because they would look like
+    // The new rails cannot be planned. The existing rails are not reported either, because a reader would take them for
     // all rails of the container.
     foreseen.rails.clear();
     return foreseen;

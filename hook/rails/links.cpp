@@ -154,9 +154,9 @@ void describe_sysfs(const NodeSockets& node, const Link& link, const std::string
                                  netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message));
 }
 
-// Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev's bus address is
-// no PCI address, because that proves nothing: netdevs of scalable functions have an auxiliary device, and bonds have
-// no device.
+// Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev has no PCI
+// address: the netdev of a scalable function has an auxiliary device, and a bond has no device, but both can belong to
+// the HCA.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }

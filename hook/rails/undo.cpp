@@ -352,7 +352,7 @@ Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const Ra
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(return_netdev(node, *inside, rail));
   }
-  Result<void> guids;  // an error is reported last, because netdev and RDMA device must return even then
+  Result<void> guids;  // returned last: netdev and RDMA device must return to the node even after an error of set_vf()
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   auto done = return_rdma_device(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
@@ -436,7 +436,7 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};  // only a record without any rail continues: it is removed below
+  if (leaving.empty() && !staying.empty()) return {};  // if both are empty, the record has no rail and is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
   // After an error the rails with an unreleased lease stay in the record. Rails with addresses from ranges do not stay:

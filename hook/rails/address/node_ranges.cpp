@@ -56,8 +56,8 @@ Result<std::uint64_t> index_in_name() {
       "the program (for a hook: `env` of its entry)"};
 }
 
-// Returns the number of the slice that contains one of the node's own addresses on the rail. With such addresses all
-// nodes can have the same configuration.
+// Returns the number of the slice that contains one of the node's own addresses on the rail. All nodes can then have
+// the same config.json, because each node finds its slice by its addresses.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;

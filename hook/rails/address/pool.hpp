@@ -28,7 +28,7 @@
 
 namespace hook {
 
-// The user of an address in use: the grant, and the rail and the child (shared-multi) of the grant.
+// The grant for which an address is in use, and the rail and the child (mode shared-multi) of the grant.
 struct PoolClaim {
   std::string key;
   unsigned rail = 0;

@@ -105,8 +105,8 @@ class RailMove {
     // Placeholders are removed before the address is added, because a full table has no slot for it.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
-      // The first placeholder, which has the lowest slot, is removed last. The kernel works in order, so when the first
-      // placeholder is gone from the table, all placeholders are gone.
+      // The first placeholder, which has the lowest slot, is removed last. The kernel changes GIDs in the order of the
+      // calls: if the first placeholder is gone from the table, all placeholders are gone.
       const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
       for (const unsigned number : numbers) {
         if (auto removed = link_.remove_placeholder(position_, number); removed) {
@@ -259,8 +259,8 @@ class Run {
   }
 
  private:
-  // Reads only as many slots as a plan needs, because every slot costs system calls: first all tables as far as the
-  // highest index of a rail, then twice as many slots each time.
+  // Reads only as many slots as a plan needs, because every slot costs system calls. Reads all tables up to the highest
+  // GID index that a rail has. If no plan is possible, doubles the number of slots and tries again.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));

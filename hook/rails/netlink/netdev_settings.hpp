@@ -71,7 +71,8 @@ struct LinkRepair {
 // name: the netdev's name in the remedies.
 std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, const LinkSettings& before,
                                       const LinkSettings& now);
-// Returns all other repairs, which are sent after the netdev has its name again. Pure.
+// Returns the repairs of all settings that link_removals() does not repair. They are sent after the netdev has its name
+// again. Pure.
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now);
 // Returns a warning for each XDP program of the node that is not attached any more: rdma-hook cannot attach it again.

@@ -118,7 +118,8 @@ class RdmaContextTable {
   void add_domain(const fabric::netlink::Attributes& entry);     // a PD
   void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
-  // For a kernel that does not list contexts: returns `count` contexts, numbered from 0, each with all processes.
+  // For kernels that cannot list contexts (before Linux 5.14). Returns `count` contexts, numbered from 0. Each context
+  // gets the processes of all objects that were added.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:
