@@ -116,8 +116,8 @@ class AlignLink {
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;
-  // Limit on waiting for the kernel in all rounds together. After this time, restoring the addresses may take half as
-  // long again.
+  // Limit on waiting for the kernel in all rounds together. Restoring the addresses after this limit can take up to
+  // half of `time` in addition.
   std::chrono::milliseconds time{2000};
 };
 

@@ -168,8 +168,8 @@ class RailMove {
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Returns the free slots up to and including the target, without the slots that the kernel reserves. The address
-  // would get a free slot below the target. If the target itself is free, no placeholder is in it yet.
+  // Returns the free slots up to and including the target, without the slots that the kernel reserves. As long as a
+  // slot below the target is free, the address would get that slot. If the target is free, no placeholder is in it yet.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();

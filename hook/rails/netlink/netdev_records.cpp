@@ -38,8 +38,8 @@ struct Sorted {
   std::vector<NetRecord> skipped;
 };
 
-// Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Then there are
-// no such records.
+// Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Such a kernel
+// has no records that the dump could list.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }

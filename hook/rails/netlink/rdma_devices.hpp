@@ -88,7 +88,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
 // Functions for the contexts that are open on RDMA devices. Source of the messages: fill_res_info() and
 // res_get_common_dumpit() of drivers/infiniband/core/nldev.c, Linux 6.12.
 
-// One RDMA device and the number of user contexts on it. The kernel's own objects have no context.
+// One RDMA device and the number of contexts that processes have on it. Objects of the kernel itself have no context.
 struct RdmaUse {
   std::uint32_t index = 0;  // RdmaDevice::index
   std::string name;
