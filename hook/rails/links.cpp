@@ -133,7 +133,8 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
   if (!there) {
     return Error{
-        fmt::format("RDMA device `{}` has moved into the container, but no IPoIB netdev of it is there", rail.rail.hca),
+        fmt::format("RDMA device `{}` has moved into the container, but the kernel made no IPoIB netdev for it",
+                    rail.rail.hca),
         ENODEV, "check with `lsmod` that ib_ipoib is loaded, and read the kernel's log (`dmesg`)"};
   }
   in.netns.reset();

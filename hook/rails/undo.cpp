@@ -295,7 +295,7 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
   // The name is restored after the move: on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not returned to the node", name), EAGAIN,
-               "run `rdma-hook recover` when its network namespace is gone"};
+               "run `rdma-hook recover` when the container's network namespace is gone"};
 }
 
 // Makes the software device again on its netdev. Tries this before it searches the device, because a container can make
@@ -338,7 +338,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
   }
   if (!link) {
     return Error{fmt::format("netdev `{}` ({}) has not returned to the node", host.name, host.bus_address), EAGAIN,
-                 "run `rdma-hook recover` when its network namespace is gone"};
+                 "run `rdma-hook recover` when the container's network namespace is gone"};
   }
   auto first = restore_on_node(node, *link, host, warnings);
   keep_first(first, return_software_device(node, rail, warnings));

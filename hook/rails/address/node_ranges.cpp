@@ -117,8 +117,8 @@ std::vector<Address> named_values(const Config& config) {
 }
 
 Error used_up(const VfRange& range, const Network& network, const Rail& rail) {
-  return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: all are in use", network.name,
-                           range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
+  return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: no value of the range is free",
+                           network.name, range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
                            fabric::printable(rail.hca)),
                EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }

@@ -92,7 +92,8 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
     const std::string_view module = child.kind == RailKind::kIpoib ? "ib_ipoib" : to_string(child.kind);
     error.hint = fmt::format("run `modprobe {}`", module);
   }
-  if (error.code == EBUSY) error.hint = "remove the parent from its bridge or bond, and children of another kind";
+  if (error.code == EBUSY)
+    error.hint = "remove the parent from its bridge or bond, and delete its children of another kind";
   if (error.code == EEXIST) error.hint = "choose another name: the namespace already has a netdev of this name";
   return made;
 }

@@ -99,7 +99,7 @@ class Conversation {
 
   Result<void> result(std::string_view what) const {
     if (code_ != 0) return failure(what, code_, last_message_);
-    if (is_interrupted_) return failure(what, EINTR, "it changed while it was read");
+    if (is_interrupted_) return failure(what, EINTR, "the kernel's table changed while it was read");
     return {};
   }
 
@@ -131,7 +131,7 @@ Result<void> check_is_network_namespace(int fd) {
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
   const bool good = system.f_type == NSFS_MAGIC && ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
   if (good) return {};
-  return Error{.message = "cannot join the network namespace: the descriptor is of something else",
+  return Error{.message = "cannot join the network namespace: the opened file is no network namespace",
                .code = EINVAL,
                .hint = "check that the pod's namespace exists: an unmounted /run/netns/NAME is an empty file"};
 }
