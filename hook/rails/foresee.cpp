@@ -65,8 +65,8 @@ std::string file_name(const std::string& path) {
 }
 
 // Chooses addresses in the order of take_addresses(): MAC addresses and GUIDs of VFs, ranges, plugin.
-// first: index of the first new rail. The rails before it are on record and have their addresses. They are only
-// counted, because the new children of a rail are numbered after them.
+// first: index of the first new rail. The rails before `first` are on record and have their addresses. These rails are
+// only counted, because the numbers of new children follow the numbers of the children on record.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
   // If the lookup of a grant fails, its addresses count as in use, as in take_or_release().

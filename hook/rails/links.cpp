@@ -141,8 +141,8 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   return change_link(inside.route, there->ifindex, in);
 }
 
-// Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. node.sysfs is not opened only for this
-// purpose, because closing a mount takes some 10 ms (a grace period of the kernel).
+// Reads the netdev's settings in sysfs: in node.sysfs if it is open, otherwise in `sys`. Does not open node.sysfs,
+// because closing this mount takes some 10 ms (a grace period of the kernel).
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -237,9 +237,10 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
-  // One of the names is taken on the node. The kernel moves a netdev before it renames it, so the netdev is usually on
-  // the node already, under its name in the container. If it is still in the container, it is moved without alternative
-  // names and under a unique name. restore_on_node() restores the names.
+  // The node has another netdev with the name or an alternative name of this netdev. The kernel moves a netdev before
+  // it renames the netdev, so this netdev is usually on the node already, under its name in the container. If it is
+  // still in the container, it is moved without alternative names and under a unique name. restore_on_node() restores
+  // the names.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);
@@ -319,7 +320,7 @@ Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& 
   // container, the device with this GUID is the node's own and must stay.
   if (!TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
-  // If devices remain on the netdev, the kernel deletes them when the netdev moves.
+  // If software RDMA devices remain on the netdev, the kernel deletes these devices when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 

@@ -71,7 +71,8 @@ class RangeDirectory {
   LedgerDirectory directory_;
   PoolClaims claims_;
   bool writes_ = true;
-  // For an object that look() returned: the last allocations, which note_last() would write, by the name of the link.
+  // For an object that look() returned: the last allocations, by the name "last@FROM" of the symbolic link that
+  // note_last() would write.
   std::map<std::string, fabric::Address> looked_last_ = {};
   std::vector<std::string> added_ = {};
 };

@@ -301,7 +301,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = restore(moves);  // also after success, because no placeholder may stay in a table
+    auto back = restore(moves);  // called after success too, because no placeholder may stay in a GID table
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];

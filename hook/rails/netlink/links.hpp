@@ -20,9 +20,10 @@ namespace hook {
 struct Link {
   int ifindex = 0;
   std::string name;
-  std::string kind;                         // IFLA_INFO_KIND; empty: hardware
-  std::vector<std::uint8_t> mac;            // 6 bytes for Ethernet, 20 for IPoIB
-  std::vector<std::uint8_t> permanent_mac;  // cannot be changed (Linux 5.6); empty: none, as for most software netdevs
+  std::string kind;               // IFLA_INFO_KIND; empty: hardware
+  std::vector<std::uint8_t> mac;  // 6 bytes for Ethernet, 20 for IPoIB
+  // The MAC address of the hardware. The kernel reports it since Linux 5.6. Empty: none, as for most software netdevs.
+  std::vector<std::uint8_t> permanent_mac;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;                  // IFF_UP

@@ -66,8 +66,8 @@ struct LinkRepair {
   std::string remedy;  // arguments of `ip` that do the same
   NetlinkMessage message;
 };
-// Returns the repairs that must come first. They remove alternative names and XDP programs that are not in `before`,
-// because such names and programs can block a move, a rename or a change of the MTU. Pure.
+// Returns the repairs that are sent before a move or a rename. They remove alternative names and XDP programs that are
+// not in `before`, because such names and programs can block a move, a rename or a change of the MTU. Pure.
 // name: the netdev's name in the remedies.
 std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, const LinkSettings& before,
                                       const LinkSettings& now);

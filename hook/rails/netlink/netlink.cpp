@@ -292,7 +292,7 @@ ifinfomsg link_header(int ifindex) {
 }
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
-  // These are the only two sets of attributes that the hook's seccomp filter allows
+  // The hook's seccomp filter allows fsmount(2) only with the attributes kReadOnly or with 0
   // (hook/base/process/sandbox_filter_gen.cpp).
   constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
