@@ -127,7 +127,7 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
   std::optional<AddressPool> pool;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
-    // Only rails with a recorded VF (host.pf) get a MAC address or GUIDs. take_vf_values() keeps those that an earlier
+    // Only rails with a recorded VF (host.pf) get a MAC address or GUIDs. take_vf_values() keeps values that an earlier
     // call recorded.
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
@@ -252,8 +252,8 @@ Result<Keys> address_owners(const std::string& ledger_directory, const std::stri
 
 Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
                                Deadline deadline) {
-  // If the record of the rails still exists, their netdevs may still answer for the addresses. The ledger must undo the
-  // rails first.
+  // While the record of the rails exists, the rails' netdevs can have the addresses. The ledger must first undo the
+  // rails, which removes the record.
   bool is_record_gone = false;
   const auto release_grant = [&]() -> Result<void> {
     is_record_gone = TRY(NetworkRecordStore::read_presence(ledger_directory, key)) == Presence::kGone;

@@ -65,8 +65,8 @@ std::string file_name(const std::string& path) {
 }
 
 // Chooses addresses in the order of take_addresses(): MAC addresses and GUIDs of VFs, ranges, plugin.
-// first: index of the first new rail. The rails before it are on record and have their addresses. They are only
-// counted, because the new children of a rail are numbered after them.
+// first: index of the first new rail. The rails before `first` are on record and have their addresses. These rails are
+// only counted, because the numbers of new children follow the numbers of the children on record.
 Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
                      std::vector<ForeseenRail>& rails) {
   // If the lookup of a grant fails, its addresses count as in use, as in take_or_release().
@@ -139,7 +139,7 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
   if (!node) {
-    // The new rails cannot be planned. The existing rails are not reported without them, because they would look like
+    // The new rails cannot be planned. The existing rails are not reported either, because a reader would take them for
     // all rails of the container.
     foreseen.rails.clear();
     return foreseen;

@@ -59,8 +59,8 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
   return std::optional(slot);
 }
 
-// Returns the number of slots. Slots are numbered without gaps, so a binary search finds the first number without a
-// slot.
+// Returns the number of slots of the GID table, used and free. The slots are numbered from 0 without gaps, so a binary
+// search finds the first number that has no slot.
 // known: number of slots that are known to exist.
 unsigned table_length(const GidSlots& slots, unsigned known) {
   unsigned step = 1;

@@ -133,15 +133,16 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
   if (!there) {
     return Error{
-        fmt::format("RDMA device `{}` has moved into the container, but no IPoIB netdev of it is there", rail.rail.hca),
+        fmt::format("RDMA device `{}` has moved into the container, but the kernel made no IPoIB netdev for it",
+                    rail.rail.hca),
         ENODEV, "check with `lsmod` that ib_ipoib is loaded, and read the kernel's log (`dmesg`)"};
   }
   in.netns.reset();
   return change_link(inside.route, there->ifindex, in);
 }
 
-// Reads the netdev's settings in sysfs. Uses `sys` if node.sysfs is not open. node.sysfs is not opened only for this
-// purpose, because closing a mount takes some 10 ms (a grace period of the kernel).
+// Reads the netdev's settings in sysfs: in node.sysfs if it is open, otherwise in `sys`. Does not open node.sysfs,
+// because closing this mount takes some 10 ms (a grace period of the kernel).
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
   const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -154,9 +155,9 @@ void describe_sysfs(const NodeSockets& node, const Link& link, const std::string
                                  netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message));
 }
 
-// Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev's bus address is
-// no PCI address, because that proves nothing: netdevs of scalable functions have an auxiliary device, and bonds have
-// no device.
+// Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev has no PCI
+// address: the netdev of a scalable function has an auxiliary device, and a bond has no device, but both can belong to
+// the HCA.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
@@ -318,8 +319,8 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
         "run `modprobe ib_core` and create the container again"};
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
-  // In exclusive mode the kernel puts a new device into the initial namespace, wherever its netdev is
-  // (ib_alloc_device(), Linux 6.12). The new device must therefore be moved.
+  // If the RDMA subsystem is exclusive, the kernel makes every new RDMA device in the initial namespace, even if its
+  // netdev is in another one (ib_alloc_device(), Linux 6.12). The new device must therefore be moved.
   return send_rdma_device(node, record, inside.netns.get());
 }
 

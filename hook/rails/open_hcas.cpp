@@ -263,7 +263,8 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
-  // A scope of systemd above the last cgroup is the scope of a container, which can make and name cgroups below it.
+  // A systemd scope with cgroups below it belongs to a container: the container can make these cgroups and choose their
+  // names, also a name that ends with ".service".
   for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
@@ -286,8 +287,8 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
         add_process(process, earlier);
       continue;
     }
-    // If the context has no known process, the process that opened it has ended. Another process has its descriptor,
-    // but the kernel does not name that process.
+    // If the context has no known process, the process that opened the context has ended. Another process has the
+    // descriptor of the context, but the kernel does not report which process.
     if (context.processes.empty()) ++left.unknown;
     std::ranges::for_each(context.processes, add);
   }

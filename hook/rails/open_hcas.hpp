@@ -44,8 +44,8 @@ struct LeftOpen {
   std::vector<OpenProcess> of_node;  // processes outside of containers, which do not delay the release of the HCA
 };
 // Returns the processes that have the HCA open `now` and did not have it open `before`, and the number of contexts
-// without a known process. Ignores the contexts in `before`, and the descriptors of processes that have such a context:
-// they are older than the grant. Pure.
+// without a known process. The contexts in `before` are older than the grant: ignores these contexts, and the
+// descriptors of processes that have one of them. Pure.
 LeftOpen find_left_open(const OpenState& before, const OpenHca& now);
 // Returns false if processes in this cgroup belong to the node: in the root cgroup, and in cgroups in which systemd
 // keeps services and sessions. Returns true for any other cgroup.

@@ -81,8 +81,8 @@ Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leavi
                      std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
-  // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary: in the container's
-  // namespace if a rail has an identity, and on the node also if a rail has settings to restore.
+  // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary. A netdev with a
+  // recorded identity is searched in the sysfs of both namespaces. Sysfs settings are restored in the node's sysfs.
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
@@ -237,9 +237,10 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
-  // One of the names is taken on the node. The kernel moves a netdev before it renames it, so the netdev is usually on
-  // the node already, under its name in the container. If it is still in the container, it is moved without alternative
-  // names and under a unique name. restore_on_node() restores the names.
+  // The node has another netdev with the name or an alternative name of this netdev. The kernel moves a netdev before
+  // it renames the netdev, so this netdev is usually on the node already, under its name in the container. If it is
+  // still in the container, it is moved without alternative names and under a unique name. restore_on_node() restores
+  // the names.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);
@@ -295,7 +296,7 @@ Result<void> return_rdma_device(NodeSockets& node, NetworkNamespace* inside, con
   // The name is restored after the move: on the node the container cannot rename the device again.
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not returned to the node", name), EAGAIN,
-               "run `rdma-hook recover` when its network namespace is gone"};
+               "run `rdma-hook recover` when the container's network namespace is gone"};
 }
 
 // Makes the software device again on its netdev. Tries this before it searches the device, because a container can make
@@ -319,7 +320,7 @@ Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& 
   // container, the device with this GUID is the node's own and must stay.
   if (!TRY(find_recorded_netdev(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
-  // If devices remain on the netdev, the kernel deletes them when the netdev moves.
+  // If software RDMA devices remain on the netdev, the kernel deletes these devices when the netdev moves.
   return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 
@@ -338,7 +339,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
   }
   if (!link) {
     return Error{fmt::format("netdev `{}` ({}) has not returned to the node", host.name, host.bus_address), EAGAIN,
-                 "run `rdma-hook recover` when its network namespace is gone"};
+                 "run `rdma-hook recover` when the container's network namespace is gone"};
   }
   auto first = restore_on_node(node, *link, host, warnings);
   keep_first(first, return_software_device(node, rail, warnings));
@@ -352,7 +353,7 @@ Result<void> restore_moved(NodeSockets& node, NetworkNamespace* inside, const Ra
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(return_netdev(node, *inside, rail));
   }
-  Result<void> guids;  // an error is reported last, because netdev and RDMA device must return even then
+  Result<void> guids;  // returned last: netdev and RDMA device must return to the node even after an error of set_vf()
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   auto done = return_rdma_device(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
@@ -436,7 +437,7 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};  // only a record without any rail continues: it is removed below
+  if (leaving.empty() && !staying.empty()) return {};  // if both are empty, the record has no rail and is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
   // After an error the rails with an unreleased lease stay in the record. Rails with addresses from ranges do not stay:

@@ -131,7 +131,7 @@ Result<IpamResult> parse_ipam_result(std::string_view text) {
 }
 
 std::string ipam_config(const IpamCall& call) {
-  // "type" is the name of the caller, because CNI plugins pass their own configuration to an IPAM plugin.
+  // An IPAM plugin gets the configuration of the CNI plugin that calls it, so "type" is the name of that CNI plugin.
   const Json config = {{"cniVersion", "1.0.0"}, {"name", call.network}, {"type", "rdma-hook"}, {"ipam", call.ipam}};
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -61,8 +61,8 @@ struct IpamProgram {
   std::string network;
   Json ipam;
   std::vector<std::string> directories;  // searched in this order
-  bool may_allocate = false;  // allows kAdd, because the configuration has the plugin; a plugin of a record alone may
-                              // only be called with kDel
+  bool may_allocate = false;  // true: config.json names the plugin, so kAdd is allowed; false: only a record names the
+                              // plugin, so only kDel is allowed
 };
 
 // Returns CNI_ARGS for a call of an IPAM plugin, with the pod's identity:

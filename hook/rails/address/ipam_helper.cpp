@@ -85,7 +85,7 @@ Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline)
 }
 
 // Calls use(name, member) for each member of an IpamCall. `use` writes the member to JSON or reads it from JSON.
-// call: const or not.
+// call: const if its members are written to JSON.
 template <typename Call, typename Use>
 void each_member_of_call(Call& call, Use use) {
   use("command", call.command);
@@ -263,7 +263,7 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
       continue;
     }
     broken = end.error();
-    channel_.reset();  // closed, because the next call would take a late answer for its answer
+    channel_.reset();  // closed: if an answer to this call arrives late, the next call must not take it for its own
     results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;

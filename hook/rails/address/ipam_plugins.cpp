@@ -33,7 +33,7 @@ using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
-constexpr int kReadsOfFullPipe = 20;  // a full pipe has 1 MiB (pipe-max-size), one read takes 64 KiB; and a few more
+constexpr int kReadsOfFullPipe = 20;  // a full pipe of 1 MiB (pipe-max-size) needs 16 reads of 64 KiB; 4 are spare
 
 constexpr const char* kInstallHint =
     "install the Debian package containernetworking-plugins, or name the plugin's directory as a network's `ipam_dir`";

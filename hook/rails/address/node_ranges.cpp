@@ -56,8 +56,8 @@ Result<std::uint64_t> index_in_name() {
       "the program (for a hook: `env` of its entry)"};
 }
 
-// Returns the number of the slice that contains one of the node's own addresses on the rail. With such addresses all
-// nodes can have the same configuration.
+// Returns the number of the slice that contains one of the node's own addresses on the rail. All nodes can then have
+// the same config.json, because each node finds its slice by its addresses.
 Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail, const std::vector<Address>& own) {
   for (const Address& address : own)
     if (const auto index = slice_with(range, address)) return *index;
@@ -117,8 +117,8 @@ std::vector<Address> named_values(const Config& config) {
 }
 
 Error used_up(const VfRange& range, const Network& network, const Rail& rail) {
-  return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: all are in use", network.name,
-                           range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
+  return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: no value of the range is free",
+                           network.name, range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
                            fabric::printable(rail.hca)),
                EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }

@@ -33,7 +33,7 @@ std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& net
 // like addresses (pool.hpp), as the IPv6 addresses fd00:0:0:1::MAC and fd00:0:0:2::GUID, which no netdev gets. All
 // networks book them in one set, the stock (kStockOfAll), so that no two functions of the node have the same value.
 
-// A function that allocates one address of the stock from each of these ranges.
+// A function that allocates one MAC address or GUID from each of these ranges, as an address of kStockOfAll.
 using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 
 // Allocates the MAC address and GUIDs of a rail that moves a VF, if the network has ranges for them and they are not

@@ -24,8 +24,8 @@ std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
-// Parses the text of a link. A malformed text becomes a claim of a key that no grant has. The address then stays
-// allocated forever, which does less harm than allocating it twice.
+// Parses the target of a symbolic link in the directory. A malformed target becomes a claim of a key that no grant has.
+// Its address then stays allocated, which does less harm than an address that two containers get.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
@@ -85,8 +85,8 @@ bool contains(const AddressRange& range, const Address& address) {
   return range.from <= address && address <= range.to;
 }
 
-// Returns the first and last address of the subnet. last_of() counts the prefix in 128 bits; the prefix of a range
-// counts bits of its own family.
+// Returns the first and last address of the subnet. last_of() expects the prefix of an IPv4-mapped IPv6 address, so an
+// IPv4 prefix, which is at most 32, is increased by 96.
 std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {fabric::masked(range.subnet, range.prefix),
           last_of(range.subnet, range.prefix + (range.subnet.is_ipv4() ? 96 : 0))};
@@ -286,8 +286,9 @@ Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigne
   return first;
 }
 
-// Returns the next free address after the last allocation; nullopt if no address is free. The number of steps is
-// limited by the number of addresses that are in use or never allocated, even in a huge range.
+// Returns the next free address after the last allocation; nullopt if no address is free. Skips only addresses that are
+// in use or in `never`, so the search is short even in a huge range.
+// never: addresses that must not be allocated.
 std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
@@ -306,7 +307,7 @@ std::optional<Address> RangeDirectory::find_free(const AddressRange& range, cons
 
 Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
   const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
-  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: all are in use ({})",
+  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
                                       to_string(range), rail, count),
                .code = EADDRNOTAVAIL,
                .hint = "run `rdma-hook recover`, or widen the range in config.json"};

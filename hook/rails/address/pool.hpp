@@ -28,7 +28,7 @@
 
 namespace hook {
 
-// The user of an address in use: the grant, and the rail and the child (shared-multi) of the grant.
+// The grant for which an address is in use, and the rail and the child (mode shared-multi) of the grant.
 struct PoolClaim {
   std::string key;
   unsigned rail = 0;
@@ -71,7 +71,8 @@ class RangeDirectory {
   LedgerDirectory directory_;
   PoolClaims claims_;
   bool writes_ = true;
-  // For an object that look() returned: the last allocations, which note_last() would write, by the name of the link.
+  // For an object that look() returned: the last allocations, by the name "last@FROM" of the symbolic link that
+  // note_last() would write.
   std::map<std::string, fabric::Address> looked_last_ = {};
   std::vector<std::string> added_ = {};
 };

@@ -13,7 +13,7 @@ constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 // The GID indices to which placeholders can bring the v2 GID of a rail.
 struct Reach {
   unsigned from = 0;
-  // For each index: number of placeholders that bring the GID to it; 0: the GID has it now; kOutOfReach: not possible.
+  // fill[i]: number of placeholders that bring the GID to index i; 0: the GID has index i now; kOutOfReach: impossible.
   std::vector<unsigned> fill;
 };
 

@@ -107,17 +107,17 @@ class AlignLink {
 // Limits of an alignment on live rails. During the alignment other containers of the node start and end, and change the
 // same tables.
 //
-// The kernel changes GIDs later than the netlink call, but in order: one ordered work queue serves the whole node
-// (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls for all rails come first. Then the tables are read
-// until the last placeholder of each rail is in its table, which proves that all earlier changes are done. By then a
-// placeholder is in the target slot and keeps it until the address replaces it. A slot can read as empty although it is
-// in use: by a deleted GID that a process still uses, or by a GID that MLNX_OFED hides. Such a slot is detected when
-// the kernel does not put a placeholder into it.
+// The kernel changes a GID table some time after the netlink call that changed an address, but in the order of the
+// calls: one ordered work queue serves the whole node (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls
+// for all rails come first. Then each table is read until it has the rail's last placeholder address, which proves that
+// all earlier changes are done. A placeholder is then in the target slot of the table, until the address replaces it. A
+// slot can read as empty although it is in use: by a deleted GID that a process still uses, or by a GID that MLNX_OFED
+// hides. The kernel puts no placeholder into such a slot, and this shows that the slot is in use.
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;
-  // Limit on waiting for the kernel in all rounds together. After this time, restoring the addresses may take half as
-  // long again.
+  // Limit on waiting for the kernel in all rounds together. Restoring the addresses after this limit can take up to
+  // half of `time` in addition.
   std::chrono::milliseconds time{2000};
 };
 

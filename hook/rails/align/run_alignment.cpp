@@ -81,7 +81,7 @@ class RailMove {
     return false;
   }
 
-  // Replaces the placeholder in the target slot by the address.
+  // Removes the placeholder that has the target slot of the GID table, and adds the address, whose GID gets this slot.
   Result<void> swap() {
     TRY_VOID(link_.remove_placeholder(position_, *holder_));
     present_.erase(*holder_);
@@ -105,8 +105,8 @@ class RailMove {
     // Placeholders are removed before the address is added, because a full table has no slot for it.
     for (int left = kRestoreTries; left > 0; --left) {
       failed.reset();
-      // The first placeholder, which has the lowest slot, is removed last. The kernel works in order, so when the first
-      // placeholder is gone from the table, all placeholders are gone.
+      // The first placeholder, which has the lowest slot, is removed last. The kernel changes GIDs in the order of the
+      // calls: if the first placeholder is gone from the table, all placeholders are gone.
       const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
       for (const unsigned number : numbers) {
         if (auto removed = link_.remove_placeholder(position_, number); removed) {
@@ -168,8 +168,8 @@ class RailMove {
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
 
-  // Returns the free slots up to and including the target, without the slots that the kernel reserves. The address
-  // would get a free slot below the target. If the target itself is free, no placeholder is in it yet.
+  // Returns the free slots up to and including the target, without the slots that the kernel reserves. As long as a
+  // slot below the target is free, the address would get that slot. If the target is free, no placeholder is in it yet.
   std::vector<unsigned> holes(const GidTable& table) const {
     std::vector<unsigned> found;
     auto slot = table.slots.begin();
@@ -259,8 +259,8 @@ class Run {
   }
 
  private:
-  // Reads only as many slots as a plan needs, because every slot costs system calls: first all tables as far as the
-  // highest index of a rail, then twice as many slots each time.
+  // Reads only as many slots as a plan needs, because every slot costs system calls. Reads all tables up to the highest
+  // GID index that a rail has. If no plan is possible, doubles the number of slots and tries again.
   Result<Alignment> read_and_plan() {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
       TRY_VOID(read_table(rail, 0));
@@ -301,7 +301,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = restore(moves);  // also after success, because no placeholder may stay in a table
+    auto back = restore(moves);  // called after success too, because no placeholder may stay in a GID table
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];
@@ -342,8 +342,8 @@ class Run {
   }
 
   Result<void> restore(std::vector<RailMove>& moves) {
-    // All rails are restored before the first wait, so that the kernel works for all of them during one wait. settle()
-    // repeats the calls that fail.
+    // RailMove::restore() is called for all rails before the first wait, so that the kernel changes all GID tables
+    // during one wait. settle() repeats the calls that fail.
     for (RailMove& move : moves)
       (void)move.restore();
     std::optional<Error> failed;

@@ -92,7 +92,8 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
     const std::string_view module = child.kind == RailKind::kIpoib ? "ib_ipoib" : to_string(child.kind);
     error.hint = fmt::format("run `modprobe {}`", module);
   }
-  if (error.code == EBUSY) error.hint = "remove the parent from its bridge or bond, and children of another kind";
+  if (error.code == EBUSY)
+    error.hint = "remove the parent from its bridge or bond, and delete its children of another kind";
   if (error.code == EEXIST) error.hint = "choose another name: the namespace already has a netdev of this name";
   return made;
 }
@@ -118,8 +119,8 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
   const int ifindex = TRY(free_ifindex(route));
   if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
   TRY_VOID(make(route, here, ifindex));
-  // The MTU is set again: the kernel ignores the MTU of the first request, and ipoib_ndo_init() sets the MTU of the
-  // link (Linux 6.12).
+  // The MTU is set again: after the request that makes the child, ipoib_ndo_init() replaces the MTU of the request by
+  // the maximum of the InfiniBand port (Linux 6.12).
   auto moved = change_link(route, ifindex, {.name = child.name, .mtu = child.mtu, .netns = child.netns});
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
@@ -265,7 +266,8 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
     header.ifi_flags = *change.up ? IFF_UP : 0;
   }
   RequestBuilder request(RTM_SETLINK, 0, header);
-  // One message has the namespace and the name, so that the netdev never appears in the namespace with its old name.
+  // The message that moves the netdev also has the new name. The kernel refuses a move without a new name if the old
+  // name is taken in the target namespace (__dev_change_net_namespace(), Linux 6.12).
   if (change.netns) request.put(IFLA_NET_NS_FD, *change.netns);
   if (change.name) request.put(IFLA_IFNAME, std::string_view(*change.name));
   if (change.mtu) request.put(IFLA_MTU, std::uint32_t{*change.mtu});

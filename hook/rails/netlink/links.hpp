@@ -20,9 +20,10 @@ namespace hook {
 struct Link {
   int ifindex = 0;
   std::string name;
-  std::string kind;                         // IFLA_INFO_KIND; empty: hardware
-  std::vector<std::uint8_t> mac;            // 6 bytes for Ethernet, 20 for IPoIB
-  std::vector<std::uint8_t> permanent_mac;  // cannot be changed (Linux 5.6); empty: none, as for most software netdevs
+  std::string kind;               // IFLA_INFO_KIND; empty: hardware
+  std::vector<std::uint8_t> mac;  // 6 bytes for Ethernet, 20 for IPoIB
+  // The MAC address of the hardware. The kernel reports it since Linux 5.6. Empty: none, as for most software netdevs.
+  std::vector<std::uint8_t> permanent_mac;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;                  // IFF_UP
@@ -54,8 +55,8 @@ Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Lin
 // sysfs: a descriptor of the sysfs of its namespace.
 // Source: kernfs_new_node(), kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12.
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
-// Returns the netdev of this kind with this identity; nullopt if there is none. Errors: EAGAIN, names change while they
-// are read.
+// Returns the netdev that has this kind (IFLA_INFO_KIND) and this netdev_identity(); nullopt if there is none.
+// Errors: EAGAIN, netdevs are renamed while their names are read.
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
                                              std::uint64_t identity);
 

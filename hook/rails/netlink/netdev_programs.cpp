@@ -23,7 +23,8 @@ using Ids = std::vector<std::uint32_t>;
 constexpr std::uint32_t kTcxIngress = 46;
 constexpr std::uint32_t kTcxEgress = 47;
 constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
-constexpr int kMostLinks = 100000;         // a container can add links while find_xdp_link() reads them
+// Without a limit, a container that keeps making BPF links could keep find_xdp_link() reading them.
+constexpr int kMostLinks = 100000;
 
 // The part of union bpf_attr for BPF_PROG_QUERY (Linux 6.6).
 struct TcxQuery {

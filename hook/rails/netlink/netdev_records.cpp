@@ -38,8 +38,8 @@ struct Sorted {
   std::vector<NetRecord> skipped;
 };
 
-// Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Then there are
-// no such records.
+// Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Such a kernel
+// has no records that the dump could list.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }
@@ -217,8 +217,8 @@ RouteKey key_of(const Message& message) {
     const Bytes bytes = attributes.get(type);
     return Payload(bytes.begin(), bytes.end());
   };
-  // The kernel stores the default metric of an IPv6 route as a number. A route without a metric is therefore compared
-  // as one with this number.
+  // The kernel gives an IPv6 route without a metric the metric kIpv6Metric, and reports it. A record without a metric
+  // must equal the route that the kernel made of it.
   unsigned metric = attributes.u32(RTA_PRIORITY).value_or(0);
   if (header.rtm_family == AF_INET6 && metric == 0) metric = kIpv6Metric;
   return {.destination = header.rtm_dst_len == 0 ? Payload() : copy(RTA_DST),

@@ -95,7 +95,7 @@ RequestBuilder features_request(int family, std::uint8_t command, int ifindex) {
   RequestBuilder request(family, 0, genlmsghdr{command, ETHTOOL_GENL_VERSION, 0});
   nlattr* header = request.begin(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED);
   request.put(ETHTOOL_A_HEADER_DEV_INDEX, static_cast<std::uint32_t>(ifindex));
-  // Compact bitsets identify features by number, as FeatureBits does. Otherwise the answer would have a list of names.
+  // Compact bitsets identify features by number, as FeatureBits does. Without this flag the answer has a list of names.
   request.put(ETHTOOL_A_HEADER_FLAGS, std::uint32_t{ETHTOOL_FLAG_COMPACT_BITSETS});
   request.end(header);
   return request;
@@ -268,7 +268,8 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  // Kinds of repair that have a warning already: a container can add thousands of names, and one warning is enough.
+  // Kinds of repair that have a warning already. A container can add thousands of alternative names, and one warning
+  // for all of them is enough.
   std::set<std::string> said;
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));

@@ -66,12 +66,13 @@ struct LinkRepair {
   std::string remedy;  // arguments of `ip` that do the same
   NetlinkMessage message;
 };
-// Returns the repairs that must come first. They remove alternative names and XDP programs that are not in `before`,
-// because such names and programs can block a move, a rename or a change of the MTU. Pure.
+// Returns the repairs that are sent before a move or a rename. They remove alternative names and XDP programs that are
+// not in `before`, because such names and programs can block a move, a rename or a change of the MTU. Pure.
 // name: the netdev's name in the remedies.
 std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, const LinkSettings& before,
                                       const LinkSettings& now);
-// Returns all other repairs, which are sent after the netdev has its name again. Pure.
+// Returns the repairs of all settings that link_removals() does not repair. They are sent after the netdev has its name
+// again. Pure.
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now);
 // Returns a warning for each XDP program of the node that is not attached any more: rdma-hook cannot attach it again.
@@ -120,7 +121,8 @@ struct SysfsSetting {
   // Writing this setting also overwrites the values of all NAPI instances, which Linux 6.13 can set one by one.
   bool is_of_napis = false;
 };
-// Reading a setting costs 3 system calls; for settings of queues, 3 for each queue and 1 in addition.
+// Reading costs 3 system calls for each setting of the netdev. For a setting of its queues it costs 3 for each queue,
+// and 1 that fails at the first missing queue.
 inline constexpr std::array<SysfsSetting, 6> kSysfsSettings{{{"threaded", nullptr, true},
                                                              {"gro_flush_timeout", nullptr, true},
                                                              {"napi_defer_hard_irqs", nullptr, true},

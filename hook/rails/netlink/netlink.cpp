@@ -99,7 +99,7 @@ class Conversation {
 
   Result<void> result(std::string_view what) const {
     if (code_ != 0) return failure(what, code_, last_message_);
-    if (is_interrupted_) return failure(what, EINTR, "it changed while it was read");
+    if (is_interrupted_) return failure(what, EINTR, "the kernel's table changed while it was read");
     return {};
   }
 
@@ -131,7 +131,7 @@ Result<void> check_is_network_namespace(int fd) {
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
   const bool good = system.f_type == NSFS_MAGIC && ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
   if (good) return {};
-  return Error{.message = "cannot join the network namespace: the descriptor is of something else",
+  return Error{.message = "cannot join the network namespace: the opened file is no network namespace",
                .code = EINVAL,
                .hint = "check that the pod's namespace exists: an unmounted /run/netns/NAME is an empty file"};
 }
@@ -236,7 +236,7 @@ Result<void> Netlink::change(NetlinkMessage message, std::string_view what) {
 }
 
 Result<void> Netlink::read(NetlinkMessage message, std::string_view what, const Handler& handler) {
-  // NLM_F_ACK ends the answer to a single request. A dump needs no acknowledgement, because it ends with NLMSG_DONE.
+  // Without NLM_F_ACK, nothing marks the end of the answer to a single request. A dump ends with NLMSG_DONE.
   const bool dump = message && (nlmsg_hdr(message.get())->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
   return exchange(std::move(message), dump ? 0 : NLM_F_ACK, what, handler);
 }
@@ -292,7 +292,7 @@ ifinfomsg link_header(int ifindex) {
 }
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
-  // These are the only two sets of attributes that the hook's seccomp filter allows
+  // The hook's seccomp filter allows fsmount(2) only with the attributes kReadOnly or with 0
   // (hook/base/process/sandbox_filter_gen.cpp).
   constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));

@@ -23,7 +23,7 @@ struct RdmaDevice {
   // assign_name(), drivers/infiniband/core/device.c). If the driver is bound again, the device gets another index.
   std::uint32_t index = 0;
   std::string name;
-  std::uint64_t node_guid = 0;  // 0: none, or it does not identify the device
+  std::uint64_t node_guid = 0;  // 0: unknown, or another device can have the same GUID
   friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
@@ -37,7 +37,7 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_vi
 // container cannot make a software device that has it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
 // Returns the device that describe_rdma_device() returned earlier, even if it was renamed; nullopt if it is gone.
-// Searches its index, then its node GUID.
+// Compares the index first, then the node GUID.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
 // Returns the software device with this node GUID, whatever its name is. If several devices have the GUID, such as rxe
 // and siw on one netdev, returns the one with this name. With GUID 0, searches only the name. Returns nullopt if there
@@ -88,7 +88,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
 // Functions for the contexts that are open on RDMA devices. Source of the messages: fill_res_info() and
 // res_get_common_dumpit() of drivers/infiniband/core/nldev.c, Linux 6.12.
 
-// One RDMA device and the number of user contexts on it. The kernel's own objects have no context.
+// One RDMA device and the number of contexts that processes have on it. Objects of the kernel itself have no context.
 struct RdmaUse {
   std::uint32_t index = 0;  // RdmaDevice::index
   std::string name;
@@ -118,7 +118,8 @@ class RdmaContextTable {
   void add_domain(const fabric::netlink::Attributes& entry);     // a PD
   void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
-  // For a kernel that does not list contexts: returns `count` contexts, numbered from 0, each with all processes.
+  // For kernels that cannot list contexts (before Linux 5.14). Returns `count` contexts, numbered from 0. Each context
+  // gets the processes of all objects that were added.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:

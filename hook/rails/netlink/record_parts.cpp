@@ -31,7 +31,7 @@ std::string address_text(unsigned family, Bytes bytes) {
   return address ? fabric::to_string(*address) : "?";
 }
 
-// Returns address and prefix as `ip` prints them: a prefix of all bits is left out.
+// Returns address and prefix as `ip` prints them: without the prefix if it is /32 (IPv4) or /128 (IPv6).
 std::string prefix_text(unsigned family, Bytes bytes, unsigned prefix) {
   const std::string text = address_text(family, bytes);
   return prefix == address_bits(family) ? text : fmt::format("{}/{}", text, prefix);

@@ -65,8 +65,8 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
     }
     return true;
   });
-  // A deprecated address is one that the kernel does not choose as source. It stays deprecated by a preferred lifetime
-  // of zero, from which the kernel sets the flag itself.
+  // The kernel does not choose a deprecated address as source. It ignores IFA_F_DEPRECATED in a request, and sets this
+  // flag if the preferred lifetime is zero.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
   if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, fabric::netlink::bytes_of(deprecated));
   return payload;
@@ -74,7 +74,7 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
 
 Payload route_for(const Message& message, int ifindex) {
   rtmsg header = *message.header<rtmsg>();
-  header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags are state; the kernel refuses some
+  header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags only report state, and the kernel refuses some
   Payload payload = start_payload(header);
   copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes) {
     if (type == RTA_OIF) append_u32(payload, RTA_OIF, static_cast<std::uint32_t>(ifindex));

@@ -92,7 +92,8 @@ Result<void> check_node_keeps_its_own(const Subject& subject) {
     const bool itself = upper.name == subject.netdev.name;
     return refusal(fmt::format("`{}`: its netdev `{}`{} {}", subject.hca_name(), subject.netdev_name(),
                                itself ? "" : fmt::format(" is below `{}`, which", printable(upper.name)), what),
-                   share_hint(subject) + ", or set \"take_node_netdevs\": true there if the node does not need it");
+                   share_hint(subject) +
+                       ", or set \"take_node_netdevs\": true in this network if the node does not need the netdev");
   }
   return {};
 }
@@ -233,7 +234,7 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
   const bool moves = left.kind == RailKind::kMove || right.kind == RailKind::kMove;
   if (moves && left.host == right.host) {
     return refusal(fmt::format("{} share the netdev `{}`, which can move only once", names, printable(left.host)),
-                   "request one of them, or mode shared");
+                   "request only one of these HCAs, or use mode shared");
   }
   if (left.table && left.table == right.table) {
     return refusal(fmt::format("{}: both would use routing table {}", names, *left.table),

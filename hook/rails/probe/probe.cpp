@@ -125,8 +125,8 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   return probe_error(errno, "receive multicast frames of", probe);
 }
 
-// Joins the multicast groups to which hosts answer. The kernel itself joins the all-nodes group only if IPv6 is on, and
-// the solicited-node group only when the address is added.
+// Joins the multicast groups to which hosts send their answer to an IPv6 probe without source address. The kernel joins
+// the all-nodes group only if the netdev has IPv6, and the solicited-node group only when the address is added.
 Result<void> hear_neighbours(int packet, const Probe& probe) {
   if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
   constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};

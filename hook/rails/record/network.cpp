@@ -90,8 +90,8 @@ void describe(Members& members, RdmaDevice& device) {
 template <typename Members>
 void describe(Members& members, NetRecord& record) {
   std::uint16_t type = record.type;
-  // The message is written in hexadecimal, byte for byte, because the kernel gets it again as it was read. "what" is a
-  // text for people; a program does not read it.
+  // The message is written in hexadecimal, byte for byte, because a restore sends the same bytes to the kernel. "what"
+  // is a text for people; rdma-hook does not read it.
   members("type", type);
   members.note("what", [&] { return to_string(record); });
   members.text(

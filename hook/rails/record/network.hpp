@@ -27,8 +27,8 @@ struct HostNetdev {
   std::string bus_address;  // PCI address, to identify the netdev under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
-  // netdev_identity() of a moving netdev without bus address, for which a container can make another netdev with the
-  // same kind and MAC address. 0: not recorded.
+  // netdev_identity() of a moving netdev that has no bus address. Without it, a netdev of the same kind and MAC address
+  // that a container makes could be taken for this netdev. 0: not recorded.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;

@@ -48,8 +48,8 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 }
 
 Result<Presence> NetworkRecordStore::read_presence(const std::string& ledger_directory, const std::string& key) {
-  // Costs one system call instead of an open(), because this function runs for every grant, and most grants have no
-  // rails.
+  // Makes one system call instead of those of NetworkRecordStore::open(), because this function runs for every grant,
+  // and most grants have no rails.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
   return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot read `{}`", path);

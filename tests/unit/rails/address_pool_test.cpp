@@ -93,8 +93,9 @@ TEST_F(AddressPoolTest, NeverAllocatesSubnetAndBroadcastAddress) {
   const std::vector<AddressRange> whole = {range("10.1.0.8", 30, "10.1.0.8", "10.1.0.11")};
   EXPECT_EQ(take("a", whole), "10.1.0.9/30");
   EXPECT_EQ(take("b", whole), "10.1.0.10/30");
-  EXPECT_EQ(take("c", whole),
-            "network `fabric`: cannot allocate an address of 10.1.0.8-10.1.0.11 for rail 0: all are in use (2)");
+  EXPECT_EQ(
+      take("c", whole),
+      "network `fabric`: cannot allocate an address of 10.1.0.8-10.1.0.11 for rail 0: no address is free (2 in use)");
   const std::vector<AddressRange> pair = {range("10.1.1.0", 31, "10.1.1.0", "10.1.1.1")};
   EXPECT_EQ(take("a", pair), "10.1.1.0/31");
   EXPECT_EQ(take("b", pair), "10.1.1.1/31");

@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
 
 constexpr const char* kUsedUp =
-    "network `lab`: cannot allocate an address of 10.9.0.5-10.9.0.5 for rail 0: all are in use (1)";
+    "network `lab`: cannot allocate an address of 10.9.0.5-10.9.0.5 for rail 0: no address is free (1 in use)";
 
 // One network with one address.
 class RailAddresses : public testing::Test {

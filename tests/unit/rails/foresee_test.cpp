@@ -131,7 +131,7 @@ TEST(ForeseeRails, RefusesWhatCreateRuntimeRefuses) {
   ForesightScene used_up(Mode::kShared);
   used_up.network().ranges[1].to = used_up.network().ranges[1].from;
   EXPECT_EQ(shown(used_up),
-            "network `n`: cannot allocate an address of 10.1.0.1-10.1.0.1 for rail 1: all are in use (0)");
+            "network `n`: cannot allocate an address of 10.1.0.1-10.1.0.1 for rail 1: no address is free (0 in use)");
 }
 
 TEST(ForeseeRails, NamesSourceOfAddresses) {

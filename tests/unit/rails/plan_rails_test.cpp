@@ -165,7 +165,8 @@ void expect_refused(const std::vector<RefusedCase>& cases) {
 
 TEST(PlanRails, KeepsNetdevsThatTheNodeNeeds) {
   const std::string share = "use mode shared with \"child\": \"ipvlan\" in network `n`";
-  const std::string take = share + ", or set \"take_node_netdevs\": true there if the node does not need it";
+  const std::string take =
+      share + ", or set \"take_node_netdevs\": true in this network if the node does not need the netdev";
   const std::string enslaved =
       "`mlx5_0`: its netdev `rail0` has enslaved other netdevs and cannot move without them; " + share;
   const auto slave = [](Scene& one) { one.netdev(1).master = "bond0"; };
@@ -235,7 +236,8 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
   };
   const auto one_netdev = [](Scene& one) { one.plan.netdevs[1].host = "rail0"; };
   const std::string moves_once =
-      "`mlx5_0` and `mlx5_1` share the netdev `rail0`, which can move only once; request one of them, or mode shared";
+      "`mlx5_0` and `mlx5_1` share the netdev `rail0`, which can move only once; request only one of these HCAs, or "
+      "use mode shared";
   expect_refused(
       {{"children in exclusive mode", scene(Mode::kShared),
         [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
