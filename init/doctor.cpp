@@ -16,7 +16,7 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
-constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its own buffers; user buffers are larger
+constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // enough for NCCL's buffers; programs may register larger ones
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
 
 std::string bytes_text(std::uint64_t bytes) {
