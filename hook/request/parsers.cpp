@@ -264,8 +264,9 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
 
 namespace {
 
-// Parses the format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set
-// MELLANOX_VISIBLE_DEVICES=all, so by default an image's value must not request.
+// Parses the format of enroot: all, none, void, or indices of the node's HCAs. NVIDIA's (NGC) images set
+// MELLANOX_VISIBLE_DEVICES=all. By default the variable must not request, because every container of such an image
+// would get HCAs.
 Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
   selection.selectors.text = text;
