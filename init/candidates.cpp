@@ -180,7 +180,7 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
   }
   if (use.foreign) {
     return {Obstacle::kForeign,
-            fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
+            fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
                         use.foreign->index, to_string(use.foreign->gid)),
             kNetdevRemedy};
   }

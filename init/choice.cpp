@@ -137,7 +137,7 @@ class Chooser {
     // keeps them.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
-          "management function (four or more HCAs of one PCI slot); --hca selects it");
+          "NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
     std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
 
@@ -152,10 +152,10 @@ class Chooser {
       }
     }
     if (names.empty()) return;
-    choice_.warnings.push_back(
-        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they are of the "
-                    "chosen link layer and no slower; --hca selects them",
-                    fabric::join(names, ", ")));
+    choice_.warnings.push_back(fmt::format(
+        "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they are of the "
+        "chosen link layer and no slower; --hca selects them",
+        fabric::join(names, ", ")));
   }
 
   void choose_link_layer() {

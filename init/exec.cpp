@@ -110,7 +110,7 @@ std::string too_big(char* const argv[], char* const envp[]) {
   }
   return fmt::format(
       "environment and arguments are larger than the kernel allows ({} bytes of {}); unset large variables, or raise "
-      "the stack limit (ulimit -s), of which a quarter up to 6 MiB counts",
+      "the stack limit (ulimit -s): the kernel allows a quarter of it, at most 6 MiB",
       total, exec_space());
 }
 

@@ -238,7 +238,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     }
     resolved.stopped_by = signals.sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
     if (resolved.stopped_by) {
-      return log.warning(fmt::format("signal {} while waiting for {}", *resolved.stopped_by, *pending));
+      return log.warning(fmt::format("signal {} ended the wait for {}", *resolved.stopped_by, *pending));
     }
     read_and_decide(options, full, resolved);
     pending = find_pending(resolved.inventory, resolved.settings, options.policy);

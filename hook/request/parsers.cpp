@@ -131,7 +131,7 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
     ++count;
     if (!is_network) continue;
     if (said.network && said.network->text != *name) {
-      return make_error("{}: names the networks `{}` and `{}`, a container gets one", found->source,
+      return make_error("{}: names the networks `{}` and `{}`, but a container gets only one", found->source,
                         fabric::printable(said.network->text), fabric::printable(*name));
     }
     said.network = SourcedText{*name, found->source};
