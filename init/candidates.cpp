@@ -256,8 +256,8 @@ void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   block(candidate, candidate.gids.empty() ? filtered(filter, *node.gids.back()) : Block{Obstacle::kNone, {}});
 }
 
-// Collects the names of the port's netdev. A snapshot does not record which netdev it is. It is then found by the PCI
-// function, which the HCA and the netdev have in common.
+// Collects the names of the port's netdev. A snapshot does not record which netdev is the port's. The netdev is then
+// found by the PCI function, which the HCA and the netdev have in common.
 void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
   std::vector<std::string>& names = candidate.netdevs;
   if (port.netdev) names.insert(names.begin(), *port.netdev);

@@ -25,7 +25,7 @@ struct Deciding {
   const Policy& policy;
   Kept kept;
   std::vector<Candidate> candidates;
-  std::vector<Candidate> all = {};  // the candidates before values of the user narrowed them; empty: none did
+  std::vector<Candidate> all = {};  // the candidates before values of the user narrowed them; empty: not narrowed
   Choice choice = {};
   IndexPlan plan = {};
   Decision decision = {};

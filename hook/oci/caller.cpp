@@ -51,7 +51,7 @@ Recognised doubted(std::string_view who, Engine said, Engine told) {
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
   const auto told = recognise_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
-    // The hook trusts Podman's annotations least, so an administrator may always name Podman.
+    // With Podman, annotations request nothing by default, so an administrator may always name Podman.
     if (told && *told != caller.engine && caller.engine != Engine::kPodman)
       return doubted("the administrator", caller.engine, *told);
     return {caller.engine, "named by the administrator"};

@@ -133,8 +133,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   return {};
 }
 
-// Makes the note about a privileged container. If a device plugin added some of the nodes, the log has the note as
-// info, otherwise as debug: Kubernetes reserved these HCAs for the pod, and the ledger does not know this.
+// Makes the note about a privileged container. If a device plugin added some of the nodes, Kubernetes reserved these
+// HCAs for the pod, and the ledger does not know this. The log then has the note as info, otherwise as debug.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
