@@ -25,9 +25,8 @@ class Environment {
   char* const* envp() const { return entries_.data(); }
 
  private:
-  std::vector<char*> entries_;  // the last element is always the null pointer
-  std::deque<std::string>
-      strings_;  // strings of set(); a deque never moves its elements, so pointers to them stay valid
+  std::vector<char*> entries_;       // the last element is always the null pointer
+  std::deque<std::string> strings_;  // strings of set(); a deque does not move them, so pointers stay valid
 };
 
 // Opens each of the descriptors 0, 1 and 2 that was closed at start, with O_PATH and close-on-exec. If one stayed
