@@ -27,8 +27,8 @@ std::optional<std::string> known_text(const std::optional<fabric::Attr<std::stri
   return text && !text->empty() ? std::optional(*text) : std::nullopt;
 }
 
-// Returns the name of the port's netdev on the node: the parent of rxe, or the ndev of the default GID at index 0, a
-// link-local GID of the netdev itself.
+// Returns the name of the port's netdev on the node: the parent of an rxe device, or the netdev of the GID at index 0
+// if that is link-local, because the kernel places the netdev's default GID there.
 std::optional<std::string> netdev_on_node(const fabric::Hca& hca, const Port& port) {
   if (hca.parent) return hca.parent;
   if (port.gids.empty() || port.gids.front().index != 0 || !port.gids.front().gid.is_link_local()) return std::nullopt;
@@ -167,20 +167,20 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
 // Returns the first cause that applies. A cause is checked before the causes that follow from it. If the addresses of
 // this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
 // has. A v1 or unreadable GID belongs to this namespace, so it is more specific than a table that was read in part.
-// Foreign GIDs come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so they occur together
-// with every other cause.
+// GIDs of other namespaces come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so such
+// GIDs occur together with every other cause.
 Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
   if (auto found = blocked_by_netdev(inventory, port, use)) return std::move(*found);
   if (auto found = blocked_by_table(port, use)) return std::move(*found);
-  // This check precedes the one for foreign GIDs: the survey counts an iWARP GID as foreign, because it is not an IP
-  // address.
+  // This check precedes the check for GIDs of other namespaces, which would match too: an iWARP GID is no IP address,
+  // so no netdev of this namespace has it.
   if (hca.is_iwarp()) {
     return {Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
             "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)"};
   }
   if (use.foreign) {
     return {Obstacle::kForeign,
-            fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
+            fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
                         use.foreign->index, to_string(use.foreign->gid)),
             kNetdevRemedy};
   }
@@ -236,7 +236,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
   if (!use.gids.empty() && candidate.gids.empty()) block(candidate, filtered(filter, *use.gids.back().entry));
 }
 
-// Returns true if the port is usable, or needs only a repair in this network namespace.
+// Returns true if the port is usable in this network namespace, or if a repair in this namespace can make it usable.
 bool is_this_netns(const Candidate& candidate) {
   if (candidate.obstacle == Obstacle::kNone || candidate.obstacle == Obstacle::kAddressesUnknown) return true;
   return candidate.obstacle >= Obstacle::kNetdevDown && !candidate.hca->is_iwarp();
@@ -256,8 +256,8 @@ void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   block(candidate, candidate.gids.empty() ? filtered(filter, *node.gids.back()) : Block{Obstacle::kNone, {}});
 }
 
-// Collects the names of the port's netdev. A snapshot does not name it. The netdev is then found by the PCI function,
-// which HCA and netdev have in common.
+// Collects the names of the port's netdev. A snapshot does not record which netdev is the port's. The netdev is then
+// found by the PCI function, which the HCA and the netdev have in common.
 void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
   std::vector<std::string>& names = candidate.netdevs;
   if (port.netdev) names.insert(names.begin(), *port.netdev);
@@ -266,7 +266,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
   };
   const auto count = std::ranges::count_if(inventory.netdevs, of_function);
   for (const Netdev& netdev : inventory.netdevs) {
-    // A function with one netdev and one port is unambiguous without dev_port, which drivers count differently.
+    // Drivers count dev_port differently, so a function with one netdev and one port matches without it.
     const bool same_port = static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number;
     if (of_function(netdev) && (same_port || (count == 1 && hca.ports.size() == 1))) {
       names.insert(names.begin(), netdev.name);

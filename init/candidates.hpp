@@ -14,10 +14,10 @@
 
 namespace init {
 
-// GIDs of the node's addresses, for a container with device nodes and without a netdev of any HCA. While the RDMA
-// subsystem is shared, a queue pair sends with any GID of the table (tested with Linux 7.3 and rxe). Only RDMA_CM
-// requires the address in the caller's network namespace. A GID of another container is in the same table but carries
-// no traffic. Pure.
+// GIDs of the node's addresses, for a container with device nodes and without a netdev of any HCA. In the shared mode
+// of the RDMA subsystem (rdma-system(8)), a queue pair sends with any GID of the port's table (tested with Linux 7.3
+// and rxe). Only RDMA_CM requires the address in the caller's network namespace. A GID of another container is in the
+// same table but carries no traffic. Pure.
 
 // Addresses of the node's netdevs by HCA and port, from the program that granted the HCAs.
 using NodeAddresses = std::map<std::pair<std::string, unsigned>, std::vector<fabric::Address>>;
@@ -28,15 +28,15 @@ fabric::Result<NodeAddresses> parse_node_addresses(std::string_view text);
 struct NodeGids {
   std::vector<const fabric::GidEntry*> gids;  // type RoCE v2, not link-local; ascending index
   std::string reason;                         // why there are none, one line; empty: the table does not show a cause
-  bool needs_table = false;                   // the complete table with names of netdevs is needed
+  bool needs_table = false;                   // the caller must read the complete table, with names of netdevs
 };
 
 // Finds the GIDs of the node's addresses on a port. addresses: addresses that the node reported; nullopt: none were
-// reported.
-// If the node reported none, the GIDs with the name of the port's own netdev are used. That name comes from the parent
-// (rxe), or from the default GID, a link-local GID that the kernel places first (drivers/infiniband/core/cache.c, Linux
-// 6.12). The result is empty if the name is ambiguous: two netdevs of that name in two network namespaces, or two IPv4
-// addresses. Two link-local GIDs prove two netdevs, because each netdev with IPv6 has its own one.
+// reported. If none were reported, the GIDs that name the port's netdev are used. That netdev is the parent of an rxe
+// device, or the netdev of the default GID: a link-local GID that the kernel places first
+// (drivers/infiniband/core/cache.c, Linux 6.12). The result is empty if netdevs of two network namespaces may have the
+// name: the GIDs with this name include two link-local GIDs (each netdev with IPv6 has one), or two IPv4 addresses and
+// no IPv6 address.
 NodeGids find_node_gids(const fabric::Hca& hca, const fabric::Port& port,
                         const std::optional<NodeAddresses>& addresses);
 
@@ -64,10 +64,11 @@ struct UsableGid {
   unsigned index = 0;
   fabric::Address gid;
   GidRank rank = GidRank::kIpv4;
-  std::string netdev;  // the netdev of this netns with the address; empty: the node has the address
+  std::string netdev;  // the netdev of this netns that has the address; empty: the address is on the node
 };
 
-// Why a port cannot be used. The order matters: a later obstacle is nearer to a usable port (explain_missing()).
+// Why a port cannot be used. The order matters: the later an obstacle is in the list, the less is missing to a usable
+// port (explain_missing()).
 enum class Obstacle {
   kNone,
   kNoNode,   // no uverbs node in this container
@@ -92,12 +93,12 @@ struct Candidate {
   std::string remedy;                // may be empty
   std::vector<UsableGid> gids;       // RoCE: GIDs that the filter allows, ascending index
   std::vector<std::string> netdevs;  // names of the port's netdev in this netns, and of its bond
-  bool needs_table = false;          // the complete table is needed to find the node's GIDs
+  bool needs_table = false;          // the complete GID table must be read to find the node's GIDs
 
   bool usable() const { return obstacle == Obstacle::kNone; }
   double rate() const { return port->rate_gbps(); }
   std::string name() const;  // "mlx5_0:1"
-  // Returns the GID of that rank with the lowest index, nullptr if there is none.
+  // Returns the GID of this rank with the lowest index, nullptr if there is none.
   const UsableGid* best(GidRank rank) const;
   // Returns the GID of the best rank with the lowest index, nullptr if there is none.
   const UsableGid* best() const;

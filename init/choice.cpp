@@ -17,8 +17,8 @@ namespace {
 
 using fabric::Inventory;
 
-// A multi-function HCA for hosts has one or two ports. Four functions of one slot without a VF are the NVLink
-// management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
+// An HCA for hosts usually has one or two PCI functions, one for each port. Four functions in one slot, none of them a
+// VF, are the NVLink management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
 constexpr std::size_t kManagementFunctions = 4;
 
 // Returns true for a VF. In a virtual machine a VF has no physfn link, so the VF ids of mlx5 decide
@@ -38,10 +38,10 @@ class Chooser {
 
   // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier rules
   // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
-  // counted before a list narrows the ports. They are set aside before link layers are compared, because they would add
-  // to a total rate. The default route only hints at a front-end NIC, so its rule drops no port if all ports match. The
-  // rule of the default route precedes the count of address families. Otherwise one front-end NIC with IPv4 would
-  // outweigh rails with link-local addresses.
+  // counted before a list narrows the ports. They are dropped before choose_link_layer() compares the total rates of
+  // InfiniBand and Ethernet, to which they would add. The default route only hints at a front-end NIC, so its rule
+  // drops no port if all ports match. The rule of the default route precedes the count of address families. Otherwise
+  // one front-end NIC with IPv4 would outweigh rails with link-local addresses.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
@@ -111,7 +111,8 @@ class Chooser {
     keep([&](const Candidate& c) { return !test(c); }, reason);
   }
 
-  // Finds the slots of management functions among all usable ports, before lists exclude some of them.
+  // Finds the PCI slots of NVSwitch management functions. All usable ports count, because lists have not excluded any
+  // yet.
   void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
     std::set<std::string_view> with_vf;
@@ -132,14 +133,15 @@ class Chooser {
   }
 
   void set_management_aside() {
-    // If all ports match, they belong to quad-port NICs, and the container has no other HCA: avoid() keeps these ports.
+    // If all ports are in such slots, they are ports of quad-port NICs, as the container has no other HCA. avoid()
+    // keeps them.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
-          "management function (four or more HCAs of one PCI slot); --hca selects it");
+          "NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
     std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
 
-  // Warns about dropped management functions: one that is as fast as the chosen ports may be a rail.
+  // Warns about dropped management functions that are as fast as the chosen ports: such a function may be a rail.
   void warn_about_management() {
     if (choice_.ports.empty()) return;
     const Candidate& taken = at(choice_.ports.front());
@@ -150,10 +152,10 @@ class Chooser {
       }
     }
     if (names.empty()) return;
-    choice_.warnings.push_back(
-        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they have the "
-                    "link layer of the chosen ports and are no slower than these; --hca selects them",
-                    fabric::join(names, ", ")));
+    choice_.warnings.push_back(fmt::format(
+        "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they have the "
+        "link layer of the chosen ports and are no slower than these; --hca selects them",
+        fabric::join(names, ", ")));
   }
 
   void choose_link_layer() {
@@ -180,7 +182,7 @@ class Chooser {
     });
   }
 
-  // Chooses the family that covers most ports. IPv4 wins a tie, because NCCL's default needs no export.
+  // Chooses the family that covers most ports. IPv4 wins a tie, because NCCL uses IPv4 by default, without a variable.
   void choose_family(const std::optional<unsigned>& kept_index) {
     std::size_t ipv4 = 0;
     std::size_t ipv6 = 0;
@@ -192,7 +194,7 @@ class Chooser {
       ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
       for (const UsableGid& gid : at(i).gids) {
         if (gid.index != kept_index) continue;
-        // The index that the user has fixed decides the family: its weight exceeds the number of ports.
+        // If the user has fixed an index, it decides the family: its GID weighs more than all ports together.
         (gid.rank == GidRank::kIpv4 ? ipv4 : ipv6) += gid.rank == GidRank::kLinkLocal ? 0 : choice_.ports.size() + 1;
       }
     }

@@ -79,7 +79,7 @@ std::vector<ChosenPort> Deciding::chosen_ports() const {
     if (const UsableGid* gid = effective_gid(i)) {
       port.netdev = gid->netdev;
     } else if (!at(i).netdevs.empty()) {
-      // InfiniBand needs no GID. The IPoIB netdev is for UCX's TCP, therefore it must be up with an address.
+      // InfiniBand needs no GID. UCX uses the IPoIB netdev for TCP, so only a netdev that is up with an address counts.
       const fabric::Netdev* ipoib = fabric::find_netdev(inventory, at(i).netdevs.front());
       if (ipoib && ipoib->is_up() && !ipoib->addresses.empty()) port.netdev = ipoib->name;
     }
@@ -106,8 +106,8 @@ namespace {
 
 constexpr unsigned kIpv4Bits = 96;  // prefix length of ::ffff:0:0/96, as in Cidr::prefix
 
-// Keeps the port's own GID that NCCL chooses although it is outside the range. NCCL stays at index 0 if no GID is in
-// the range, or if the GID at index 0 has the family and type RoCE v2.
+// Keeps a GID of a port although it is outside the range, if NCCL chooses it. NCCL stays at index 0 if no GID is in the
+// range, or if the GID at index 0 has the wanted family and type RoCE v2.
 void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<Candidate>& narrowed) {
   for (std::size_t i = 0; i < narrowed.size(); ++i) {
     if (!d.at(i).usable() || !d.at(i).port->is_ethernet()) continue;
@@ -142,8 +142,8 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
   return true;
 }
 
-// Applies NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE that the user has set (kept values) as filters, unless no address
-// would be left. The caller skips this function if a fixed GID index makes NCCL ignore them.
+// Applies NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE of the user as filters, if at least one address passes. The caller
+// skips this function if a fixed GID index makes NCCL ignore the two variables.
 void filter_addresses(Deciding& d) {
   GidFilter filter = d.policy.gids;
   const Setting* family = d.kept.find(kGidRuleNames[0]);
@@ -156,8 +156,8 @@ void filter_addresses(Deciding& d) {
   }
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
-  // If NCCL_IB_ADDR_FAMILY is not kept, the range is checked with its own family, because AF_INET6 will be exported if
-  // IPv6 GIDs are chosen.
+  // If the user has not set NCCL_IB_ADDR_FAMILY, the range is checked with the family of its own addresses, because
+  // rdma-init exports AF_INET6 if it chooses IPv6 GIDs.
   const bool ipv6 = range->value.find(':') < range->value.find('/');
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
@@ -248,7 +248,7 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   const nccl::GidRules rules = d.effective_rules(true);
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
   const auto wrong = wrong_ports(gids, rules);
-  // A port that is wrong without these values too is not a problem of the values.
+  // If NCCL chooses a wrong GID on as many ports without these values, the values are not the cause.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
   for (const std::string_view name : kGidRuleNames) {
     if (!d.kept.find(name) || d.kept.values().find(name)->second.problem) continue;

@@ -16,7 +16,7 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
-constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its own buffers; user buffers are larger
+constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // enough for NCCL's buffers; programs may register larger ones
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
 
 std::string bytes_text(std::uint64_t bytes) {
@@ -35,7 +35,8 @@ Check check_ports(const Decision& decision) {
 // Checks the limit for memory registration. ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless CAP_IPC_LOCK
 // is effective.
 Check check_memlock(const fabric::Limits& limits) {
-  if (!limits.memlock_hard && !limits.cap_eff) return {"memlock", Verdict::kNote, "memlock not known"};
+  if (!limits.memlock_hard && !limits.cap_eff)
+    return {"memlock", Verdict::kNote, "RLIMIT_MEMLOCK and capabilities are not known"};
   const bool capable =
       limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
   const std::uint64_t limit =

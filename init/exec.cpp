@@ -18,7 +18,7 @@
 namespace init {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), the PATH of execvp() if it is unset
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), which execvp() uses if PATH is unset
 constexpr std::size_t kNameShown = 256;                     // a name may have 128 KiB, and a message must stay short
 
 bool is_entry_of(const char* entry, std::string_view name) {
@@ -110,7 +110,7 @@ std::string too_big(char* const argv[], char* const envp[]) {
   }
   return fmt::format(
       "environment and arguments are larger than the kernel allows ({} bytes of {}); unset large variables, or raise "
-      "the stack limit (ulimit -s), of which a quarter up to 6 MiB counts",
+      "the stack limit (ulimit -s): the kernel allows a quarter of it, at most 6 MiB",
       total, exec_space());
 }
 
@@ -238,7 +238,8 @@ void Environment::unset(std::string_view name) {
 
 void guard_standard_descriptors() {
   for (int fd = 0; fd <= 2; ++fd) {
-    // open() returns the lowest free number, which is fd: all lower numbers are in use. O_PATH needs no device node.
+    // open() returns the lowest free number, which is fd: all lower numbers are in use. With O_PATH, `/` opens even if
+    // the image has no /dev/null.
     if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF && ::open("/", O_PATH | O_CLOEXEC) < 0) return;
   }
 }

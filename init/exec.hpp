@@ -26,12 +26,12 @@ class Environment {
 
  private:
   std::vector<char*> entries_;       // the last element is always the null pointer
-  std::deque<std::string> strings_;  // the strings of set(): a deque never moves them
+  std::deque<std::string> strings_;  // strings of set(); a deque does not move them, so pointers stay valid
 };
 
-// Opens each of the descriptors 0, 1 and 2 that was closed at start, with O_PATH and close-on-exec. Otherwise the first
-// opened device or socket would become "stderr" and receive a message. The command finds these descriptors closed
-// again. Call it before any other open.
+// Opens each of the descriptors 0, 1 and 2 that was closed at start, with O_PATH and close-on-exec. If one stayed
+// closed, the first opened device or socket would become "stderr" and receive a message. The command finds these
+// descriptors closed again. Call it before any other open.
 void guard_standard_descriptors();
 
 // Raises the soft RLIMIT_MEMLOCK, which bounds ibv_reg_mr(), to the hard limit. doctor reports a limit that is too low.

@@ -39,8 +39,8 @@ std::string ports_and_netdevs(const ExportInput& input) {
   return fabric::join(devices, ",");
 }
 
-// Returns the HCAs in the order of their PCI functions. MSCCL++ names the i-th entry IBi, and ranks count GPUs in PCI
-// order too.
+// Returns the HCAs in the order of their PCI functions. MSCCL++ calls the i-th entry IBi, and a job's ranks count the
+// GPUs in PCI order too, so entry i serves GPU i.
 std::string devices_by_pci(const ExportInput& input) {
   ExportInput sorted = input;
   std::ranges::stable_sort(sorted.ports, {},

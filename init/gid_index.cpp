@@ -9,24 +9,25 @@ namespace {
 
 using Range = std::optional<fabric::Cidr>;
 
-// Returns true if the GID serves as well as the wanted one: it has the same rank and is in the requested range. If
-// several GIDs have this address, only the lowest counts, because the scan may have ended before the next one.
+// Returns true if NCCL may use the GID in place of the wanted one: it has the same rank and is in the requested range.
+// If several GIDs have its address, only the one with the lowest index counts, because the scan of the table may have
+// ended before the next one.
 bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
   if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
   const auto& gids = one.candidate->gids;
   return std::ranges::find(gids, gid.gid, &UsableGid::gid)->index == gid.index;
 }
 
-// Returns true if the port has the wanted GID or an alternative at the index.
+// Returns true if the port's GID at the index is the wanted one, or may replace it.
 bool has_own_at(const WantedGid& one, unsigned index, const Range& range) {
   const auto is_at = [&](const UsableGid& gid) { return gid.index == index && is_alternative(one, gid, range); };
   return one.gid.index == index || std::ranges::any_of(one.candidate->gids, is_at);
 }
 
-// Returns the index at which most ports have a GID of their own. On a tie, the index that more ports want wins, then
-// the lowest.
+// Returns the index at which most ports have their wanted GID or one that may replace it. If two indices serve equally
+// many ports, the index that is wanted by more ports wins, then the lower one.
 unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& range) {
-  const std::size_t vote = wanted.size() + 1;  // above the sum of the extra votes for wanted GIDs
+  const std::size_t vote = wanted.size() + 1;  // one port more outweighs all extra votes for wanted GIDs
   std::map<unsigned, std::size_t> votes;
   for (const WantedGid& one : wanted) {
     votes[one.gid.index] += vote + 1;
@@ -37,7 +38,7 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& rang
   return std::ranges::max_element(votes, {}, [](const auto& vote_of) { return vote_of.second; })->first;
 }
 
-// The aim of an attempt: NCCL must choose the wanted GID, or any acceptable GID of the port.
+// An attempt accepts only the wanted GID, or any GID of the port with the rank of the wanted one.
 enum class Aim { kWanted, kAnyOwn };
 
 struct Attempt {
@@ -62,10 +63,10 @@ Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rul
   return attempt;
 }
 
-// Adds ranges to try. The first is the narrowest range of all wanted addresses, which excludes the most foreign
-// addresses. Prefixes of the ports' own addresses follow. The common prefixes of each two neighbours in sorted order
-// are all common prefixes that any of the addresses can have. Then each address alone is a range. If a range has no
-// address of a port, NCCL stays at index 0 on that port.
+// Adds values of NCCL_IB_ADDR_RANGE to try. The first is the narrowest range of all wanted addresses, which excludes
+// the most foreign addresses. Then follows the common prefix of each two neighbours among the ports' own addresses in
+// sorted order: every larger group of addresses has the same prefix as one of these pairs. Then each address alone is a
+// range. On a port without an address in the range, NCCL uses index 0, which may be right.
 void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges) {
   std::vector<fabric::Address> all;
   std::set<fabric::Address> own;
@@ -93,9 +94,9 @@ bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
 }  // namespace
 
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
-  // The scan has read each table up to the wanted GID. NCCL ignores the slots after a global v2 GID, but versions
-  // before 2.26 fail if the type of one of them is unreadable. After a link-local GID, every version continues the
-  // search.
+  // The scan has read each table up to the wanted GID. If that is a global v2 GID, NCCL ignores the later slots, but
+  // versions before 2.26 fail if the type of a later slot is unreadable. After a link-local GID, every version of NCCL
+  // searches the later slots.
   return std::ranges::any_of(wanted, [&](const WantedGid& one) {
     return !one.candidate->port->gids_complete &&
            (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
@@ -111,7 +112,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
   const bool is_right = best.wrong.empty();
   std::vector<Range> ranges = {rules.range};
   if (!is_right && may_set_range) add_ranges(wanted, ranges);
-  // The first pass accepts only the wanted GIDs; the second pass accepts any GID of the ports.
+  // The first pass accepts only the wanted GIDs. The second pass also accepts other GIDs of the same port and rank.
   for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
     for (const Range& range : ranges) {
       if (best.wrong.empty()) break;
@@ -145,8 +146,8 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   IndexPlan plan;
   if (!shared.others.empty()) {
     plan = plan_nccl_choice(wanted, rules, may_set_range);
-    // NCCL's own choice is wrong on some ports. An explicit index is right in every version of NCCL for the ports that
-    // share it. The index is used if it serves at least as many ports as NCCL's own choice.
+    // NCCL's own choice is wrong on some ports. In every version of NCCL, a fixed index is right on the ports that
+    // share it. The fixed index is used if it serves at least as many ports as NCCL's own choice.
     if (plan.wrong.empty() || plan.wrong.size() < shared.others.size()) return plan;
   }
   plan.index = shared.index;

@@ -37,7 +37,7 @@ struct Image {
   std::optional<unsigned> abi;             // private ABI that libibverbs needs; nullopt: not found in its file
   std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and RDMAV_DRIVERS
   std::vector<Provider> providers;
-  std::string unread;  // a directory of drivers or providers that could not be read completely: no absence is proven
+  std::string unread;  // directory of drivers or providers that was not read completely; a missing file may be in it
   bool abi_version = true;  // sysfs has infiniband_verbs/abi_version; libibverbs needs it
   ImageFile fabric;         // libfabric.so.1, for EFA only
   ImageFile nccl_plugin;    // libnccl-net.so or libnccl-net-ofi.so, for EFA only

@@ -37,7 +37,7 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
     return std::ranges::find(list.entries, hca, &nccl::HcaList::Entry::name) != list.entries.end();
   };
   for (const auto& entry : list.entries) {
-    // "mlx5" is not the name of a device, so the prefix is intended.
+    // An entry that names no device, such as `mlx5`, is meant as a prefix.
     const bool is_device =
         std::ranges::any_of(candidates, [&](const Candidate& c) { return c.hca->name == entry.name; });
     if (!is_device) continue;
@@ -81,8 +81,8 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                        list.exclude ? "excludes" : "selects", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
-  // An entry with port 0 or with blanks matches no port of any machine. An entry that only names no port of this
-  // machine is no problem: one list often serves a complete job, and the entry may be right on another machine.
+  // An entry with port 0 or with blanks matches no port of any machine. An entry for a port that only this machine
+  // lacks is no problem: one list often serves a complete job, and the entry may be right on another machine.
   const auto entry = std::ranges::find_if(
       list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
   if (entry != list.entries.end()) {
@@ -107,7 +107,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
                          fabric::printable(candidate->name()), to_string(best->gid), best->index);
     }
-    // The scan ended after the last GID of this namespace, so only the complete table can show the slot.
+    // The table was read only up to the last GID of this namespace, and the slot may be after it.
     if (!candidate->port->gids_complete) {
       unknown = true;
       continue;
@@ -133,7 +133,7 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
     return "is an IPv4 network in IPv6 form, and no GID of AF_INET6 is in it; write it as IPv4, for AF_INET";
   }
   const std::string_view length = fabric::trim(value.substr(slash + 1));
-  // NCCL reads digits with strtol(); "24,10.0.0.0/8" is 24.
+  // NCCL reads the length with strtol(), which stops at the first other character: "24,10.0.0.0/8" is 24.
   const std::size_t end = length.find_first_not_of("0123456789");
   if (length.empty() || end != std::string_view::npos) {
     return fmt::format("means {} to NCCL, which reads one network and ignores `{}`", to_string(*rules.range),

@@ -25,8 +25,8 @@ using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
 
-// Returns the problem of a value of NCCL_IB_HCA: it selects no port, more than it names, or a port that cannot work, or
-// one of its entries cannot match any port.
+// Returns the problem of a value of NCCL_IB_HCA: it selects no port, a port that it does not name, or a port that
+// cannot work, or no port can match one of its entries.
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version);
 
@@ -37,14 +37,15 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
                                            std::optional<fabric::Family> family = {});
 
-// Returns the problem of a value of NCCL_IB_ADDR_RANGE that NCCL reads as `rules`, if its meaning to NCCL is not the
-// apparent one. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for these.
+// Returns the problem of a value of NCCL_IB_ADDR_RANGE: to NCCL the range is another one than the text suggests, or
+// none. rules: the value as NCCL reads it. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for RoCE
+// ports.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
 // Returns a neutral value, which replaces a wrong value under --override if no better value is exported. It is the
-// library's default, except that NCCL's family and range get the value of the wanted family. The variable is not unset,
-// because NCCL would then read its configuration files. Returns an empty text for names without a neutral value.
-// ipv6: the wanted family is IPv6.
+// library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its addresses. The
+// variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without
+// a neutral value. ipv6: the wanted family is IPv6.
 std::string neutral_value(std::string_view name, bool ipv6);
 
 // The values found so far, and whether each one will be in effect.
@@ -58,7 +59,7 @@ class Kept {
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
   // Records the value with its problem, if the variable is set.
   void keep(std::string_view name, std::optional<std::string> problem);
-  // Records the other values that affect the choice and were not checked.
+  // Records the remaining set variables that affect the choice and that no check covers.
   void keep_related();
 
   // Returns true if --export includes the library.
@@ -66,9 +67,9 @@ class Kept {
   // Returns true if a wrong value of the variable may be replaced. Variables of libraries outside --export are never
   // replaced.
   bool may_replace(std::string_view name) const;
-  // Returns the value that stays in effect, nullptr if rdma-init may set the variable.
+  // Returns the user's value if it stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns the name of a variable that a line with the ending CR LF in a configuration file sets, "" if there is none.
+  // Returns a variable that a configuration file sets on a line with the ending CR LF, "" if there is none.
   std::string find_cr() const;
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;

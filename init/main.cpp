@@ -21,10 +21,10 @@
 #include "init/topo.hpp"
 
 // Handles an uncaught exception. The library's own handler demangles the type of the exception, which adds 50 kB to a
-// static program that throws nothing on purpose. This definition keeps it out of the link.
+// static program that throws nothing on purpose. With this definition, the linker leaves the library's handler out.
 namespace __gnu_cxx {
 
-// The library defines this name (libstdc++ 12, libsupc++/vterminate.cc).
+// libstdc++ calls its handler by this name (libstdc++ 12, libsupc++/vterminate.cc).
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
 void __verbose_terminate_handler();
 void __verbose_terminate_handler() {
@@ -86,7 +86,8 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
     log.error(text.error().message);
     return kExitFailure;
   }
-  // The output of a refused decision must not reach eval. JSON has the refusal in its ports and kept values.
+  // If the decision is refused, a shell must get nothing to eval. JSON is printed: its ports and kept values show the
+  // cause.
   if (decision.refusal && options.format != EnvFormat::kJson) return kExitRefused;
   const int code = print(log, *text);
   return code == 0 && decision.refusal ? kExitRefused : code;

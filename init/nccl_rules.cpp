@@ -16,7 +16,7 @@ using fabric::Address;
 using fabric::Family;
 
 constexpr std::size_t kRangeLength = 127;  // NCCL's buffer
-constexpr std::size_t kNameLength = 63;    // NCCL cuts longer names since 2.30.7; they overflow a buffer before
+constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7; before, they overflow a buffer
 
 // Returns true for entries such as "mlx5_0:" and "mlx5_0::0".
 bool leaves_port_empty(std::string_view entry) {
@@ -117,8 +117,8 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
   const std::string text(range.substr(0, kRangeLength));
   const std::size_t slash = text.find('/');
   const auto base = slash == std::string::npos ? std::nullopt : fabric::parse_address(text.substr(0, slash));
-  // NCCL calls inet_pton() with the family. IPv4 in IPv6 form is therefore an AF_INET6 address, and contains no GID of
-  // that family.
+  // NCCL calls inet_pton() with the family. An IPv4 address in IPv6 form (::ffff:10.0.0.0) is therefore an AF_INET6
+  // address, and no GID of that family is in its range.
   const bool ipv4 = text.find(':') >= slash;
   if (base && ipv4 == (rules.family == Family::kIpv4)) {
     // strtol() ignores text after the number, and returns 0 if there is no number. A negative length is a valid mask
@@ -134,7 +134,7 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
 
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   if (rules.version < kChoosesGid) return {0U, false};
-  unsigned length = port.gid_tbl_len.value_or(0);  // 0 for a live port with a scan that ended early
+  unsigned length = port.gid_tbl_len.value_or(0);  // 0 if the scan of this machine's table ended early
   if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
   const auto in_range = [&](const Slot& slot) {
     return !rules.nothing_in_range && (!rules.range || rules.range->contains(slot.gid));
@@ -157,7 +157,7 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
     if (rules.version < kToleratesUnreadable && (!current.type || !candidate.type)) return {std::nullopt, false};
     if (candidate.type != rules.roce_version) continue;
     if (!current.is_valid() || current.type != candidate.type) {
-      // NCCL compares with a type that it failed to read here.
+      // If the type of the current GID is unreadable, NCCL compares with an uninitialised variable.
       uncertain |= current.is_valid() && !current.type;
       chosen = index;
       current = candidate;

@@ -23,11 +23,11 @@ inline constexpr Version kNewest{2, 30, 7};
 inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index means index 0
 inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
-inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, accept() queries the index on every port
+inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
-inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // before, 16
-inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS and the length of the parsed list
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // before, NCCL uses at most 16 ports
+inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS; NCCL reads as many entries of a list
 
 // Parses "2.21.5", "2.21.5-1" or "2.21". Returns nullopt for any other text.
 std::optional<Version> parse_version(std::string_view text);

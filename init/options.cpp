@@ -137,7 +137,7 @@ constexpr fabric::Option<Options> kOptions[] = {
 };
 
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
-// The last six options have no variable: they concern one call, and a variable would affect all.
+// The last six options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
 constexpr std::size_t kWithoutTwin = 6;
 constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
 

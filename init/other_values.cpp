@@ -18,7 +18,7 @@ using Problem = std::optional<std::string>;
 struct DeviceList {
   std::string_view variable;
   bool ports;     // NAME:PORT; otherwise names only
-  bool netdevs;   // also names netdevs, and devices need their port
+  bool netdevs;   // the list may name netdevs too; an HCA then needs its port
   bool excludes;  // a leading '^' excludes
   bool trimmed;   // the library ignores blanks around entries
 };
@@ -45,7 +45,7 @@ class OtherValues {
   Problem wrong_index(std::string_view value) const {
     const auto index = fabric::parse_number<long>(value);
     bool unknown = false;
-    // A negative index, or another text, leaves the choice to the library.
+    // A negative index, or text that is no number, leaves the choice to the library.
     return index && *index >= 0 ? check_gid_index(*index, used_, unknown) : std::nullopt;
   }
 

@@ -18,7 +18,7 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMostLibrary = 16 << 20;
-constexpr std::size_t kMostPlaces = 128;  // directories of the library path, files of a .d directory
+constexpr std::size_t kMostPlaces = 128;  // limit: directories of the library path, files of a .d directory
 constexpr std::string_view kProviderName = "lib%s-rdmav";
 constexpr std::string_view kDriverFiles = "/etc/libibverbs.d";
 
@@ -54,7 +54,7 @@ class ImageReader {
  public:
   explicit ImageReader(const std::string& root) : files_(root), live_(root.empty()) { find_places(); }
 
-  // The order matters: providers are searched in the directory that libibverbs names.
+  // The order matters: libibverbs is read first, because its text names the directory of the providers.
   Image read(bool for_efa) {
     read_distribution();
     image_.verbs = find({"libibverbs.so.1"});
@@ -144,8 +144,8 @@ class ImageReader {
     return found;
   }
 
-  // Returns the file at the path. Without path and problem, it does not exist. With a problem only, its existence is
-  // unknown.
+  // Returns the file at the path. If both members are empty, the file does not exist. If only `problem` is set, it is
+  // unknown whether the file exists.
   ImageFile read_presence(const std::string& path) const {
     auto file = files_.open(path);
     if (const int code = error_of(file); code != 0) {
@@ -190,7 +190,7 @@ class ImageReader {
     }
   }
 
-  // Records the first failed read: afterwards no absence is proven.
+  // Records the first failed read. After it, a file that was not found may exist nevertheless.
   void note_unread(std::string_view path, int code) {
     if (code != 0 && !is_gone(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));

@@ -76,8 +76,8 @@ class Terminal {
   bool exists() const { return fd_.ok(); }
   bool has_in_foreground(pid_t group) const { return exists() && ::tcgetpgrp(fd()) == group; }
 
-  // Passes the foreground from one group to another. Does nothing unless `from` has it, so a third group never loses
-  // the foreground.
+  // Makes group `to` the foreground group of the terminal. Does nothing if `from` is not the foreground group, so a
+  // third group never loses the foreground.
   void pass(pid_t from, pid_t to) const {
     if (has_in_foreground(from)) ::tcsetpgrp(fd(), to);
   }
@@ -148,8 +148,8 @@ pid_t start_command(const Inherited& inherited, const Terminal& terminal, char* 
   ::_exit(exec_command(argv, envp));
 }
 
-// Closes inherited descriptors. Linux before 5.9 has no close_range(); the descriptors then stay open, which only
-// delays the end of a pipe.
+// Closes inherited descriptors, so that a pipe ends when the child closes it. Linux before 5.9 has no close_range():
+// there the pipe ends only with this process.
 void close_inherited_descriptors(int keep) {
   const auto close_range = [](int first, unsigned last) {
     if (static_cast<unsigned>(first) <= last) ::syscall(SYS_close_range, first, last, 0);
@@ -206,12 +206,12 @@ class Reaper {
     }
   }
 
-  // Follows a stop of the child. Without a terminal, the sender of the stop will continue the child, and no action is
-  // needed.
+  // Stops this process group after the child has stopped, so that a shell detects the stop. Without a terminal there is
+  // no shell: the sender of the stop will continue the child, and no action is needed.
   void follow_stop(int signal) const {
     if (!terminal_.exists() || (signal == SIGSTOP && !is_job_of_parent())) return;
     stop_own_group();
-    if (is_pending(SIGCONT)) return;  // the shell continued this group: the loop forwards SIGCONT
+    if (is_pending(SIGCONT)) return;  // a shell has continued this group; the loop forwards its SIGCONT
 
     // SIGTSTP did not stop this process: its process group is orphaned, or it is PID 1, so no shell could continue it.
     // No shell could continue the child either, so the child is continued here. A child that stopped for terminal
@@ -220,16 +220,16 @@ class Reaper {
     if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);
   }
 
-  // Stops this group as Ctrl-Z would in the foreground: the rest of a pipeline, and this process as soon as SIGTSTP is
-  // unblocked. The kernel ignores the stop if no shell could continue the group: in an orphaned process group, or as
-  // PID 1.
+  // Stops this process group as Ctrl-Z would: the other processes of the pipeline at once, and this process as soon as
+  // SIGTSTP is unblocked. The kernel ignores the stop if no shell could continue the group: in an orphaned process
+  // group, or as PID 1.
   static void stop_own_group() {
     ::kill(0, SIGTSTP);
     set_mask(kAll & ~bit(SIGTSTP));
     set_mask(kAll);
   }
 
-  // Returns true if the parent started this process as a separate job, and therefore receives its stops.
+  // Returns true if the parent, such as a shell, runs this process as a separate job, and so waits for its stops.
   static bool is_job_of_parent() {
     const pid_t parent = ::getppid();
     return ::getsid(parent) == ::getsid(0) && ::getpgid(parent) != ::getpgrp();

@@ -192,7 +192,7 @@ void warn_about_ports(Deciding& d) {
   if (software) d.decision.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
 }
 
-// Reports the kept values, and the wrong ones among them as warnings. --strict refuses on a wrong value.
+// Reports the values that the user has set, and wrong values as warnings. --strict refuses a wrong value.
 void keep_the_rest(Deciding& d) {
   d.kept.keep_related();
   for (const auto& [name, value] : d.kept.values()) {
@@ -213,7 +213,7 @@ void keep_the_rest(Deciding& d) {
   }
 }
 
-// Warns about a kept or missing index that older versions of NCCL handle differently.
+// Warns if older versions of NCCL handle the user's fixed index, or a missing index, differently.
 template <typename MayBeBefore, typename Warn>
 void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Warn& warn) {
   const auto index = d.kept.fixed_index();
@@ -242,8 +242,8 @@ void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Wa
   }
 }
 
-// Warns about kept values that older versions of NCCL read differently. The checks assume the newest version, and the
-// actual version is often not known.
+// Warns about values of the user that older versions of NCCL read differently. The checks assume the newest version,
+// and the actual version is often not known.
 void warn_of_older_versions(Deciding& d) {
   const auto known = d.policy.nccl_version ? d.policy.nccl_version : d.image_version();
   const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
@@ -327,7 +327,7 @@ void finish(Deciding& d) {
     d.decision.status = d.decision.warnings.empty() ? Status::kOk : Status::kOkWarn;
     summarize(d);
   }
-  // This replaces a refusal by --strict, which concerns ports that exist.
+  // This refusal replaces a refusal by --strict, which concerns only the ports that exist.
   if (d.decision.usable_hcas < d.policy.require) {
     Cause cause = explain_missing(d);
     if (cause.reason.empty()) {

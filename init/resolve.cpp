@@ -42,14 +42,14 @@ bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev&
   return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
-// Returns an address of a netdev over this port for which no port has a GID yet. global_only: the port has a link-local
-// GID already, so only other addresses count.
+// Returns an address for which no port has a GID yet, on the port's netdev or on a netdev that is stacked on it.
+// global_only: the port has a link-local GID already, so only other addresses count.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_up() || !is_over(inventory, *candidate.port, netdev)) continue;
-    // A GID of the port names its netdev. If the port has GIDs already (global_only), only their netdevs and the port's
-    // own netdev are searched for an address.
+    // If the port has GIDs already (global_only), only the netdevs of these GIDs and the port's own netdev are searched
+    // for an address.
     const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
@@ -61,8 +61,8 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
   return nullptr;
 }
 
-// Describes the GID for which an open RoCE port must wait: it has no global GID of the wanted family, and an address
-// that can get a GID on it has none. nullopt: there is no such GID.
+// Describes the GID for which the wait is needed. The port can be opened and has no global GID of the wanted family,
+// and an address that can get a GID on this port has none yet. nullopt: no GID is awaited.
 std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate,
                                        const std::optional<fabric::Family>& family) {
   const bool has_global = (candidate.best(GidRank::kIpv4) && family != fabric::Family::kIpv6) ||
@@ -78,8 +78,8 @@ bool selected(const Policy& policy, const Candidate& candidate) {
 }
 
 // Describes the GID that the port still lacks: an open RoCE port with a netdev in this namespace has no usable GID, and
-// the options filter GIDs or --hca names the port. nullopt: nothing is awaited, for example because another port has a
-// matching GID and this port has only addresses that the options exclude.
+// the options filter GIDs or --hca names the port. nullopt: no GID is awaited, for example because another port has a
+// matching GID and the options exclude all addresses of this port.
 std::optional<std::string> pending_match(const Inventory& inventory, const Policy& policy, const Candidate& candidate,
                                          bool others_match) {
   if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
@@ -100,7 +100,7 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
                      printable(*candidate.port->netdev));
 }
 
-// Returns the family AF_INET6 that NCCL_IB_ADDR_FAMILY sets: the wait counts it like --family. nullopt: the
+// Returns AF_INET6 if NCCL_IB_ADDR_FAMILY sets it: the wait then treats the variable like --family. nullopt: the
 // variable is not AF_INET6, NCCL_IB_GID_INDEX fixes an index, or no netdev here has a global IPv6 address.
 std::optional<fabric::Family> kept_family(const Inventory& inventory, const Settings& settings) {
   const Setting* family = find_setting(settings, "NCCL_IB_ADDR_FAMILY");
@@ -117,7 +117,8 @@ std::optional<fabric::Family> kept_family(const Inventory& inventory, const Sett
 
 constexpr long kFirstPollMs = 10;
 constexpr long kLastPollMs = 100;
-// A netdev that appears during the wait is up before it gets its address. In between, it has a link-local GID.
+// While only link-local GIDs are usable, the wait continues for this time: a netdev that appears is up, with a
+// link-local GID, before it gets its address.
 constexpr double kSettleSeconds = 1;
 constexpr std::size_t kMaxStatus = 64 << 10;
 
@@ -200,7 +201,7 @@ Settings snapshot_settings(const Inventory& inventory) {
   }
   if (!inventory.conf) return settings;
   // The first file is NCCL_CONF_FILE, if the snapshot's environment has it. Otherwise a file other than /etc/nccl.conf
-  // is ~/.nccl.conf.
+  // is ~/.nccl.conf: a snapshot does not record $HOME.
   std::vector<std::string> order = conf_paths(settings, "");
   if (order.size() == 1) {
     for (const auto& [path, text] : *inventory.conf) {
@@ -237,7 +238,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     }
     resolved.stopped_by = signals.sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
     if (resolved.stopped_by) {
-      return log.warning(fmt::format("signal {} while waiting for {}", *resolved.stopped_by, *pending));
+      return log.warning(fmt::format("signal {} ended the wait for {}", *resolved.stopped_by, *pending));
     }
     read_and_decide(options, full, resolved);
     pending = find_pending(resolved.inventory, resolved.settings, options.policy);
@@ -253,7 +254,8 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
-// Exports the site's variables. A variable that the decision replaced (--override) is exported already.
+// Exports the variables of the site's policy files. A variable that the decision replaced (--override) is exported
+// already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
   for (const auto& [name, setting] : applied) {
     if (std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end()) continue;

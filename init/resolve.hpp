@@ -18,8 +18,8 @@ namespace init {
 //    namespace has an address without a GID. The address must be on the port's own netdev, or on a macvlan, ipvlan,
 //    vlan or bond that may be stacked on it.
 //  - with --cidr, --family (or NCCL_IB_ADDR_FAMILY=AF_INET6) or --hca: a port that does not match yet, if its netdev is
-//    in this namespace. A storage NIC must not delay the start: if another port matches, a port with addresses outside
-//    the CIDR only is not pending.
+//    in this namespace. A storage NIC must not delay the start: if another port matches, a port that has only addresses
+//    outside the CIDR is not pending.
 //  - HCAs that --require still needs: device nodes, carrier and addresses may all appear later.
 // Pure.
 std::optional<std::string> find_pending(const fabric::Inventory& inventory, const Settings& settings,

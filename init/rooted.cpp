@@ -52,7 +52,7 @@ int Rooted::each_name(const std::string& path, const std::function<void(std::str
                       bool (*trusted)(int)) const {
   const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
   if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {
-    // O_DIRECTORY with O_NOFOLLOW returns ENOTDIR for a link, too.
+    // O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR on a symbolic link as on a file, so the type is checked.
     const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     struct stat info {};
     return seen.ok() && ::fstat(seen.get(), &info) == 0 && S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;

@@ -51,10 +51,10 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
 
 // Variables that a site or an image sets for all trainers: the file RDMA_INIT_ENV_FILE, or /etc/rdma-init/env.d/*.conf
 // in order of their names. The files have NAME=value lines, '#' lines and empty lines. Values have no quoting; a CR at
-// the end is removed. The variables apply if the environment has no value, before NCCL's configuration files, and are
-// checked as all kept values are.
+// the end is removed. A variable applies if the environment has no value for it, and precedes NCCL's configuration
+// files. It is checked like a value that the user has set.
 //
-// Such a file may hold secrets, so the texts in `problems` quote no line and no value of it.
+// A policy file may hold secrets, so the texts in `problems` quote no line and no value of it.
 struct SitePolicy {
   Settings settings;                  // the first file that sets a variable has precedence
   std::vector<std::string> problems;  // lines and files that were ignored, one line each

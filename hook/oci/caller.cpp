@@ -14,8 +14,8 @@ bool is_crios(std::string_view cgroups_path, std::string_view id) {
   return cgroups_path.ends_with(fmt::format("/crio-{}", id)) || cgroups_path.ends_with(fmt::format(":crio:{}", id));
 }
 
-// Returns the engine that uses a namespace of containerd. The CRI plugin uses one, and Docker another by default. The
-// client of any other namespace is unknown.
+// Returns the engine that uses a namespace of containerd (a set of containers, not a kernel namespace). Kubernetes' CRI
+// plugin uses k8s.io, and Docker uses moby by default. The client of any other namespace is unknown.
 std::optional<Engine> of_namespace(std::string_view name) {
   if (name == "k8s.io") return Engine::kContainerd;
   if (name == "moby") return Engine::kDocker;
@@ -51,14 +51,14 @@ Recognised doubted(std::string_view who, Engine said, Engine told) {
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
   const auto told = recognise_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
-    // Podman is the least trusted engine, so an administrator may always name it.
+    // With Podman, annotations request nothing by default, so an administrator may always name Podman.
     if (told && *told != caller.engine && caller.engine != Engine::kPodman)
       return doubted("the administrator", caller.engine, *told);
     return {caller.engine, "named by the administrator"};
   }
   const auto by_root = recognise_by_root(caller.runtime_root);
-  // The engine sets both the bundle and the root. If they contradict, this code does not know the setup, and trusts no
-  // annotation.
+  // The engine sets both the bundle and the root. If the two contradict each other, the setup is unknown, and no
+  // annotation is trusted.
   if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
   if (told)
     return {*told, *told == Engine::kCrio ? "detected from its bundle and cgroupsPath" : "detected from its bundle"};

@@ -102,8 +102,9 @@ bool has_capability(const Json& names, const char* wanted) {
   });
 }
 
-// CAP_SYS_ADMIN counts in any set, because a process can get it from the bounding set alone. For a user other than
-// root, CAP_IPC_LOCK counts in the ambient set only: execve(2) clears the other effective capabilities.
+// CAP_SYS_ADMIN counts in any set, because execve(2) of a program with file capabilities can gain it from the bounding
+// set alone. For a user other than root, CAP_IPC_LOCK counts in the ambient set only: execve(2) clears the other
+// effective capabilities.
 Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
   const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
@@ -290,9 +291,9 @@ std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
 }  // namespace
 
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
-  // Both engines write these annotations after they have copied the annotations of the pod (containerd 2.0
-  // container_create, CRI-O 1.30 SpecAddAnnotations: the kubelet's labels come last), so a pod's author cannot choose a
-  // namespace.
+  // Both engines write these annotations after they have copied the annotations of the pod, so a pod's author cannot
+  // choose a namespace (containerd 2.0 container_create; CRI-O 1.30 SpecAddAnnotations, which writes the kubelet's
+  // labels last).
   switch (engine) {
     case Engine::kContainerd:
       return {annotation_or_empty(spec, "io.kubernetes.cri.sandbox-namespace"),

@@ -21,7 +21,7 @@ struct SpecDevice {
   char type = 'c';
   std::int64_t major = 0;
   std::int64_t minor = 0;
-  // N of the uverbsN that has this dynamic number on the node; nullopt: none, or not checked.
+  // N of the node's uverbsN, if the kernel assigned this number to it dynamically; nullopt: none, or not checked.
   std::optional<unsigned> dynamic_uverbs = {};
   // Returns N of the uverbsN that has this number, independent of the path; nullopt: none, or not known.
   std::optional<unsigned> uverbs() const;
@@ -49,10 +49,10 @@ struct ContainerSpec {
   // linux.resources.devices allows every device: a privileged container, to which engines add all of the node's /dev.
   bool may_use_all_devices = false;
   std::vector<SpecMount> mounts;
-  bool has_netns = false;                 // its own, or one joined by path; false: the node's
-  std::optional<std::string> netns_path;  // the path of the namespace that it joins: a pod
+  bool has_netns = false;                 // the container does not use the node's network namespace
+  std::optional<std::string> netns_path;  // path of a namespace that the container joins, such as its pod's
   bool has_userns = false;
-  std::optional<std::string> userns_path;  // the path of the namespace that it joins
+  std::optional<std::string> userns_path;  // path of a namespace that the container joins
   // The container's user namespace maps the node's uid 0, which owns the files that the node mounts into the container.
   // nullopt: unknown, because config.json names the namespace by path.
   std::optional<bool> maps_node_root;

@@ -16,7 +16,7 @@ struct OciState {
   std::string status;      // empty when it is missing
   pid_t pid = 0;           // 0: none (poststop: runc leaves it out, crun writes 0)
   std::string bundle;      // absolute, without ".." components; may be empty at poststop
-  bool from_crun = false;  // has `root`: crun sets rlimits before the hooks run, runc after
+  bool from_crun = false;  // the state has `root`; crun sets rlimits before it runs the hooks, runc after
 };
 
 // Parses a state. Errors: no JSON object; over 1 MiB; a member of another type; a missing or invalid id (valid: 1 to

@@ -35,13 +35,13 @@ Result<RequestParts> first_request(const ContainerSpec& spec, const Config& conf
                                    bool trusted) {
   RequestParts own;
   if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
-  // Another vendor's annotations could add nothing to these, so their errors do not matter.
+  // The own annotations are complete, so other vendors' annotations, and errors in them, have no effect.
   if (own.selection && (own.network || own.selection->kind == HcaSelection::Kind::kNone)) return own;
   auto other = other_vendors(spec, config, pod);
   if (!other) {
     if (trusted && !own.selection) return other;
-    // Another controller may use the other vendor's annotation. So an invalid one must not stop a pod that has another
-    // request or may not request.
+    // Another controller may use the other vendor's annotation. An invalid one must therefore not stop a pod that
+    // requests by its own annotations, or that may not request.
     own.warnings.push_back(fmt::format("{}; it is ignored", other.error().message));
     return own;
   }
@@ -133,8 +133,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
   return {};
 }
 
-// Makes the note about a privileged container. If a device plugin added some of the nodes, the log shows the note not
-// only for debugging: Kubernetes reserved these HCAs for the pod, and the ledger does not know this.
+// Makes the note about a privileged container. If a device plugin added some of the nodes, Kubernetes reserved these
+// HCAs for the pod, and the ledger does not know this. The log then has the note as info, otherwise as debug.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
@@ -175,9 +175,9 @@ Result<bool> settle_selection(const RequestParts& said, bool trusted, bool has_a
   return true;
 }
 
-// Reads NVIDIA_VISIBLE_DEVICES. An image can set it, so unless variables may request, it must neither request HCAs nor
-// stop the container. Its UUIDs only narrow the GPUs of device nodes, and the choice among HCAs that another source
-// requests.
+// Reads NVIDIA_VISIBLE_DEVICES, which an image can set. It may request HCAs or stop the container only if config.json
+// lets variables request. Otherwise its UUIDs only narrow the GPUs of device nodes, and the choice among HCAs that
+// another source requests.
 Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, Request& request,
                                std::vector<std::string>& warnings) {
   if (by == RequestedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
@@ -217,7 +217,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   const bool trusted = may_request(config, engine, pod);
   RequestParts said = TRY(first_request(spec, config, pod, trusted));
   asked.warnings = std::move(said.warnings);
-  // If this configuration has no networks, the component that added the nodes also adds the netdevs.
+  // Without networks in config.json, the component that added the nodes (a device plugin) also adds the netdevs.
   if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
@@ -228,7 +228,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (!granted) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
-  // If the given nodes already match the count of NICs, the count narrows nothing.
+  // With device nodes, check_nics() has compared their number with the NICs, so the selection narrows nothing.
   if (!trusted && said.selection && (!said.nics || request.given.empty()))
     request.narrowed_by.push_back(*said.selection);
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
@@ -237,9 +237,9 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
     request.selection.kind = HcaSelection::Kind::kNone;
   }
-  // A container that requests no HCA still has its given nodes, and no other container may get their HCAs exclusively.
+  // The HCAs of given nodes are booked even if no HCA is requested: no other container may get them exclusively.
   if (is_none(request.selection) && request.given.empty()) return asked;
-  // A source that selects all HCAs narrows nothing. Without it, named_hcas() can still return names.
+  // A source that selects all HCAs narrows nothing. It is removed, so that named_hcas() can still return names.
   std::erase_if(request.narrowed_by,
                 [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
 

@@ -132,7 +132,7 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
     ++count;
     if (!is_network) continue;
     if (said.network && said.network->text != *name) {
-      return make_error("{}: names the networks `{}` and `{}`, a container gets one", found->source,
+      return make_error("{}: names the networks `{}` and `{}`, but a container gets only one", found->source,
                         fabric::printable(said.network->text), fabric::printable(*name));
     }
     said.network = SourcedText{*name, found->source};
@@ -265,8 +265,9 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
 
 namespace {
 
-// Parses the format of enroot: all, none, void, or indices of the node's HCAs. NGC's images set
-// MELLANOX_VISIBLE_DEVICES=all, so by default an image's value must not request.
+// Parses the format of enroot: all, none, void, or indices of the node's HCAs. NVIDIA's (NGC) images set
+// MELLANOX_VISIBLE_DEVICES=all. By default the variable must not request, because every container of such an image
+// would get HCAs.
 Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
   selection.selectors.text = text;

@@ -52,13 +52,14 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
 Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
                                             std::string_view pod_namespace);
 
-// Returns the uverbs nodes in linux.devices: nodes with the path of a uverbs node, then nodes with the number of one
-// under another path. A node of the second kind is left out if a node with the same number is returned already.
+// Returns the uverbs nodes in linux.devices: first nodes with the path of a uverbs node, then nodes under another path
+// with the number of a uverbs node. A node of the second kind is left out if a node with its number is in the list
+// already.
 std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec);
 // Returns the paths of the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec);
 // Returns the UUIDs of the GPUs in a value of NVIDIA_VISIBLE_DEVICES, each once: of "GPU-UUID", and of the older form
-// of MIG devices, "MIG-GPU-UUID/GI/CI". The newer form, "MIG-UUID", does not contain the GPU.
+// of MIG devices, "MIG-GPU-UUID/GI/CI". The newer form, "MIG-UUID", does not name the GPU.
 std::vector<std::string> gpu_uuids(std::string_view value);
 // Returns the PCI addresses or netdev names of PCIDEVICE_*, in their order, except variables named _INFO, which are
 // JSON about the same devices.

@@ -40,8 +40,9 @@ struct Request {
   std::string network_of_pool;
   // Paths of the GPU nodes in linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
   std::vector<std::string> gpu_nodes;
-  // GPUs in NVIDIA_VISIBLE_DEVICES, which an image or a pod's author can set. gpu_uuids: its UUIDs
-  // (fabric::gpu_uuid()); empty for "default_devices" without GPU nodes. gpu_hint: its value, if variables may request.
+  // GPUs in NVIDIA_VISIBLE_DEVICES, which an image or a pod's author can set. gpu_uuids: the UUIDs in it
+  // (fabric::gpu_uuid()); empty for "default_devices" without GPU nodes. gpu_hint: the complete value, if variables may
+  // request ("env_may_request").
   std::vector<std::string> gpu_uuids;
   std::optional<std::string> gpu_hint;
 };
@@ -49,7 +50,7 @@ struct Request {
 // Returns the names of the HCAs if the request can match only these (exact names, no globs): the inventory then needs
 // no other HCA. nullopt: it can match any.
 std::optional<std::vector<std::string>> named_hcas(const Request& request);
-// Returns the same for a selection without the sources that narrow it.
+// Returns the names for one selection, without regard to sources that narrow it.
 std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection);
 
 struct ParsedRequest {

@@ -41,7 +41,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
   };
   const std::string no_netdev =
       "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace";
-  const std::string foreign = "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one";
+  const std::string foreign = "no GID of this network namespace: index 2 is 10.1.0.1, an address of another namespace";
   const std::string down = "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier";
   const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
   const struct {

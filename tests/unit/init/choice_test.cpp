@@ -89,11 +89,14 @@ TEST(Choice, SetsManagementFunctionsAside) {
   Inventory node = with_management();
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"}));
-  EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca selects it");
-  EXPECT_EQ(chosen.choice.warnings,
-            Names{"mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as management functions (four or more HCAs of one "
-                  "PCI slot), though they have the link layer of the chosen ports and are no slower than these; --hca "
-                  "selects them"});
+  EXPECT_EQ(chosen.reasons[0],
+            "mlx5_2:1: NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
+  EXPECT_EQ(
+      chosen.choice.warnings,
+      Names{
+          "mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as NVSwitch management functions (four or more HCAs of one "
+          "PCI slot), though they have the link layer of the chosen ports and are no slower than these; --hca "
+          "selects them"});
   EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "a list of ports to use overrides the heuristic";
   EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of ports to exclude does not";
   EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));

@@ -58,7 +58,7 @@ TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
        {65536, 65536, 0, 1000, true},
        Verdict::kBad,
        "adding IPC_LOCK does not help: the effective set of a user other than root is empty"},
-      {"nothing known", {}, Verdict::kNote, "memlock not known"}};
+      {"nothing known", {}, Verdict::kNote, "RLIMIT_MEMLOCK and capabilities are not known"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Inventory node = rails(1);
@@ -156,7 +156,7 @@ TEST(Checkup, NotesRdmaCmAndLagAndIsUnfitWithoutAPort) {
   auto checks = check_up(node);
   EXPECT_TRUE(init::is_fit(checks));
   EXPECT_EQ(find(checks, "rdma_cm"), nullptr);
-  EXPECT_EQ(find(checks, "memlock")->message, "memlock not known");
+  EXPECT_EQ(find(checks, "memlock")->message, "RLIMIT_MEMLOCK and capabilities are not known");
   EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood);
 
   node.rdma_cm = false;

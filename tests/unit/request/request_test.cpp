@@ -245,8 +245,8 @@ TEST(Request, ReadsVolcengineAnnotation) {
           {{kSpiderpool, "x"}, one},
           "1 !"},
          {"two networks", Engine::kRunc, volcengine(kTwoNetworks),
-          "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, a container gets "
-          "one"}},
+          "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, but a container gets "
+          "only one"}},
         config);
   config.networks.erase("storage");
   check({{"\"rdma\" is the only network", Engine::kRunc, two_nics, "2 network fabric"},
