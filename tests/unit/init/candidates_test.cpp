@@ -12,10 +12,7 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Unreadable;
-using init::find_candidates;
-using init::GidFilter;
-using init::GidRank;
-using init::Obstacle;
+using namespace init;
 using namespace test_support;
 
 constexpr const char* kNodeRemedy =

@@ -14,14 +14,7 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Limits;
-using init::Check;
-using init::decide;
-using init::Distance;
-using init::doctor_json;
-using init::doctor_text;
-using init::Settings;
-using init::topo_text;
-using init::Verdict;
+using namespace init;
 using namespace test_support;
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();

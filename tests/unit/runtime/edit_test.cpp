@@ -7,9 +7,7 @@
 namespace {
 
 using hook::Json;
-using shim::HookCommand;
-using shim::HookStages;
-using shim::ProcessGrant;
+using namespace shim;
 using test_support::must;
 
 const HookCommand kCommand{"/usr/bin/rdma-hook", hook::Engine::kContainerd, {"--ledger", "/l"}};
