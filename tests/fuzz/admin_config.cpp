@@ -8,7 +8,7 @@ namespace {
 
 // Demands that slices lie in their range, and that slices of two nodes have no common address.
 template <typename Range>
-void check_slices(const Range& range, const std::string& text) {
+void check_slices(const Range& range, std::string_view text) {
   const std::uint64_t count = hook::slice_count(range);
   const std::uint64_t indices[] = {0, 1, count / 2, count - 1};
   for (const std::uint64_t index : indices) {
@@ -28,9 +28,8 @@ void check_slices(const Range& range, const std::string& text) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string text(reinterpret_cast<const char*>(bytes), size);
-  const auto parsed = hook::parse_config({{"config.json", text}});
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
+  const auto parsed = hook::parse_config({{"config.json", std::string(text)}});
   for (const auto& problem : parsed.problems) {
     fuzz::require(!problem.message.empty() && !problem.remedy.empty(), "a problem has a sentence and a remedy", text);
     fuzz::require_one_line(hook::to_string(problem), "a problem");
@@ -49,6 +48,6 @@ void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
       if (*range && (*range)->per_node) check_slices(**range, text);
   }
   fuzz::require(parsed.config.nodes.mode <= 0777, "a node's mode is permissions only", text);
-  const auto twice = hook::parse_config({{"config.json", text}, {"again.json", text}});
+  const auto twice = hook::parse_config({{"config.json", std::string(text)}, {"again.json", std::string(text)}});
   fuzz::require(!twice.ok() || twice.config == parsed.config, "the same text as a drop-in changes nothing", text);
 }

@@ -1,7 +1,5 @@
 // The plan for one GID index, carried out on a model of the kernel's tables; then the same with other containers and a
 // slow kernel in between.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 
 #include "hook/rails/align/align.hpp"
@@ -136,8 +134,7 @@ void check_run(FuzzedDataProvider& data, KernelGidModel& model, unsigned most) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   KernelGidModel model;
   for (std::uint8_t rail = 0, rails = data.ConsumeIntegralInRange<std::uint8_t>(0, 4); rail < rails; ++rail)
     model.ports.push_back(arbitrary_port(data, rail));

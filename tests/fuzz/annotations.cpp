@@ -1,6 +1,4 @@
 // Each annotation and variable that can request HCAs, with any value, alone and together, for each engine.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 
 #include "hook/plan/match.hpp"
@@ -48,8 +46,7 @@ hook::ContainerSpec arbitrary_spec(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   constexpr Engine kEngines[] = {Engine::kRunc, Engine::kDocker, Engine::kPodman, Engine::kCrio, Engine::kContainerd};
   const Engine engine = data.PickValueInArray(kEngines);
   hook::Config config;

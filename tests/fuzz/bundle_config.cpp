@@ -53,8 +53,8 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const auto config = hook::parse_json({reinterpret_cast<const char*>(bytes), size}, "config.json");
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
+  const auto config = hook::parse_json(text, "config.json");
   if (!config) return fuzz::require_one_line(config.error().message, "the refusal of a config.json");
   const auto spec = hook::read_container_spec(*config);
   if (!spec) return fuzz::require_one_line(spec.error().message, "the refusal of a config.json");

@@ -32,8 +32,8 @@ void require_no_program(const hook::Config& config, bool has_own) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const hook::ConfigText cluster{"cm", std::string(reinterpret_cast<const char*>(bytes), size), true};
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
+  const hook::ConfigText cluster{"cm", std::string(text), true};
   for (const bool has_own : {false, true}) {
     std::vector<hook::ConfigText> texts{cluster};
     if (has_own) texts.push_back({kFile, kOwn});

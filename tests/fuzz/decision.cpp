@@ -4,8 +4,7 @@
 #include "invariants.hpp"
 #include "require.hpp"
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const init::Policy policy = fuzz::arbitrary_policy(data);
   const init::Settings settings = fuzz::arbitrary_settings(data);
   const fabric::Inventory inventory = fuzz::arbitrary_inventory(data);

@@ -1,6 +1,4 @@
 // Any bytes as the kubelet's requests to rdma-device-plugin, up to the answer.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <set>
 #include <string>
@@ -85,8 +83,7 @@ void check_allocated(const shim::Resource& resource, bool cdi, const v1beta1::Al
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const shim::Resource resource = made_up(data);
   v1beta1::ListAndWatchResponse listed;
   shim::list_devices(resource, listed);

@@ -1,6 +1,4 @@
 // Any instructions as the device program of a cgroup.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -73,8 +71,7 @@ void check_answers(const BpfProgram& before, const BpfProgram& after, const std:
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   BpfProgram program = arbitrary_program(data);
   if (data.ConsumeBool()) program = hook::with_allowed(program, arbitrary_devices(data));
   // Sometimes damages one instruction of a prologue.

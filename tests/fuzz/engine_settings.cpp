@@ -1,7 +1,5 @@
 // Any text as the output of a program of the node (an engine's configuration, a unit, ibv_devinfo, dcb), and as an
 // engine's file, which `install` edits.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <string>
 
@@ -73,8 +71,7 @@ void check_doctor(const std::string& text) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const bool comments = data.ConsumeBool();
   const std::string printed = data.ConsumeRandomLengthString(4000);
   const hook::EngineSettings settings = hook::parse_engine_settings(printed, comments);

@@ -53,11 +53,11 @@ void edit_config_checked(const Json& config) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  if (size == 0) return;
-  shim::ProcessGrant grant{(bytes[0] & 1) != 0, std::nullopt};
-  if ((bytes[0] & 2) != 0) grant.memlock = (bytes[0] & 4) != 0 ? UINT64_MAX : 4096;
-  const std::string_view text(reinterpret_cast<const char*>(bytes + 1), size - 1);
+void fuzz::run(std::string_view input, FuzzedDataProvider) {
+  if (input.empty()) return;
+  shim::ProcessGrant grant{(input[0] & 1) != 0, std::nullopt};
+  if ((input[0] & 2) != 0) grant.memlock = (input[0] & 4) != 0 ? UINT64_MAX : 4096;
+  const std::string_view text = input.substr(1);
   const std::string line = shim::log_line("error", text, 0, true);
   require(Json::accept(line) && line.find('\n') == line.size() - 1, "a line of the log is one JSON value");
   for (const auto kind : {hook::RuntimeState::Kind::kRunc, hook::RuntimeState::Kind::kCrun}) {

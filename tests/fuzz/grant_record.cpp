@@ -10,7 +10,7 @@ namespace {
 
 using fuzz::require;
 
-void check(const std::string& text) {
+void check(std::string_view text) {
   const auto grant = hook::parse_grant(text, "DIR/grants/k.json", "k");
   if (!grant) {
     fuzz::require_one_line(grant.error().message, "the refusal of a grant");
@@ -32,9 +32,8 @@ void check(const std::string& text) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
   check(text);
-  const std::string line = text.substr(0, text.find('\n'));
+  const std::string_view line = text.substr(0, text.find('\n'));
   check(fmt::format("{}\n{:016x}\n", line, hook::checksum(line)));
 }

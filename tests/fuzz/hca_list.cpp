@@ -1,6 +1,4 @@
 // Any text as --hca, NCCL_IB_HCA, and other small values of users and images.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <cstring>
 
 #include "arbitrary.hpp"
@@ -96,8 +94,7 @@ void check_values(const std::string& text) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const auto version = fuzz::arbitrary_version(data);
   const std::string text = data.ConsumeRemainingBytesAsString();
   check_nccl(text, version);

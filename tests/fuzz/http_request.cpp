@@ -6,11 +6,10 @@
 
 #include "require.hpp"
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
   const auto whole = hook::read_http_request(text);
   if (!whole) {
-    fuzz::require(size < hook::kLongestHttpHead, "a head that does not end is refused");
+    fuzz::require(text.size() < hook::kLongestHttpHead, "a head that does not end is refused");
     return;
   }
   constexpr std::array kKnown = {200, 400, 404, 405, 431, 505};

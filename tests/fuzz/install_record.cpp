@@ -1,8 +1,6 @@
 // Any text as the record of an install, and records of any texts.
 #include "hook/install/record.hpp"
 
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <array>
 
 #include "require.hpp"
@@ -43,9 +41,8 @@ hook::InstallRecord arbitrary_record(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  check(std::string(reinterpret_cast<const char*>(bytes), size));
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view input, FuzzedDataProvider data) {
+  check(std::string(input));
   const hook::InstallRecord record = arbitrary_record(data);
   std::string text = hook::install_record_text(record);
   const auto read = hook::parse_install_record(text);

@@ -22,8 +22,7 @@ bool has_host_bits(const fabric::Address& address, unsigned prefix) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
   const auto result = hook::parse_ipam_result(text);
   if (!result) return fuzz::require_refusal(result.error(), "the refusal of a plugin's result");
   require(!result->addresses.empty(), "a result has an address");

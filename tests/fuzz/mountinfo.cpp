@@ -1,6 +1,4 @@
 // Any text as the mountinfo of a container's process, and any mounts of its config.json.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <sstream>
 
 #include "hook/apply/live/container_root.hpp"
@@ -60,8 +58,7 @@ void check_spec(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const auto id = data.ConsumeIntegralInRange<std::uint64_t>(0, 64);
   const std::string text = data.ConsumeRandomLengthString(4096);
   check_mountinfo(text, id);

@@ -1,6 +1,4 @@
 // Multiplexer frames and the ttrpc messages in them, read in pieces of any size.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -77,8 +75,7 @@ void check_writer(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const std::string sizes = data.ConsumeBytesAsString(data.ConsumeIntegralInRange<std::size_t>(0, 8));
   if (data.ConsumeBool()) {
     check_writer(data);

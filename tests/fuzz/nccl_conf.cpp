@@ -1,6 +1,4 @@
 // Any text as nccl.conf and as environment, compared with a reader like NCCL's, line by line.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include "init/settings.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"
@@ -18,8 +16,7 @@ init::Settings read_conf(const std::string& text, const std::string& path, init:
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   std::vector<std::string> entries;
   std::vector<const char*> environment;
   for (auto left = data.ConsumeIntegralInRange(0, 3); left > 0; --left)

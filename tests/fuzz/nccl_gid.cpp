@@ -114,8 +114,7 @@ void check_plan(const std::vector<fabric::Port>& ports, const GidRules& rules, b
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const GidRules rules = arbitrary_rules(data);
   const bool may_set_range = data.ConsumeBool();
   std::vector<fabric::Port> ports;

@@ -1,7 +1,6 @@
 // Any answers of a kernel, or of a sandbox that replaces it, to netlink requests: the attribute walk alone, then whole
 // dumps. This file replaces socket(2), send(2) and recv(2) of the tested code (linker option --wrap).
 #include <fcntl.h>
-#include <fuzzer/FuzzedDataProvider.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <rdma/rdma_netlink.h>
@@ -155,8 +154,7 @@ ssize_t __wrap_recv(int, void* answer, size_t size, int) {
 
 }  // extern "C"
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   peer = Peer{&data, 0, 0};
   walk_attributes(data);
   const bool all = data.ConsumeBool();

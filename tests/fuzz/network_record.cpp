@@ -2,7 +2,6 @@
 // kernel again.
 #include "hook/rails/record/network.hpp"
 
-#include <fuzzer/FuzzedDataProvider.h>
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>
 #include <linux/neighbour.h>
@@ -87,10 +86,8 @@ void check_hex(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider data) {
   check_text(text);
   (void)hook::record_from_hex(RTM_NEWROUTE, text);
-  FuzzedDataProvider data(bytes, size);
   check_hex(data);
 }

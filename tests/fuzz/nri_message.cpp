@@ -1,6 +1,4 @@
 // Any bytes as NRI's requests, up to a plugin's handler and its answer.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <string>
 
 #include "require.hpp"
@@ -65,8 +63,7 @@ void check_answer(const Result<std::string>& answer) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   Mirror mirror;
   shim::NriDispatcher dispatcher(mirror);
   if (data.ConsumeBool()) check_answer(dispatcher.dispatch({shim::kPluginService, "Configure", ""}));

@@ -3,8 +3,7 @@
 
 #include "require.hpp"
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
   const auto state = hook::parse_oci_state(text);
   if (!state) return fuzz::require_refusal(state.error(), "the refusal of a state");
   fuzz::require(!state->id.empty() && state->id.find('/') == std::string::npos, "an id is a name", state->id);

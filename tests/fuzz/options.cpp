@@ -7,8 +7,7 @@
 #include "require.hpp"
 
 // The input is words, each ended by a zero byte. Words that begin with RDMA_INIT_ are the environment.
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
   std::vector<std::string> words = {"rdma-init"};
   std::vector<std::string> variables;
   for (const std::string_view word : fabric::split(text, '\0'))

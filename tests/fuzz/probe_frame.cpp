@@ -1,6 +1,4 @@
 // Any frames of ARP and neighbour discovery, which every host of a rail's network can send during a probe.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -85,9 +83,8 @@ Frame check_question(FuzzedDataProvider& data) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  check_frame(Frame(bytes, bytes + size));
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view text, FuzzedDataProvider data) {
+  check_frame(Frame(text.begin(), text.end()));
   Frame frame = check_question(data);
   // The query, changed, lengthened or cut.
   for (auto left = data.ConsumeIntegralInRange(0, 4); left > 0; --left)

@@ -30,6 +30,6 @@ void require_refusal(const fabric::Error& error, std::string_view what) {
 }  // namespace fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  fuzz::run(bytes, size);
+  fuzz::run({reinterpret_cast<const char*>(bytes), size}, {bytes, size});
   return 0;
 }

@@ -1,15 +1,17 @@
 // The function of a fuzz target, and the demands that it checks. A broken demand is a crash, which libFuzzer records.
 #pragma once
 
-#include <cstdint>
+#include <fuzzer/FuzzedDataProvider.h>
+
 #include <string_view>
 
 #include "fabric/result.hpp"
 
 namespace fuzz {
 
-// Checks one input. Each target defines it; libFuzzer calls it through the entry point in require.cpp.
-void run(const std::uint8_t* bytes, std::size_t size);
+// Checks one input: `data` has the same bytes as `text`. Each target defines it; libFuzzer calls it through the entry
+// point in require.cpp.
+void run(std::string_view text, FuzzedDataProvider data);
 
 // Aborts with a message unless the demand holds. detail: the values, for the log.
 void require(bool holds, std::string_view demand, std::string_view detail = {});

@@ -61,8 +61,8 @@ void parse_behind(std::vector<std::string> front, const std::vector<std::string>
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const auto words = words_of({reinterpret_cast<const char*>(bytes), size});
+void fuzz::run(std::string_view text, FuzzedDataProvider) {
+  const auto words = words_of(std::string(text));
   parse_checked(words, Dialect::kRunc);
   parse_checked(words, Dialect::kCrun);
   parse_behind({"exec", "ID"}, words, Action::kExec, "ID");

@@ -1,8 +1,6 @@
 // Any text as a site's variables (env.d, RDMA_INIT_ENV_FILE), besides existing settings.
 #include "init/settings.hpp"
 
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 
 #include "require.hpp"
@@ -21,8 +19,7 @@ init::Settings read_policy(const std::string& text, const std::string& path, ini
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const std::string path = data.ConsumeRandomLengthString(20);
   const std::string present = data.ConsumeRandomLengthString(8);
   const std::string first = data.ConsumeRandomLengthString(2000);

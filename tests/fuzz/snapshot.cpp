@@ -1,5 +1,4 @@
 // Any text as a snapshot. A snapshot that the reader accepts must survive a round trip and a decision.
-#include <string_view>
 
 #include "fabric/snapshot.hpp"
 #include "invariants.hpp"
@@ -22,8 +21,8 @@ init::Settings settings_of(const fabric::Inventory& inventory) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  const auto inventory = fabric::parse_snapshot({reinterpret_cast<const char*>(bytes), size});
+void fuzz::run(std::string_view input, FuzzedDataProvider) {
+  const auto inventory = fabric::parse_snapshot(input);
   if (!inventory) return fuzz::require_refusal(inventory.error(), "the refusal of a snapshot");
   const std::string text = fabric::write_snapshot(*inventory);
   const auto again = fabric::parse_snapshot(text);

@@ -1,6 +1,4 @@
 // Any text for the small parsers of sysfs attributes, addresses and names.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -95,8 +93,7 @@ void check_glob(const std::string& pattern, const std::string& text) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const char separator = data.PickValueInArray({'/', ',', ' ', '\n', '.'});
   const std::string first = data.ConsumeRandomLengthString(96);
   const std::string second = data.ConsumeRandomLengthString(48);

@@ -1,5 +1,4 @@
 // Any tree of sysfs files, some of them hostile: a partial read must lead to the same decision as a full read.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,8 +69,7 @@ bool has_closed_table(const fabric::Inventory& inventory) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const init::Policy policy = fuzz::arbitrary_policy(data);
   const init::Settings settings = fuzz::arbitrary_settings(data);
   fuzz::write_tree(data, fuzz::arbitrary_inventory(data), root() + "/tree");

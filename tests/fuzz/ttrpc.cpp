@@ -1,6 +1,4 @@
 // Any bytes as ttrpc messages in reads of any size, and as the requests and responses in them.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -93,8 +91,7 @@ Outcome decode_in_reads(std::string_view bytes, std::string_view sizes) {
 
 }  // namespace
 
-void fuzz::run(const std::uint8_t* bytes, std::size_t size) {
-  FuzzedDataProvider data(bytes, size);
+void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const std::string sizes = data.ConsumeBytesAsString(data.ConsumeIntegralInRange<std::size_t>(0, 8));
   const bool whole = data.ConsumeBool();
   const std::string rest = data.ConsumeRemainingBytesAsString();

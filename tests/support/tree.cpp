@@ -20,12 +20,7 @@
 namespace test_support {
 namespace {
 
-using fabric::Attr;
-using fabric::Gpu;
-using fabric::Hca;
-using fabric::Inventory;
-using fabric::Netdev;
-using fabric::Port;
+using namespace fabric;
 
 // From uverbs32 on, nodes have a dynamic major number (drivers/infiniband/core/uverbs_main.c, 6.12).
 constexpr unsigned kDynamicMajor = 509;

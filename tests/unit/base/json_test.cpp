@@ -9,9 +9,7 @@
 
 namespace {
 
-using hook::Json;
-using hook::JsonLimits;
-using hook::parse_json;
+using namespace hook;
 using test_support::must;
 
 // Returns a text with this number of values, including the list.

@@ -6,9 +6,7 @@
 
 namespace {
 
-using hook::Config;
-using hook::Mode;
-using hook::parse_config;
+using namespace hook;
 
 // Returns the problem without the label of its remedy, so that cases are short.
 std::string brief(const hook::ConfigProblem& problem) {

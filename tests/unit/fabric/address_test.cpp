@@ -7,10 +7,7 @@
 
 namespace {
 
-using fabric::Address;
-using fabric::Cidr;
-using fabric::Family;
-using fabric::parse_selectors;
+using namespace fabric;
 using test_support::address;
 
 TEST(ParseAddress, AcceptsTheFormsOfSysfsAndOfUsers) {

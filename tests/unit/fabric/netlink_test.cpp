@@ -16,9 +16,7 @@
 
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::Message;
+using namespace fabric::netlink;
 using Buffer = std::vector<std::uint8_t>;
 using fabric::GidSearch;
 using fabric::Netdev;

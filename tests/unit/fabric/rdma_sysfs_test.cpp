@@ -21,9 +21,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Hca;
-using fabric::Inventory;
-using fabric::Port;
+using namespace fabric;
 using namespace test_support;
 
 // Reads file trees in the layout of sysfs. These tests also check that rdma-init reads no more than it needs.

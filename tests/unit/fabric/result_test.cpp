@@ -14,9 +14,7 @@
 
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::UniqueFd;
+using namespace fabric;
 
 Result<int> half(int number) {
   if (number % 2 != 0) return fabric::make_error("halve {}: odd", number);

@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using fabric::Inventory;
-using fabric::parse_snapshot;
-using fabric::write_snapshot;
+using namespace fabric;
 using test_support::TempDir;
 
 // Every key of the format, with values that differ from all defaults.

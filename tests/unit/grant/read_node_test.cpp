@@ -475,27 +475,23 @@ TEST(Scale, ReadsNamedHcasOnly) {
   not_listed.networks["rails"].name = "rails";
   not_listed.pools.push_back({"rails", {}, {}, {}, "rails"});
   constexpr long kOthers = kMany - kFew;
-  const struct {
-    const char* name;
-    Request request;
-    Config config;
-    long more;
-  } cases[] = {{"named", request_for("mlx5_3"), {}, 0},
-               {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
-               {"pools that select", request_for("mlx5_3"), selecting, 0},
-               {"given nodes", given_nodes(), selecting, 0},
-               {"narrowed by index", narrowed(), selecting, kListing},
-               {"rails that are listed", request_for("mlx5_3"), listed, kListing},
-               {"with GID tables", request_for("mlx5_3"), multi, kListing},
-               {"rails that are not listed", request_for("mlx5_3"), not_listed, kOthers + kListing},
-               {"a count", request_for("2"), {}, kOthers * 18 + kListing}};
+  const std::tuple<const char*, Request, Config, long> cases[] = {
+      {"named", request_for("mlx5_3"), {}, 0},
+      {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
+      {"pools that select", request_for("mlx5_3"), selecting, 0},
+      {"given nodes", given_nodes(), selecting, 0},
+      {"narrowed by index", narrowed(), selecting, kListing},
+      {"rails that are listed", request_for("mlx5_3"), listed, kListing},
+      {"with GID tables", request_for("mlx5_3"), multi, kListing},
+      {"rails that are not listed", request_for("mlx5_3"), not_listed, kOthers + kListing},
+      {"a count", request_for("2"), {}, kOthers * 18 + kListing}};
   const TempDir directory;
   const std::string few = node_of(directory, kFew);
   const std::string many = node_of(directory, kMany);
-  for (const auto& row : cases) {
-    const long least = calls_to_decide(few, row.request, row.config);
-    ASSERT_GT(least, 0) << row.name;
-    EXPECT_LE(calls_to_decide(many, row.request, row.config), least + row.more) << row.name;
+  for (const auto& [name, request, config, more] : cases) {
+    const long least = calls_to_decide(few, request, config);
+    ASSERT_GT(least, 0) << name;
+    EXPECT_LE(calls_to_decide(many, request, config), least + more) << name;
   }
 }
 

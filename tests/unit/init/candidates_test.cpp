@@ -12,10 +12,7 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Unreadable;
-using init::find_candidates;
-using init::GidFilter;
-using init::GidRank;
-using init::Obstacle;
+using namespace init;
 using namespace test_support;
 
 constexpr const char* kNodeRemedy =
@@ -133,13 +130,8 @@ TEST(Obstacles, NameAGidThatTheFilterRefuses) {
   using Cidrs = std::vector<fabric::Cidr>;
   const fabric::Cidr other = *fabric::parse_cidr("172.16.0.0/12");
   const Cidrs two = {other, *fabric::parse_cidr("10.1.0.0/16")};
-  const struct {
-    const char* name;
-    Cidrs cidrs;
-    std::optional<fabric::Family> family;
-    bool link_local;
-    std::string reason;  // empty: usable
-  } rows[] = {
+  // The reason of a usable port is empty.
+  const std::tuple<const char*, Cidrs, std::optional<fabric::Family>, bool, std::string> rows[] = {
       {"cidr", Cidrs{other}, std::nullopt, true, "no GID that the options allow (172.16.0.0/12): it has 10.1.0.1"},
       {"cidr and family", Cidrs{other}, fabric::Family::kIpv4, false,
        "no GID that the options allow (172.16.0.0/12, IPv4, not link-local): it has 10.1.0.1"},
@@ -147,12 +139,12 @@ TEST(Obstacles, NameAGidThatTheFilterRefuses) {
       {"family 6 has link-local", Cidrs(), fabric::Family::kIpv6, true, ""},
       {"family 6 without link-local", Cidrs(), fabric::Family::kIpv6, false,
        "no GID that the options allow (IPv6, not link-local): it has 10.1.0.1"}};
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
+  for (const auto& [name, cidrs, family, link_local, reason] : rows) {
+    SCOPED_TRACE(name);
     const Inventory node = rails(1);
-    const auto candidates = find_candidates(node, GidFilter{row.cidrs, row.family, row.link_local});
-    EXPECT_EQ(candidates[0].usable(), row.reason.empty());
-    EXPECT_EQ(candidates[0].reason, row.reason);
+    const auto candidates = find_candidates(node, GidFilter{cidrs, family, link_local});
+    EXPECT_EQ(candidates[0].usable(), reason.empty());
+    EXPECT_EQ(candidates[0].reason, reason);
   }
 }
 

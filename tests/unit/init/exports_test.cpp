@@ -12,13 +12,8 @@
 namespace {
 
 using fabric::Inventory;
-using init::decide;
-using init::Variables;
+using namespace init;
 using Variable = std::pair<std::string, std::string>;
-using init::Decision;
-using init::format_dotenv;
-using init::format_json;
-using init::format_sh;
 using test_support::rails;
 using Json = nlohmann::json;
 

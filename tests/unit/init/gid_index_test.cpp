@@ -17,9 +17,7 @@ namespace {
 
 using fabric::GidEntry;
 using fabric::Inventory;
-using init::Decision;
-using init::GidRank;
-using init::WantedGid;
+using namespace init;
 using init::nccl::GidRules;
 using namespace test_support;
 using Indices = std::vector<std::size_t>;

@@ -9,14 +9,7 @@
 namespace {
 
 using fabric::Inventory;
-using init::check_gid_index;
-using init::check_hca_list;
-using init::decide;
-using init::Decision;
-using init::find_setting;
-using init::Policy;
-using init::Settings;
-using init::Status;
+using namespace init;
 using namespace test_support;
 
 // Values that are already set: their problems, and their effect on the decision.

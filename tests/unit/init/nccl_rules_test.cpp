@@ -11,11 +11,7 @@
 namespace {
 
 using fabric::GidEntry;
-using init::nccl::choose_gid;
-using init::nccl::GidRules;
-using init::nccl::parse_gid_rules;
-using init::nccl::parse_hca_list;
-using init::nccl::Version;
+using namespace init::nccl;
 using namespace test_support;
 
 constexpr Version kOld{2, 30, 4};

@@ -14,14 +14,7 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Limits;
-using init::Check;
-using init::decide;
-using init::Distance;
-using init::doctor_json;
-using init::doctor_text;
-using init::Settings;
-using init::topo_text;
-using init::Verdict;
+using namespace init;
 using namespace test_support;
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
@@ -37,12 +30,7 @@ std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}
 }
 
 TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
-  const struct {
-    const char* name;
-    Limits limits;
-    Verdict verdict;
-    const char* part;
-  } rows[] = {
+  const std::tuple<const char*, Limits, Verdict, const char*> rows[] = {
       {"unlimited", {kUnlimited, kUnlimited, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
       {"soft is raised to hard", {65536, kUnlimited, 0, 1000, true}, Verdict::kGood, "unlimited"},
       {"8 MiB", {8 << 20, 8 << 20, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 8.0 MiB and CAP_IPC_LOCK is not"},
@@ -59,17 +47,17 @@ TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
        Verdict::kBad,
        "adding IPC_LOCK does not help: the effective set of a user other than root is empty"},
       {"nothing known", {}, Verdict::kNote, "RLIMIT_MEMLOCK and capabilities are not known"}};
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
+  for (const auto& [name, limits, verdict, part] : rows) {
+    SCOPED_TRACE(name);
     Inventory node = rails(1);
-    node.limits = row.limits;
+    node.limits = limits;
     const auto checks = check_up(node);
     const Check* check = find(checks, "memlock");
     ASSERT_NE(check, nullptr);
-    EXPECT_EQ(check->verdict, row.verdict);
-    EXPECT_NE(check->message.find(row.part), std::string::npos) << check->message;
-    EXPECT_EQ(check->remedy.empty(), row.verdict != Verdict::kBad);
-    EXPECT_EQ(init::is_fit(checks), row.verdict != Verdict::kBad);
+    EXPECT_EQ(check->verdict, verdict);
+    EXPECT_NE(check->message.find(part), std::string::npos) << check->message;
+    EXPECT_EQ(check->remedy.empty(), verdict != Verdict::kBad);
+    EXPECT_EQ(init::is_fit(checks), verdict != Verdict::kBad);
   }
 }
 
@@ -243,29 +231,26 @@ TEST(Distance, UsesTheTermsOfNccl) {
   const Path other_port = {"0000:00:03.0"};
   const Path other_bus = {"0000:40:01.0"};
   const Path other_domain = {"0001:00:01.0"};
-  const struct {
-    const char* name;
-    init::PciPlace left, right;
-    Distance distance;
-  } rows[] = {{"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
-              {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
-              {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
-              {"two root ports", {"0000:03:00.0", 0, &same_switch_a}, {"0000:09:00.0", 0, &other_port}, Distance::kPhb},
-              {"two root buses", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 0, &other_bus}, Distance::kNode},
-              {"two domains", {"0000:03:00.0", 0, &root}, {"0001:01:00.0", 0, &other_domain}, Distance::kNode},
-              {"two NUMA nodes", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 1, &other_bus}, Distance::kSys},
-              {"no paths, one node", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kNode},
-              {"no paths, two nodes", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 1, nullptr}, Distance::kSys},
-              {"nothing known", {"0000:03:00.0", -1, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
-              {"software device", {"", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
-              {"one switch, no NUMA",
-               {"0000:03:00.0", -1, &same_switch_a},
-               {"0000:04:00.0", -1, &same_switch_b},
-               Distance::kPix}};
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    EXPECT_EQ(distance_between(row.left, row.right), row.distance);
-    EXPECT_EQ(distance_between(row.right, row.left), row.distance) << "the distance is symmetric";
+  const std::tuple<const char*, init::PciPlace, init::PciPlace, Distance> rows[] = {
+      {"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
+      {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
+      {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
+      {"two root ports", {"0000:03:00.0", 0, &same_switch_a}, {"0000:09:00.0", 0, &other_port}, Distance::kPhb},
+      {"two root buses", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 0, &other_bus}, Distance::kNode},
+      {"two domains", {"0000:03:00.0", 0, &root}, {"0001:01:00.0", 0, &other_domain}, Distance::kNode},
+      {"two NUMA nodes", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 1, &other_bus}, Distance::kSys},
+      {"no paths, one node", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kNode},
+      {"no paths, two nodes", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 1, nullptr}, Distance::kSys},
+      {"nothing known", {"0000:03:00.0", -1, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+      {"software device", {"", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+      {"one switch, no NUMA",
+       {"0000:03:00.0", -1, &same_switch_a},
+       {"0000:04:00.0", -1, &same_switch_b},
+       Distance::kPix}};
+  for (const auto& [name, left, right, distance] : rows) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(distance_between(left, right), distance);
+    EXPECT_EQ(distance_between(right, left), distance) << "the distance is symmetric";
   }
 }
 

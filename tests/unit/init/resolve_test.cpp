@@ -16,10 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using fabric::Inventory;
 using fabric::Netdev;
-using init::find_pending;
-using init::Options;
-using init::Policy;
-using init::Status;
+using namespace init;
 using namespace test_support;
 
 // Reading, waiting and deciding together, on file trees that change during the wait.

@@ -11,10 +11,7 @@
 
 namespace {
 
-using init::add_conf;
-using init::Rooted;
-using init::Settings;
-using init::SitePolicy;
+using namespace init;
 using namespace test_support;
 using Problems = std::vector<std::string>;
 

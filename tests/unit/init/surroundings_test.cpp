@@ -1,10 +1,8 @@
 #include "init/decision.hpp"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -16,9 +14,7 @@
 
 namespace {
 
-using init::Check;
-using init::Surroundings;
-using init::Verdict;
+using namespace init;
 using namespace test_support;
 
 // Properties of a container, other than its HCAs, that affect a trainer.

@@ -9,9 +9,7 @@
 
 namespace {
 
-using hook::HttpTarget;
-using hook::PodNames;
-using hook::read_http_request;
+using namespace hook;
 using namespace test_support;
 
 int status_of(const std::string& head) {

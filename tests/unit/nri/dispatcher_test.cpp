@@ -14,9 +14,7 @@
 namespace shim {
 namespace {
 
-using shim_peer::entry;
-using shim_peer::number;
-using shim_peer::text;
+using namespace shim_peer;
 using Told = std::vector<std::string>;
 
 class DispatcherTest : public testing::Test {

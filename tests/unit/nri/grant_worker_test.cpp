@@ -24,9 +24,7 @@
 namespace shim {
 namespace {
 
-using shim_peer::entry;
-using shim_peer::fields;
-using shim_peer::text;
+using namespace shim_peer;
 using test_support::must;
 using Ids = std::set<std::string>;
 

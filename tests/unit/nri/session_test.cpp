@@ -17,12 +17,7 @@ namespace shim {
 namespace {
 
 using namespace std::chrono_literals;
-using shim_peer::answer;
-using shim_peer::fields;
-using shim_peer::message;
-using shim_peer::number;
-using shim_peer::request;
-using shim_peer::text;
+using namespace shim_peer;
 using Told = std::vector<std::string>;
 
 class PluginTest : public testing::Test {

@@ -835,6 +835,7 @@ TEST(Renumber, UpdatesNodesOfMovedDevices) {
   without_node.hcas[1].uverbs.reset();
   const PlannedNode one = node("uverbs1", 193);
   const PlannedNode ten = node("uverbs10", 202);
+  const std::vector<NewNode> swapped = {{"mlx5_1", 10, "231:202"}, {"rxe0", 1, "231:193"}};
   const struct {
     const char* name;
     const fabric::Inventory& from;
@@ -845,11 +846,7 @@ TEST(Renumber, UpdatesNodesOfMovedDevices) {
       {"another number", inventory, {{"mlx5_1", 7, "231:199"}}, node("uverbs7", 199), ten},
       {"a dynamic number of uverbs32 and up", inventory, {{"rxe0", 32, "510:0"}}, one, node("uverbs32", 0, 510)},
       {"another device number", inventory, {{"mlx5_1", 1, "509:3"}}, node("uverbs1", 3, 509), ten},
-      {"two that swapped their numbers",
-       inventory,
-       {{"mlx5_1", 10, "231:202"}, {"rxe0", 1, "231:193"}},
-       node("uverbs10", 202),
-       node("uverbs1", 193)},
+      {"two that swapped their numbers", inventory, swapped, node("uverbs10", 202), node("uverbs1", 193)},
       {"no such HCA", inventory, {{"mlx5_9", 7, "231:199"}}, one, ten},
       {"not of the plan", inventory, {{"mlx5_0", 7, "231:199"}}, one, ten},
       {"half a device number", inventory, {{"mlx5_1", 7, "231"}}, one, ten},

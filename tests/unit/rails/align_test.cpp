@@ -91,11 +91,8 @@ TEST(PlanAlignment, FindsTheLowestCommonIndex) {
   odd.remove(own_address(1), kOwnNetdev);
   odd.set(2, others_address(10), true, 10);
   odd.add(own_address(1), kOwnNetdev);
-  const struct {
-    const char* name;
-    std::vector<KernelGidTable> ports;
-    const char* expected;  // "INDEX: moves", or the error
-  } rows[] = {
+  // Expected: "INDEX: moves", or the error.
+  const std::tuple<const char*, std::vector<KernelGidTable>, const char*> rows[] = {
       {"they agree", {port_with(16, 2, 1, 0), port_with(16, 2, 1, 1)}, "5: none"},
       {"one rail", {port_with(16, 2, 1, 0)}, "5: none"},
       {"no rail", {}, "0: none"},
@@ -116,10 +113,10 @@ TEST(PlanAlignment, FindsTheLowestCommonIndex) {
       {"no v2 GID",
        {port_with(16, 2, 7, 0), port_with(16, 2, 0, 1)},
        "cannot align `rail0`: its address 10.1.0.2 has no RoCE v2 GID in the first 16 slots of the GID table"}};
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    const auto rails = rails_of(row.ports);
-    EXPECT_EQ(as_text(plan_alignment(rails), rails), row.expected);
+  for (const auto& [name, ports, expected] : rows) {
+    SCOPED_TRACE(name);
+    const auto rails = rails_of(ports);
+    EXPECT_EQ(as_text(plan_alignment(rails), rails), expected);
   }
 }
 

@@ -182,45 +182,42 @@ TEST(NetworkRecord, FailsForEveryMissingOrWrongMember) {
 }
 
 TEST(NetworkRecord, FailsForInvalidValues) {
-  const struct {
-    const char* member;
-    Json value;
-    const char* said;
-  } cases[] = {{"/format", 2, "format"},
-               {"/group", 4294967296, "group"},
-               {"/rails/0/gid_index", 4294967296, "gid_index"},
-               {"/rails/0/rail/kind", "bridge", "kind"},
-               {"/rails/0/rail/pkey", 65536, "pkey"},
-               {"/rails/0/rail/addresses/0/address", "10.1.7.2/24", "address"},
-               {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},
-               {"/rails/0/rail/addresses/1/prefix", 129, "prefix"},
-               {"/rails/0/rail/addresses/0/gateway", "", "gateway"},
-               // A record must not name the directory of a plugin.
-               {"/rails/0/lease/plugin", "/opt/cni/bin/host-local", "plugin"},
-               {"/rails/0/rail/vf/mac", "02:00:00:00:00", "mac"},
-               {"/rails/0/rail/vf/vlan_protocol", 65536, "vlan_protocol"},
-               {"/rails/0/host/ifindex", 2147483648, "ifindex"},
-               {"/rails/0/host/mac", "0", "mac"},
-               {"/rails/0/host/mac", "0g", "mac"},
-               {"/rails/0/host/mac", "0A", "mac"},
-               {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
-               {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
-               {"/rails/0/host/settings/broadcast", "0g", "broadcast"},
-               {"/rails/0/host/sysfs/threaded", "1", "threaded"},
-               {"/rails/0/host/sysfs/rps_cpus", Json::array({"../x"}), "rps_cpus"},
-               {"/rails/0/host/sysfs/xps_cpus", Json::array({1}), "xps_cpus"},
-               {"/rails/0/host/rdma/index", 4294967296, "index"},
-               {"/rails/0/host/records/0/type", 65536, "type"},
-               {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
-               {"/rails/0/host/records/0/message", "", "message"},
-               {"/rails/0/host/records/0/message", "02", "message"},
-               {"/rails/0/host/records/0/message", "021800000300000", "message"},
-               {"/rails/0/host/records/0/message", "0218000003000000ff00ff00", "message"}};
-  for (const auto& row : cases) {
+  const std::tuple<const char*, Json, const char*> cases[] = {
+      {"/format", 2, "format"},
+      {"/group", 4294967296, "group"},
+      {"/rails/0/gid_index", 4294967296, "gid_index"},
+      {"/rails/0/rail/kind", "bridge", "kind"},
+      {"/rails/0/rail/pkey", 65536, "pkey"},
+      {"/rails/0/rail/addresses/0/address", "10.1.7.2/24", "address"},
+      {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},
+      {"/rails/0/rail/addresses/1/prefix", 129, "prefix"},
+      {"/rails/0/rail/addresses/0/gateway", "", "gateway"},
+      // A record must not name the directory of a plugin.
+      {"/rails/0/lease/plugin", "/opt/cni/bin/host-local", "plugin"},
+      {"/rails/0/rail/vf/mac", "02:00:00:00:00", "mac"},
+      {"/rails/0/rail/vf/vlan_protocol", 65536, "vlan_protocol"},
+      {"/rails/0/host/ifindex", 2147483648, "ifindex"},
+      {"/rails/0/host/mac", "0", "mac"},
+      {"/rails/0/host/mac", "0g", "mac"},
+      {"/rails/0/host/mac", "0A", "mac"},
+      {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
+      {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
+      {"/rails/0/host/settings/broadcast", "0g", "broadcast"},
+      {"/rails/0/host/sysfs/threaded", "1", "threaded"},
+      {"/rails/0/host/sysfs/rps_cpus", Json::array({"../x"}), "rps_cpus"},
+      {"/rails/0/host/sysfs/xps_cpus", Json::array({1}), "xps_cpus"},
+      {"/rails/0/host/rdma/index", 4294967296, "index"},
+      {"/rails/0/host/records/0/type", 65536, "type"},
+      {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
+      {"/rails/0/host/records/0/message", "", "message"},
+      {"/rails/0/host/records/0/message", "02", "message"},
+      {"/rails/0/host/records/0/message", "021800000300000", "message"},
+      {"/rails/0/host/records/0/message", "0218000003000000ff00ff00", "message"}};
+  for (const auto& [member, value, said] : cases) {
     Json damaged = document();
-    damaged[Pointer(row.member)] = row.value;
-    EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, row.said))
-        << row.member << " as " << row.value;
+    damaged[Pointer(member)] = value;
+    EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, said))
+        << member << " as " << value;
   }
 }
 

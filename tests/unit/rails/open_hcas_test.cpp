@@ -29,12 +29,7 @@ const OpenProcess kOther{4712, "sh", true};
 const OpenProcess kAgent{12, "agent", false};
 
 TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
-  const struct {
-    const char* name;
-    std::vector<std::uint32_t> before;
-    OpenHca now;
-    LeftOpen expected;
-  } cases[] = {
+  const std::tuple<const char*, std::vector<std::uint32_t>, OpenHca, LeftOpen> cases[] = {
       {"nothing is open", {}, {}, {}},
       {"a context of a container's process", {}, {{{7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
       {"a context of a process of the node", {}, {{{7, {kAgent}}}, {}}, {{}, 0, {kAgent}}},
@@ -50,12 +45,12 @@ TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
        {3},
        {{{3, {kStranger}}}, {kStranger, kOther}},
        {{kOther}, 0, {}}}};
-  for (const auto& row : cases) {
-    SCOPED_TRACE(row.name);
-    const LeftOpen left = find_left_open({.index = 1, .contexts = row.before, .node = {}}, row.now);
-    EXPECT_EQ(left.holders, row.expected.holders);
-    EXPECT_EQ(left.unknown, row.expected.unknown);
-    EXPECT_EQ(left.of_node, row.expected.of_node);
+  for (const auto& [name, before, now, expected] : cases) {
+    SCOPED_TRACE(name);
+    const LeftOpen left = find_left_open({.index = 1, .contexts = before, .node = {}}, now);
+    EXPECT_EQ(left.holders, expected.holders);
+    EXPECT_EQ(left.unknown, expected.unknown);
+    EXPECT_EQ(left.of_node, expected.of_node);
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "hook/rails/plan/rails.hpp"
 #include "support/inventories.hpp"

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 
 #include "fabric/unique_fd.hpp"
 #include "hook/rails/probe/probe.hpp"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/records.hpp"
@@ -18,9 +17,7 @@
 namespace hook {
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::Message;
+using namespace fabric::netlink;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 

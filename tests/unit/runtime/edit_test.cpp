@@ -7,9 +7,7 @@
 namespace {
 
 using hook::Json;
-using shim::HookCommand;
-using shim::HookStages;
-using shim::ProcessGrant;
+using namespace shim;
 using test_support::must;
 
 const HookCommand kCommand{"/usr/bin/rdma-hook", hook::Engine::kContainerd, {"--ledger", "/l"}};
@@ -89,12 +87,8 @@ TEST(AddHooks, RefusesWrongTypesWithoutChange) {
 constexpr ProcessGrant kGrant{true, UINT64_MAX};
 
 TEST(ExecProcess, GetsCapabilityAndLimitOfContainer) {
-  const struct {
-    const char* name;
-    ProcessGrant grant;
-    const char* before;
-    const char* after;  // nullptr: unchanged
-  } rows[] = {
+  // `after` is nullptr if the process stays unchanged.
+  const std::tuple<const char*, ProcessGrant, const char*, const char*> rows[] = {
       {"root's", kGrant,
        R"({"args": ["sh"], "user": {"uid": 0}, "capabilities": {"bounding": ["CAP_KILL"], "effective": [], "permitted": null},
            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 5, "soft": 5}], "x-new": 18446744073709551615})",
@@ -123,12 +117,12 @@ TEST(ExecProcess, GetsCapabilityAndLimitOfContainer) {
        R"({"capabilities": {"bounding": ["CAP_IPC_LOCK"], "effective": ["CAP_IPC_LOCK"], "permitted": ["CAP_IPC_LOCK"]},
            "rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 4096, "soft": 4096}]})",
        nullptr}};
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    Json process = Json::parse(row.before);
-    EXPECT_EQ(must(shim::edit_process(row.grant, process)), row.after != nullptr);
-    EXPECT_EQ(process.dump(), Json::parse(row.after ? row.after : row.before).dump());
-    EXPECT_FALSE(must(shim::edit_process(row.grant, process))) << "second edit";
+  for (const auto& [name, grant, before, after] : rows) {
+    SCOPED_TRACE(name);
+    Json process = Json::parse(before);
+    EXPECT_EQ(must(shim::edit_process(grant, process)), after != nullptr);
+    EXPECT_EQ(process.dump(), Json::parse(after ? after : before).dump());
+    EXPECT_FALSE(must(shim::edit_process(grant, process))) << "second edit";
   }
   // An inherited limit is not lowered.
   Json process = Json::parse(R"({"args": ["sh"]})");

@@ -6,9 +6,7 @@
 
 namespace {
 
-using shim::Action;
-using shim::Dialect;
-using shim::Invocation;
+using namespace shim;
 
 constexpr Dialect kRunc = Dialect::kRunc;
 constexpr Dialect kCrun = Dialect::kCrun;

@@ -7,10 +7,7 @@
 namespace {
 
 using hook::Json;
-using shim_scene::kAsking;
-using shim_scene::kSilent;
-using shim_scene::Prepare;
-using shim_scene::status_of;
+using namespace shim_scene;
 using namespace test_support;
 
 TEST_F(Prepare, EditsContainerThatRequestsHcas) {

@@ -16,10 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace std::string_literals;
-using shim_peer::answer;
-using shim_peer::frame;
-using shim_peer::message;
-using shim_peer::request;
+using namespace shim_peer;
 using Clock = Connection::Clock;
 
 // A Connection with requests of the runtime, invalid bytes, calls of the runtime, and its end. Over a socket pair,

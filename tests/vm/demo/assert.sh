@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Functions of the tests of the images. Each test has a separate directory, `work`, with TMPDIR in it. A test that starts itself again,
 # in other namespaces, passes it on as WORK.
 

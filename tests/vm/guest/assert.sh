@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Output of a case: steps, failures, and features that this kernel lacks.
 
 fail() {

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Real containers in the network namespaces of pods, with the guest's runc or the runtime of use_runtime.
 # Their root is the guest's own disk, mounted read-only as a separate file system: rdma-hook refuses a container with the root
 # directory of the node as its root, because no image is that directory.

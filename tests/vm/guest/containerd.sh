@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # containerd, called by guest/cri like by a kubelet: pods with containers of a local image.
 
 readonly containerd_home=/run/lab/containerd

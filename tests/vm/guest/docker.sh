@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # dockerd, set up by `rdma-hook install`, and one image: the programs of the build on the guest's /usr.
 
 readonly docker_home=/run/lab/docker

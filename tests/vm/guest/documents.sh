@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Runs blocks of README.md and docs/ unchanged (tests/lint/docs/README.md). Programs that a reader's node has and the lab lacks, mainly
 # `systemctl`, are functions of the case.
 

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Containers that get their HCAs from rdma-hook: its configuration, its entry in a bundle or in hooks.d, its grants, and the release of
 # its grants.
 

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Pods, rails and their GID tables. A pod is a network namespace with a management interface eth0 and a rail, if one was added: a netdev
 # with a soft RoCE device on it, or a macvlan child of a netdev of the host.
 

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # A node with many rails, like a GPU server, its network in config.json, and a record of the node's state to compare before and after.
 
 # The switch ends of the links are in this namespace, so that no case takes them for netdevs of the node.

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # The runtimes of three Debian releases, which the image has below /opt/runtimes, by names such as runc-1.1.15.
 
 readonly runtimes=/opt/runtimes

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Setups that several cases share.
 
 # make_second_node NETDEV: makes rxe0 on NETDEV of this node, and rxe1 with 10.5.0.2 at the other end of its link, in namespace node2, which

@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Compares the ways by which a container of an engine gets its HCAs: the same containers and the same assertions for each way.
 
 # install_engine ENGINE WAY: `rdma-hook install`, which must undo everything, and change nothing when it is called again.

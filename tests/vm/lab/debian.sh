@@ -1,4 +1,3 @@
-# shellcheck shell=bash
 # Common functions of build-image and fetch-qemu: the mirror, the settings of apt, the cache.
 
 cache=${RDMA_INIT_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rdma-init-vm}
