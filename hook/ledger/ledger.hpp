@@ -129,8 +129,8 @@ class Ledger {
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // Undoes effects (GrantEffects) that outlived their grant. key: the key of that grant. If the grant still exists and
   // is stale, releases it first. Returns false and undoes nothing if the key still has a grant, or if a process that
-  // may live works on a grant of this key. Otherwise undoes the effects, calls rest(), the caller's own clean-up, with
-  // the key's lock held, and returns true.
+  // is not proven gone works on a grant of this key. Otherwise undoes the effects and calls rest() (the caller's own
+  // clean-up) under the key's lock. Then returns true.
   // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
   // Errors: the lock is not free until the deadline; a file cannot be read; an effect cannot be undone.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
