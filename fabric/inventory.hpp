@@ -82,7 +82,7 @@ struct Hca {
   std::optional<std::string> parent;                 // rxe only: its netdev, by the name in the netdev's netns
   std::optional<unsigned> uverbs;                    // N of uverbsN
   bool uverbs_unknown = false;                       // true: the snapshot has no key `uverbs`; only `accessible` counts
-  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs: from uverbs32 on it cannot be computed
+  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
   std::optional<bool> accessible;                    // whether open() of /dev/infiniband/uverbsN succeeded
   std::optional<int> access_error;                   // errno of that open()
   std::optional<std::vector<std::string>> pci_path;  // upstream PCI ports, root first

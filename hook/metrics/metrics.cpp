@@ -179,7 +179,7 @@ std::vector<std::string> bundles_of(const GrantUser& user) {
           "/run/containers/storage/overlay-containers/" + user.id + "/userdata"};
 }
 
-// Returns the names in the bundle's config.json; nullopt: there is no such bundle.
+// Returns the Kubernetes names in the bundle's config.json; nullopt: it does not exist or cannot be parsed.
 std::optional<PodNames> read_names(const std::string& root, const std::string& bundle) {
   const auto text = read_bundle_config(root + bundle);
   const auto document = text ? parse_json(*text, "config.json") : text.error();

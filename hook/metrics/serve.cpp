@@ -248,7 +248,7 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   return std::nullopt;
 }
 
-// Afterwards verifies that the process cannot become root again, because code of an attacker in it would do so.
+// After the change of user, verifies that the process cannot become root again: an attacker's code in it would try.
 Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));
