@@ -43,8 +43,8 @@ struct Port {
   std::optional<std::string> sm_lid;
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;         // ascending index, without empty slots
-  bool gids_complete = true;          // false: the table was not read to its end, or not at all
-  std::optional<int> gids_error;      // errno that ended the reading of the table
+  bool gids_complete = true;          // false: the GID table was not read to its end, or not at all
+  std::optional<int> gids_error;      // errno of opening the GID table, or of its last unreadable slot
   std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
 
   bool is_active() const;

@@ -213,9 +213,9 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
   return is_told ? name : std::nullopt;
 }
 
-// Returns true if an unreadable slot ends the table, and records the reason in the port. A real table has the slots 0
-// to n-1. A file tree or a prepared view may lack some slots. So a missing slot ends the table only if the directory
-// lists no higher slot.
+// Returns true if an unreadable slot ends the table. Records in the port the length of the table, or the errno of a
+// slot that exists but cannot be read. A real table has the slots 0 to n-1. A file tree or a prepared view may lack
+// some slots. So a missing slot ends the table only if the directory lists no higher slot.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
   // The text of this slot is malformed. The next slots can still be read.
   if (code == EBADMSG) return false;

@@ -171,8 +171,8 @@ void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   }
 }
 
-// Reads the rates of usable ports if their link layers differ. The rates only decide between InfiniBand and Ethernet
-// (LinkLayers), and each costs five system calls.
+// Reads the rates of usable ports if their link layers differ. With HcaFacts::use, the rates only decide between
+// InfiniBand and Ethernet (LinkLayers); each rate costs five system calls.
 void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   std::vector<std::pair<const Hca*, Port*>> usable;
   std::vector<const Port*> ports;

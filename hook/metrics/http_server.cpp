@@ -149,7 +149,7 @@ class HttpServer {
     }
     const auto pause = std::chrono::ceil<milliseconds>(next - now);
     const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
-    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
+    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for clients");
     if (ready < 0) return {};
     std::size_t at = 2;
     for (Client& client : clients_)

@@ -105,7 +105,7 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
 constexpr std::string_view kDurationName = "rdma_hook_stage_duration_microseconds";
 constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_bucket";
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
-constexpr std::string_view kDurationHelp = "Duration of stages that granted, released or failed.";
+constexpr std::string_view kDurationHelp = "Duration of each stage that granted HCAs, released HCAs or failed.";
 
 // Bounds of the buckets in microseconds: from 1 ms, about the time of a grant of device nodes only, to 10 s, the
 // timeout of the HCA locks.
