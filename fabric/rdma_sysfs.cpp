@@ -291,8 +291,8 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
-  // If this process cannot open the HCA, it needs no GIDs. GIDs of an InfiniBand port are needed for complete tables
-  // only.
+  // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so
+  // they are wanted only with whole_tables.
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);

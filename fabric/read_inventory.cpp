@@ -301,7 +301,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
-  // A view has the same class directories as the node, where a directory exists only if its module is loaded.
+  // A view gets the class directories that the node has. A class directory exists only if its kernel module is loaded.
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;
     auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});

@@ -210,7 +210,7 @@ class HttpServer {
       client.sent += static_cast<std::size_t>(count);
     }
     client.body.reset();
-    // close(2) resets the connection if there is unread input, and the client could lose its answer.
+    // Not close(2): with unread input it would reset the connection, and the client could lose its answer.
     ::shutdown(client.fd.get(), SHUT_WR);
     client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;

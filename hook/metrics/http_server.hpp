@@ -37,8 +37,8 @@ struct HttpRequest {
 // Parses the bytes that have arrived. nullopt: the head is incomplete and may continue.
 std::optional<HttpRequest> read_http_request(std::string_view bytes);
 
-// Returns an answer's head for a body of this size. The connection ends after the answer. status: of HttpRequest, 408
-// or 503.
+// Returns an answer's head for a body of this size. The connection ends after the answer. status: HttpRequest::status,
+// 408 or 503.
 std::string http_head(int status, std::size_t body);
 // Returns the body of an answer with an error status.
 std::string http_body(int status);

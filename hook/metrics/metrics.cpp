@@ -42,7 +42,7 @@ void append_line(std::string& text, const Sample& sample) {
   text += fmt::format(" {}\n", sample.value);
 }
 
-// Returns the name for HELP and TYPE: the series of a histogram are one metric.
+// Returns the name for HELP and TYPE. The series _bucket, _sum and _count of a histogram are one metric.
 std::string_view metric_of(const Sample& sample) {
   const std::string_view name = sample.name;
   return sample.type == Sample::Type::kHistogram ? name.substr(0, name.rfind('_')) : name;

@@ -97,8 +97,8 @@ Result<void> remove_left_over(const ListenAddress& listen) {
 
 constexpr std::size_t kLargestUserFile = std::size_t{64} << 20;
 
-// Checks that the serving user's number is unused. Reads the file directly: a name service would load foreign libraries
-// into root's process.
+// Checks that no entry of /etc/passwd or /etc/group has the ID kServingUser. Does not call getpwuid(3), because NSS
+// would load libraries of the machine into root's process.
 Result<void> check_unused(const char* path) {
   const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
@@ -145,7 +145,7 @@ Result<void> bound_server() {
 }
 
 // The reading process does not know the cause. If the seccomp filter killed the serving process at a forbidden system
-// call, the kernel's log has it.
+// call, the kernel's log names the call.
 Error server_ended() {
   return Error{"the process that serves the metrics has ended", 0,
                "search the kernel's log (`dmesg`) for a system call that the seccomp filter refused"};
@@ -279,7 +279,7 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     own.reset();
     run_server(listener, theirs, parent);
   }
-  // Now only the serving process has these descriptors, so that its end closes the channel and frees the port.
+  // From here on, only the serving process has `theirs` and `listener`: its end closes the channel and frees the port.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);

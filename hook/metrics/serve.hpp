@@ -45,7 +45,7 @@ Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
 // ranges of subuid(5) begin above 65535.
 inline constexpr id_t kServingUser = 65526;
 
-// Returns the name with this number in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
+// Returns the name that has this user or group ID in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
 std::optional<std::string> name_of_id(std::string_view text, id_t id);
 
 // Changes a process of root to user and group kServingUser permanently, without supplementary groups. Does nothing in a
