@@ -242,8 +242,8 @@ struct LinkLayers {
   bool mixed = false;
   double infiniband = 0;  // total in Gb/s
   double ethernet = 0;
-  // Returns true if the set is not `mixed`. Otherwise returns true if the port has the link layer with the higher total
-  // rate. InfiniBand wins a tie.
+  // Returns true if a training program uses this port of the set: the set is not `mixed`, or the port has the link
+  // layer with the higher total rate. InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
 // Sums the rates of the ports by link layer. ports: only ports without an obstacle.

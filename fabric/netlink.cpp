@@ -210,7 +210,8 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
       // This message answers an earlier request on the socket.
       if (answer->nlmsg_seq != sequence_) continue;
-      // The kernel sets NLM_F_DUMP_INTR on any part of a dump. The error EINTR is returned after the last part.
+      // NLM_F_DUMP_INTR: the table changed during the dump. Any part may have it; EINTR is returned after the last
+      // part.
       interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
         // NLMSG_ERROR with code 0 is an acknowledgement.
