@@ -101,7 +101,8 @@ std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor)
 
 bool Route::is_default() const {
   constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
-  // A default route from the kernel has prefix length 0 ("0.0.0.0/0"); one from ip-route(8) is "default".
+  // netlink.cpp writes a default route as "0.0.0.0/0" or "::/0"; a snapshot may have "default", the word of
+  // ip-route(8).
   return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
 }
 

@@ -43,8 +43,8 @@ struct Port {
   std::optional<std::string> sm_lid;
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;         // ascending index, without empty slots
-  bool gids_complete = true;          // false: the table was not read to its end, or not at all
-  std::optional<int> gids_error;      // errno that ended the reading of the table
+  bool gids_complete = true;          // false: the GID table was not read to its end, or not at all
+  std::optional<int> gids_error;      // errno of opening the GID table, or of its last unreadable slot
   std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
 
   bool is_active() const;
@@ -82,7 +82,7 @@ struct Hca {
   std::optional<std::string> parent;                 // rxe only: its netdev, by the name in the netdev's netns
   std::optional<unsigned> uverbs;                    // N of uverbsN
   bool uverbs_unknown = false;                       // true: the snapshot has no key `uverbs`; only `accessible` counts
-  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs: from uverbs32 on it cannot be computed
+  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
   std::optional<bool> accessible;                    // whether open() of /dev/infiniband/uverbsN succeeded
   std::optional<int> access_error;                   // errno of that open()
   std::optional<std::vector<std::string>> pci_path;  // upstream PCI ports, root first
@@ -242,8 +242,8 @@ struct LinkLayers {
   bool mixed = false;
   double infiniband = 0;  // total in Gb/s
   double ethernet = 0;
-  // Returns true if the set is not `mixed`. Otherwise returns true if the port has the link layer with the higher total
-  // rate. InfiniBand wins a tie.
+  // Returns true if a training program uses this port of the set: the set is not `mixed`, or the port has the link
+  // layer with the higher total rate. InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
 // Sums the rates of the ports by link layer. ports: only ports without an obstacle.

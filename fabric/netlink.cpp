@@ -14,11 +14,11 @@
 namespace fabric::netlink {
 namespace {
 
-// If the reader passed a buffer of this size to recv(2), the kernel fills up to 32 kB per dump message (netlink_dump(),
-// Linux 6.12).
+// The kernel remembers the largest buffer that the reader passed to recv(2), and returns at most 32 kB of a dump per
+// recv(2) (netlink_dump(), Linux 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
 constexpr int kDumpTries = 5;
-constexpr time_t kTimeoutSeconds = 5;  // without an answer, a container must still start
+constexpr time_t kTimeoutSeconds = 5;  // a container must start even if the kernel does not answer
 
 constexpr std::size_t kMaxRoutes = 4096;  // a BGP router has a million routes; a snapshot must stay readable
 
@@ -210,7 +210,8 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
       // This message answers an earlier request on the socket.
       if (answer->nlmsg_seq != sequence_) continue;
-      // The kernel sets NLM_F_DUMP_INTR on any part of a dump. The error EINTR is returned after the last part.
+      // NLM_F_DUMP_INTR: the table changed during the dump. Any part may have it; EINTR is returned after the last
+      // part.
       interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
         // NLMSG_ERROR with code 0 is an acknowledgement.

@@ -142,7 +142,7 @@ std::optional<NetnsMode> read_netns_mode();
 // Reads `rdma system set privileged-qkey`: true if processes without CAP_NET_RAW may use controlled QKEYs. Returns
 // nullopt without RDMA netlink, or before Linux 6.7.
 std::optional<bool> read_privileged_qkey();
-// Returns the setting from an answer to RDMA_NLDEV_CMD_SYS_GET.
+// Returns the privileged-QKEY setting from an answer to RDMA_NLDEV_CMD_SYS_GET.
 std::optional<bool> privileged_qkey_of(const Attributes& answer);
 
 }  // namespace fabric::netlink

@@ -25,7 +25,8 @@ bool is_gpu(std::string_view accelerator, std::string_view vendor) {
   return vendor == "0x10de" || vendor == "0x1002" || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
 }
 
-// Returns the upstream ports of a function, root first. sysfs encodes them in the target of the link.
+// Returns the upstream ports of a function, root first. They are the directories in the target of the function's link
+// in /sys/bus/pci/devices.
 std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices, const std::string& address) {
   const auto link = devices.read_link(address.c_str());
   if (!link) return std::nullopt;

@@ -111,8 +111,8 @@ void GidSearch::found_v2(const Address& gid) {
     ambiguous |= group && *group != candidate.group;
     group = candidate.group;
   }
-  // A macvlan has one lower device, so its addresses are GIDs of one port only. The first GID that belongs to exactly
-  // one group therefore identifies the group of this port.
+  // A group has the netdevs over one lower netdev (see the constructor), so its addresses are GIDs of one port only.
+  // The first GID of this port that is an address of exactly one group therefore identifies the group of this port.
   if (!group_ && group && !ambiguous) group_ = group;
 }
 

@@ -17,7 +17,7 @@ namespace fabric {
 // port. They use the stacking of netdevs that netlink reports.
 //
 // The kernel adds a GID to a port for every address of the port's netdev and of every netdev stacked on it: a VLAN, a
-// macvlan, an ipvlan, its bond or bridge, and the netdevs stacked on those.
+// macvlan, an ipvlan, the bond or bridge of the port's netdev, and the netdevs stacked on any of these netdevs.
 // Source: drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), Linux 6.12.
 
 // Returns true if traffic of `upper` can leave through `lower`: both are the same netdev, or `upper` is stacked on
@@ -69,8 +69,8 @@ struct OwnGid {
 // Whether a port can be used in this network namespace, and with which GIDs.
 struct PortUse {
   PortObstacle obstacle = PortObstacle::kNone;
-  // RoCE only: GIDs of type RoCE v2, each with the up netdev of this network namespace that has its address. Ascending
-  // index.
+  // RoCE only: GIDs of type RoCE v2, sorted by index, each with the up netdev of this network namespace that has its
+  // address.
   std::vector<OwnGid> gids;
   // One example of each kind of GID that cannot be used.
   const GidEntry* foreign = nullptr;
@@ -81,8 +81,8 @@ struct PortUse {
   bool usable() const { return obstacle == PortObstacle::kNone; }
 };
 
-// Finds the owner of each GID by the addresses of this network namespace. It needs tables that were already read, also
-// from a snapshot. Unlike GidSearch, it knows down netdevs, because they explain why a port is not used.
+// Finds the owner of each GID by the addresses of this network namespace. The GID tables must be in the inventory, read
+// from the machine or a snapshot. Unlike GidSearch, it knows down netdevs, because they explain why a port is not used.
 class OwnAddresses {
  public:
   // The inventory must outlive this object and the results of use_of().

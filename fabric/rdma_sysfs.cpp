@@ -23,12 +23,12 @@ constexpr const char* kInfinibandClass = "/class/infiniband";
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
 constexpr const char* kMadClass = "/class/infiniband_mad";
 
-// The entries of a class directory by HCA. The kernel numbers the entries of each class independently: uverbs3 need not
-// belong to mlx5_3.
+// The entries of a class directory, such as uverbs3, by HCA. The kernel numbers the entries of each class
+// independently: uverbs3 need not belong to mlx5_3.
 using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
-// The class entries of all HCAs, read in one pass if no HCA is named in scan.wanted. nullopt: they were not read,
-// because HCAs are named (entries_of() then reads the entries of each HCA), or because the class is not needed.
+// The class entries of all HCAs, read in one pass. nullopt: scan.wanted names HCAs, so entries_of() reads the entries
+// of each named HCA; or the class is not needed.
 struct AllEntries {
   std::optional<ClassEntries> verbs;
   std::optional<ClassEntries> mad;
@@ -159,9 +159,9 @@ std::optional<std::string> software_driver(const Directory& hca, std::string_vie
   return std::nullopt;
 }
 
-// Returns the netdev in HCA/device/net that belongs to the port. dev_port counts from 0; mlx4 has both ports on one
-// function. In switchdev mode the directory also has representors of VFs, which is_representor() detects by
-// phys_port_name.
+// Returns the netdev in HCA/device/net that belongs to the port. With mlx4, the directory has the netdevs of both
+// ports; the netdev's dev_port plus 1 is the port. In switchdev mode the directory also has representors of VFs, which
+// is_representor() detects by phys_port_name.
 std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned port) {
   constexpr const char* kNet = "device/net";
   const auto net = hca.directory.open_at(kNet);
@@ -182,8 +182,8 @@ std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned p
   return representor;
 }
 
-// Reads the attributes of one port relative to the `ports` directory: a separate directory per port costs two more
-// system calls.
+// Reads the attributes of one port relative to the open `ports` directory: to open and close the directory of each port
+// would cost two more system calls.
 struct PortReader {
   const Directory& ports;
   std::string name;
@@ -213,9 +213,9 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
   return is_told ? name : std::nullopt;
 }
 
-// Returns true if an unreadable slot ends the table, and records the reason in the port. A real table has the slots 0
-// to n-1. A file tree or a prepared view may lack some slots. So a missing slot ends the table only if the directory
-// lists no higher slot.
+// Returns true if an unreadable slot ends the table. Records in the port the length of the table, or the errno of a
+// slot that exists but cannot be read. A real table has the slots 0 to n-1. A file tree or a prepared view may lack
+// some slots. So a missing slot ends the table only if the directory lists no higher slot.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
   // The text of this slot is malformed. The next slots can still be read.
   if (code == EBADMSG) return false;
@@ -291,8 +291,8 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
-  // If this process cannot open the HCA, it needs no GIDs. GIDs of an InfiniBand port are needed for complete tables
-  // only.
+  // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so
+  // they are wanted only with whole_tables.
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -366,7 +366,7 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   // With hand_out, the node type only serves to find the driver of a software device. So it is not read for hardware.
   if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
   hca.driver = dir.directory.read_link_name("device/driver");
-  // EINVAL: the entry is no link. This happens in a file tree.
+  // EINVAL: the entry is no symbolic link. This happens in a file tree (ReadOptions::root).
   if (const int code = errno; !hca.driver && code != EINVAL) dir.note(Part::kPool, "device/driver", code);
   if (!hca.driver && !hca.pci) hca.driver = software_driver(dir.directory, hca.node_type);
   hca.physfn = dir.directory.read_link_name("device/physfn");
@@ -411,8 +411,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   }
   auto link = all.link(name);
   auto path = pci::addresses_in_path(link.value_or(""));
-  // The last address is the HCA's own function. For a subfunction it is the parent function, because the HCA is on the
-  // auxiliary bus of that function.
+  // The last address in the class link is the HCA's own PCI function. For a subfunction it is the parent function,
+  // because the HCA is on the auxiliary bus of that function.
   if (!path.empty()) {
     hca.pci = path.back();
   } else if (const auto device = infiniband.read_link_name((name + "/device").c_str());

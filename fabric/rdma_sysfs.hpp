@@ -37,7 +37,7 @@ struct HcaFacts {
   // With `use`: the netdev of each ACTIVE RoCE port, and whether the port has a GID with an address of this network
   // namespace. If there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
   bool own_gids = false;
-  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports up to the first of v2
+  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports, up to the first RoCE v2
   bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
@@ -94,8 +94,8 @@ struct Scan {
   const Classes& classes;
   std::string root;
   bool full = false;
-  // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when one is
-  // found.
+  // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when the
+  // first GID that this netns can own is found.
   bool whole_tables = false;
   bool first_v2 = false;  // stop after the first GID of type RoCE v2, in any netns
   const std::vector<Netdev>* netdevs = nullptr;

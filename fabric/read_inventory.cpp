@@ -27,8 +27,8 @@ Attr<int> read_carrier(const sysfs::Directory& netdev) {
   const auto text = netdev.read("carrier");
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   const auto value = parse_number<int>(std::get<std::string>(text));
-  // For a down netdev, the read from sysfs fails with EINVAL. A read of a file in a file tree cannot fail so; there, an
-  // empty file means the same.
+  // For a down netdev, sysfs returns EINVAL. A file of a file tree cannot return EINVAL; an empty file stands for it
+  // there.
   if (!value) return Unreadable{EINVAL};
   return *value;
 }
@@ -171,8 +171,8 @@ void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   }
 }
 
-// Reads the rates of usable ports if their link layers differ. Otherwise no decision needs a rate, and each costs five
-// system calls.
+// Reads the rates of usable ports if their link layers differ. With HcaFacts::use, the rates only decide between
+// InfiniBand and Ethernet (LinkLayers); each rate costs five system calls.
 void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   std::vector<std::pair<const Hca*, Port*>> usable;
   std::vector<const Port*> ports;
@@ -301,7 +301,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
-  // A view has the same class directories as the node, where a directory exists only if its module is loaded.
+  // A view gets the class directories that the node has. A class directory exists only if its kernel module is loaded.
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;
     auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
@@ -315,7 +315,7 @@ Inventory read_node(const NodeReadOptions& options) {
   add_class("infiniband_mad", classes.mad);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
-  // Without HCAs the mode does not matter, so the netlink request is saved.
+  // Without HCAs, no decision needs the RDMA network namespace mode, so the netlink request is saved.
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (!options.gpus) return inventory;
   inventory.gpus = pci::read_gpus(options.root);
@@ -346,8 +346,8 @@ std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned numbe
 
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor) {
-  // The ranges of dynamic majors are CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START
-  // (include/linux/fs.h, Linux 6.12).
+  // Dynamic majors are 234 (CHRDEV_MAJOR_DYN_END) to 254, and 384 (CHRDEV_MAJOR_DYN_EXT_END) to 511
+  // (CHRDEV_MAJOR_DYN_EXT_START; include/linux/fs.h, Linux 6.12).
   const bool is_dynamic = (major >= 234 && major <= 254) || (major >= 384 && major <= 511);
   if (!is_dynamic) return std::optional<unsigned>();
   const std::string path = fmt::format("{}/sys/dev/char/{}:{}", root, major, minor);

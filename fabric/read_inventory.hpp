@@ -29,8 +29,8 @@ struct ReadOptions {
 // as libibverbs will do, and closes it.
 Inventory read_inventory(const ReadOptions& options);
 
-// Reads the netdevs and addresses of a file tree: /sys/class/net below root (an empty list without it), and addrs.txt
-// with one "NETDEV inet|inet6 ADDRESS/PREFIX" per line.
+// Reads the netdevs and addresses of a file tree: /sys/class/net below root (if missing: an empty list), and
+// addrs.txt with one "NETDEV inet|inet6 ADDRESS/PREFIX" per line.
 std::vector<Netdev> read_tree_netdevs(const std::string& root);
 
 // Options for the allocation of a node's HCAs: names, device numbers, PCI location, netdevs, GPUs, and the links of the

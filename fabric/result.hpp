@@ -36,7 +36,7 @@ class [[nodiscard]] Result {
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
-  // Result<bool> has no such conversion, because callers would take it for the bool inside.
+  // Result<bool> has no conversion to bool: callers would take it for the value, not for the success.
   explicit operator bool() const requires(!std::is_same_v<T, bool>) { return has_value(); }
 
   T& value() & { return std::get<0>(state_); }
@@ -96,8 +96,8 @@ inline void keep_first(Result<void>& first, Result<void> next) {
 
 // Returns the remedy to print with an error, empty if none is known. If the message has the text of EMFILE or ENFILE,
 // the cause is a limit of open files; the remedy is then to raise that limit, whatever the hint.
-// otherwise: the remedy if none is known. Callers pass it instead of `own.empty() ? otherwise : own` in a braced
-// initializer: GCC 12 destroys the result of that expression twice.
+// otherwise: the remedy if none is known. It is a parameter so that callers need no `x.empty() ? otherwise : x` in a
+// braced initializer: GCC 12 destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");
 
 // The result of reading a kernel attribute: its value, or the errno of the kernel. The errno carries information:

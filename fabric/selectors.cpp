@@ -37,7 +37,7 @@ std::optional<Result<Selector>> parse_node_selector(std::string_view entry, Sele
   return Selector{index ? Selector::Kind::kIndex : Selector::Kind::kRail, std::string(entry), std::nullopt, *number};
 }
 
-// Parses one entry. A prefix that is not known is part of a name, so "foo:1" is port 1 of foo.
+// Parses one entry. An entry without a known prefix is NAME or NAME:PORT: "foo:1" is port 1 of the HCA foo.
 Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
   if (auto node = parse_node_selector(entry, scope)) return std::move(*node);
   const auto after = [&](std::string_view prefix) { return std::string(entry.substr(prefix.size())); };

@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
-// The decision compares every GID with every address and every HCA with every netdev. These limits bound its cost and
-// are above any real machine.
+// The choice of ports compares every GID with every address and every HCA with every netdev. These limits bound the
+// cost of the choice and are above any real machine.
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
@@ -71,8 +71,8 @@ struct AtMost {
   std::size_t entries = 0;
 };
 
-// A slot number, at most 16 bits as in the kernel. Today's drivers have 1 to 1,024 slots; the limit bounds the cost of
-// hostile input.
+// The number of a slot in a GID table, at most 16 bits as in the kernel. Tables of today's drivers have 1 to 1,024
+// slots; the limit bounds the cost of hostile input.
 struct Slot {};
 
 // A member that JSON represents as text.
@@ -383,7 +383,7 @@ Wrong take(const Json& json, T& object, Plain) {
 }
 
 // A port without the key `state` counts as ACTIVE, so that a short snapshot works. A missing link layer or rate counts
-// as an attribute that does not exist. GIDs are sorted by index, because the choice depends on table order.
+// as an attribute that does not exist. GIDs are sorted by index, because the choice of a GID depends on table order.
 Wrong take(const Json& json, Port& port, Plain form) {
   port.state = "4: ACTIVE";
   port.phys_state = "5: LinkUp";

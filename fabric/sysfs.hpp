@@ -60,7 +60,7 @@ class Directory {
   std::optional<int> read_int(const char* name) const;
   // Returns the target of a symbolic link, not resolved. Returns nullopt and sets errno on failure.
   std::optional<std::string> read_link(const char* name) const;
-  // Returns the last component of the target: the driver for .../driver, the PCI address for .../device.
+  // Returns the last component of a link's target: the driver for .../driver, the PCI address for .../device.
   std::optional<std::string> read_link_name(const char* name) const;
   bool contains(const char* name) const;
   // Returns the entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10"). error: receives the errno

@@ -233,7 +233,7 @@ std::optional<int> errno_number(std::string_view name) {
 }
 
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
-  // The distance costs time in proportion to the product of the lengths, so a longer text is not compared.
+  // distance() takes time in proportion to the product of both lengths, so a text above this length is not compared.
   constexpr std::size_t kLongestWord = 64;
   std::string_view nearest;
   std::size_t least = kLongestWord;

@@ -38,7 +38,7 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // Returns true if the text matches a shell glob with '*' only. The cost is at most proportional to the product of the
-// lengths, for any pattern.
+// lengths of pattern and text.
 bool glob_match(std::string_view pattern, std::string_view text);
 // Compares in natural order: "mlx5_2" is less than "mlx5_10".
 bool natural_less(std::string_view left, std::string_view right);

@@ -43,8 +43,8 @@ struct Help {
 constexpr Help kHelp[] = {
     {kGrantsTotal, "Containers that were granted HCAs."},
     {kReturnsTotal, "Released grants, by reason."},
-    {kFailuresTotal, "Failed stages, by reason."},
-    {kDurationTotal, "Total time of each step of a stage."},
+    {kFailuresTotal, "Failed calls of each stage of the hook, by reason."},
+    {kDurationTotal, "Total time of each step of a stage, in microseconds."},
     {kDurationCount, "Number of runs of each step of a stage."},
 };
 
@@ -194,7 +194,8 @@ Result<Counters> Counters::open(const std::string& directory, int flags) {
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);
-  return Error{.message = fmt::format("cannot use `{}`: it is not a regular file of root", path), .hint = "remove it"};
+  return Error{.message = fmt::format("cannot use `{}`: it is not a regular file of root", path),
+               .hint = "remove that file"};
 }
 
 void Counters::add(const std::vector<Increment>& increments) const {

@@ -114,7 +114,8 @@ class HttpServer {
   }
 
  private:
-  // Requests the text if a client waits for it and no request is under way.
+  // Answers clients that wait for the metrics text, if the last text is younger than kTextLives. Otherwise requests a
+  // new text from the reading process, unless a request is under way.
   void ask() {
     for (Client& client : clients_) {
       if (client.state != ClientState::kWaits) continue;
@@ -122,7 +123,7 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_requesting_ && !client.is_requested) continue;  // the client came after the request for the text
+      if (is_requesting_ && !client.is_requested) continue;  // the pending text request is older than the client
       if (!is_requesting_) {
         const char byte = 'm';
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
@@ -141,14 +142,14 @@ class HttpServer {
     for (const Client& client : clients_) {
       const bool takes = client.state == ClientState::kTakes;
       const bool waits = client.state == ClientState::kWaits;
-      // A client that waits for the text is polled for no event: poll(2) still reports POLLERR and POLLHUP, the
-      // client's end.
+      // A client that waits for the metrics text is polled for no event: poll(2) still reports POLLERR and POLLHUP,
+      // which show that the client is gone.
       fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
       next = std::min(next, client.until);
     }
     const auto pause = std::chrono::ceil<milliseconds>(next - now);
     const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
-    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
+    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for clients");
     if (ready < 0) return {};
     std::size_t at = 2;
     for (Client& client : clients_)
@@ -209,7 +210,7 @@ class HttpServer {
       client.sent += static_cast<std::size_t>(count);
     }
     client.body.reset();
-    // close(2) resets the connection if there is unread input, and the client could lose its answer.
+    // Not close(2): with unread input it would reset the connection, and the client could lose its answer.
     ::shutdown(client.fd.get(), SHUT_WR);
     client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;
@@ -223,8 +224,8 @@ class HttpServer {
   }
 
   void accept_clients() {
-    // At most so many connections are accepted in one pass, so that a flood of them does not stop the service of
-    // accepted clients.
+    // The number of connections that one pass accepts is limited, so that a flood of new connections does not stop the
+    // service of accepted clients.
     constexpr int kMostAtOnce = 64;
     for (int i = 0; i < kMostAtOnce; ++i) {
       sockaddr_storage address{};
@@ -338,7 +339,7 @@ Admission admit(const std::vector<ServedClient>& clients, const std::string& pee
   if (!among_own && clients.size() < kMostClients) return {.admitted = true, .closes = std::nullopt};
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < clients.size(); ++i) {
-    // A client that waits has sent a valid request, so it is not closed for a new one.
+    // A client in kWaits has sent a valid request, so it is not closed to make room for a new client.
     if (clients[i].state == ClientState::kWaits || (among_own && !is_own(clients[i]))) continue;
     if (!first || clients[i].state > clients[*first].state) first = i;
   }
@@ -355,7 +356,7 @@ std::string peer_of(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET6) return {};
   sockaddr_in6 six{};
   std::memcpy(&six, &address, sizeof six);
-  // A user usually has a whole /64, so its addresses count as one peer.
+  // One host usually has a whole IPv6 /64, so all addresses of the /64 count as one peer.
   return {reinterpret_cast<const char*>(&six.sin6_addr), kNetwork};
 }
 

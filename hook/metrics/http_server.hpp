@@ -37,8 +37,8 @@ struct HttpRequest {
 // Parses the bytes that have arrived. nullopt: the head is incomplete and may continue.
 std::optional<HttpRequest> read_http_request(std::string_view bytes);
 
-// Returns an answer's head for a body of this size. The connection ends after the answer. status: of HttpRequest, 408
-// or 503.
+// Returns an answer's head for a body of this size. The connection ends after the answer. status: HttpRequest::status,
+// 408 or 503.
 std::string http_head(int status, std::size_t body);
 // Returns the body of an answer with an error status.
 std::string http_body(int status);
@@ -51,7 +51,7 @@ inline constexpr std::size_t kMostOfOnePeer = 16;
 // The state of a client. If a client must be closed for a new one, a client in the last of these states is closed
 // first.
 enum class ClientState {
-  kWaits,  // waits for the text: never closed for a new client
+  kWaits,  // waits for the metrics text: never closed for a new client
   kTakes,  // reads its answer
   kAsks,   // has not sent its whole request
   kEnds,   // has its whole answer; its input is still read: close(2) with unread input would reset the connection
@@ -69,8 +69,8 @@ struct Admission {
 
 // Decides whether a new client is served. clients: oldest first. If the peer already has kMostOfOnePeer clients, one of
 // these is closed. Otherwise, if there are kMostClients clients, one of all clients is closed. admit() selects a client
-// in the last ClientState, and the oldest client in that state. admitted is false if all these clients wait for the
-// text.
+// in the last ClientState, and the oldest client in that state. admitted is false if all clients
+// that admit() may close wait for the metrics text.
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
 
 // Returns a key. Clients with the same key count as one peer, so that one user cannot occupy all places. An IPv6
@@ -87,8 +87,8 @@ inline constexpr std::uint64_t kLargestText = 64 << 20;
 // waits at most 30 s for the text, and has 10 s to read it. If there are too many clients, admit() selects a client to
 // close, which gets 503 if it has not sent its request. If admit() does not admit the new client, that client gets 503.
 //
-// One byte on the channel requests the text; the answer is TextHead and the text. While the text is younger than
-// kTextLives, further clients get the same text. Errors: poll(2) fails.
+// One byte on the channel requests the metrics text; the answer is TextHead and the text. Clients that come within
+// kTextLives after the answer get the same text. Errors: poll(2) fails.
 Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
 
 }  // namespace hook

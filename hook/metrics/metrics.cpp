@@ -42,7 +42,7 @@ void append_line(std::string& text, const Sample& sample) {
   text += fmt::format(" {}\n", sample.value);
 }
 
-// Returns the name for HELP and TYPE: the series of a histogram are one metric.
+// Returns the name for HELP and TYPE. The series _bucket, _sum and _count of a histogram are one metric.
 std::string_view metric_of(const Sample& sample) {
   const std::string_view name = sample.name;
   return sample.type == Sample::Type::kHistogram ? name.substr(0, name.rfind('_')) : name;
@@ -105,7 +105,7 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
 constexpr std::string_view kDurationName = "rdma_hook_stage_duration_microseconds";
 constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_bucket";
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
-constexpr std::string_view kDurationHelp = "Duration of stages that granted, released or failed.";
+constexpr std::string_view kDurationHelp = "Duration of each stage that granted HCAs, released HCAs or failed.";
 
 // Bounds of the buckets in microseconds: from 1 ms, about the time of a grant of device nodes only, to 10 s, the
 // timeout of the HCA locks.
@@ -179,7 +179,7 @@ std::vector<std::string> bundles_of(const GrantUser& user) {
           "/run/containers/storage/overlay-containers/" + user.id + "/userdata"};
 }
 
-// Returns the names in the bundle's config.json; nullopt: there is no such bundle.
+// Returns the Kubernetes names in the bundle's config.json; nullopt: it does not exist or cannot be parsed.
 std::optional<PodNames> read_names(const std::string& root, const std::string& bundle) {
   const auto text = read_bundle_config(root + bundle);
   const auto document = text ? parse_json(*text, "config.json") : text.error();

@@ -4,18 +4,18 @@
 // enough to count. Grants are read from the ledger for each scrape, without a check whether their owners still exist
 // (Ledger::for_each_recorded_at()). Series:
 //
-//   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
-//   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason
+//   rdma_hook_grants_total{engine,mode}                          counter: containers with a grant; mode: mode_of()
+//   rdma_hook_returns_total{reason}                              counter: released grants; reason: ReturnReason
 //   rdma_hook_failures_total{stage,reason}                       counter; reason: FailureReason
-//   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next series: the mean
+//   rdma_hook_duration_microseconds_total{stage,step}            counter: time; mean: divide by the next series
 //   rdma_hook_duration_count{stage,step}                         counter
 //   rdma_hook_stage_duration_microseconds{stage,result}          histogram; result: done, failed
 //   rdma_hook_holders{hca,mode}                                  gauge: grants of the HCA
 //   rdma_hook_units{hca,mode}                                    gauge: granted units
 //   rdma_hook_limit{hca,mode}                                    gauge: unit limit, from the newest grant
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; grant: shown_key(), as the log's `key`; netns:
-//                                                                its path, empty for a container's grant; a pod's
-//                                                                has namespace, pod, container_name too
+//                                                                path, empty if a container owns the grant; labels
+//                                                                namespace, pod, container_name in Kubernetes
 //   rdma_port_counter{hca,port,counter}                          counter of the port, for all owners
 //
 // The number of series depends on the number of HCAs. Only rdma_hook_grant_info has a series for each container; it is
@@ -76,8 +76,8 @@ struct PodNames {
 
 // Finds the Kubernetes names of containers with grants, in the config.json that the engine wrote into each bundle.
 // Does not read a config.json again after a success. rdma-nri records no bundle in a grant. For such containers, reads
-// the default locations of containerd and CRI-O. Containers of other engines get no names, because there an image could
-// have set them.
+// the default locations of containerd and CRI-O. Containers of Podman, Docker and runc get no names, because an image
+// could have set the annotations that have the names (pod_identity()).
 class GrantNames {
  public:
   explicit GrantNames(std::string root) : root_(std::move(root)) {}

@@ -45,7 +45,7 @@ Error cannot_listen(int code, std::string_view text) {
   Error error = sys_error(code, "cannot listen on `{}`", printable(text));
   if (code == EADDRNOTAVAIL)
     error.hint = "pass an address of this network namespace (`ip address` lists them), or 127.0.0.1 with a port";
-  if (code == EADDRINUSE) error.hint = "stop the process that uses it, or pass another port";
+  if (code == EADDRINUSE) error.hint = "stop the process that uses this port, or pass another port";
   if (code == EACCES) error.hint = "pass a port above 1023, or a directory that this user can write to";
   return error;
 }
@@ -76,7 +76,7 @@ Result<void> remove_left_over(const ListenAddress& listen) {
   struct stat seen {};
   if (::lstat(listen.path.c_str(), &seen) != 0) {
     if (errno == ENOENT) return {};
-    return sys_error(errno, "stat `{}`", printable(listen.path));
+    return sys_error(errno, "cannot stat `{}`", printable(listen.path));
   }
   if (!S_ISSOCK(seen.st_mode)) {
     return Error{fmt::format("cannot listen on `{}`: the file is not a socket", printable(listen.path)), EEXIST,
@@ -84,21 +84,21 @@ Result<void> remove_left_over(const ListenAddress& listen) {
   }
   // A connect attempt is the only way to detect a listener. ECONNREFUSED means a stale socket.
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe.ok()) return sys_error(errno, "make a socket");
+  if (!probe.ok()) return sys_error(errno, "cannot make a socket to test `{}`", printable(listen.path));
   const auto* address = reinterpret_cast<const sockaddr*>(&listen.address);
   if (::connect(probe.get(), address, listen.length) == 0 || errno != ECONNREFUSED) {
     return Error{fmt::format("cannot listen on `{}`: another process uses it", printable(listen.path)), EADDRINUSE,
                  "stop that process, or pass another path"};
   }
   if (::unlink(listen.path.c_str()) != 0 && errno != ENOENT)
-    return sys_error(errno, "remove `{}`", printable(listen.path));
+    return sys_error(errno, "cannot remove `{}`", printable(listen.path));
   return {};
 }
 
 constexpr std::size_t kLargestUserFile = std::size_t{64} << 20;
 
-// Checks that the serving user's number is unused. Reads the file directly: a name service would load foreign libraries
-// into root's process.
+// Checks that no entry of /etc/passwd or /etc/group has the ID kServingUser. Does not call getpwuid(3), because NSS
+// would load libraries of the machine into root's process.
 Result<void> check_unused(const char* path) {
   const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
@@ -122,10 +122,10 @@ Result<void> bound_server() {
   const rlimit files{kFiles, kFiles};
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
-    return sys_error(errno, "cannot set limits");
+    return sys_error(errno, "cannot set the resource limits of the serving process");
   // These settings are made after the change of user, because the kernel resets both at that change.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
-    return sys_error(errno, "cannot bind the serving process to its parent");
+    return sys_error(errno, "cannot make the serving process end with its parent");
   return {};
 }
 
@@ -133,7 +133,7 @@ Result<void> bound_server() {
   auto ready = become_serving_user();
   if (ready) ready = bound_server();
   // If the parent ended before prctl(2), the signal of PR_SET_PDEATHSIG never comes.
-  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the reading process has ended");
+  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the process that reads the ledger has ended");
   if (ready) ready = restrict_to_serving();
   if (!ready) {
     (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
@@ -145,9 +145,9 @@ Result<void> bound_server() {
 }
 
 // The reading process does not know the cause. If the seccomp filter killed the serving process at a forbidden system
-// call, the kernel's log has it.
+// call, the kernel's log names the call.
 Error server_ended() {
-  return Error{"the serving process has ended", 0,
+  return Error{"the process that serves the metrics has ended", 0,
                "search the kernel's log (`dmesg`) for a system call that the seccomp filter refused"};
 }
 
@@ -176,7 +176,8 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
   std::string said;  // last error: each error is logged once
   for (;;) {
     std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
-    if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
+    if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
+      return sys_error(errno, "cannot wait for the serving process");
     if (fds[0].revents != 0) return {};
     if (fds[1].revents == 0) continue;
     char byte = 0;
@@ -225,7 +226,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
     TRY_VOID(remove_left_over(listen));
   }
   UniqueFd fd(::socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.ok()) return sys_error(errno, "make a socket for `{}`", printable(listen.text));
+  if (!fd.ok()) return sys_error(errno, "cannot make a socket for `{}`", printable(listen.text));
   // Without SO_REUSEADDR a restart would fail for a minute, while closed connections are in TIME_WAIT.
   const int yes = 1;
   if (!is_unix) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -248,7 +249,7 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   return std::nullopt;
 }
 
-// Afterwards verifies that the process cannot become root again, because code of an attacker in it would do so.
+// After the change of user, verifies that the process cannot become root again: an attacker's code in it would try.
 Result<void> become_serving_user() {
   if (::geteuid() != 0 && ::getuid() != 0) return {};
   TRY_VOID(check_unused("/etc/passwd"));
@@ -278,7 +279,7 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     own.reset();
     run_server(listener, theirs, parent);
   }
-  // Now only the serving process has these descriptors, so that its end closes the channel and frees the port.
+  // From here on, only the serving process has `theirs` and `listener`: its end closes the channel and frees the port.
   theirs.reset();
   listener.reset();
   auto done = wait_for_server(own);

@@ -1,7 +1,7 @@
 // `rdma-hook metrics --listen`: two processes, because only root can read the ledger and root must not serve HTTP to
-// untrusted clients. From the serving process the reading process, which is root, gets one byte per request for the
-// text, and no data of clients. The serving process has its own user (become_serving_user()), no capabilities, its two
-// sockets, and about a dozen system calls. Any other call kills it.
+// untrusted clients. The serving process sends to the reading process, which is root, one byte per request for the
+// metrics text, and no data of clients. The serving process has its own user (become_serving_user()), no capabilities,
+// its two sockets, and about a dozen system calls. Any other call kills it.
 #pragma once
 
 #include <sys/socket.h>
@@ -41,11 +41,11 @@ Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
 // User of the serving process.
 
 // User and group without an entry in /etc/passwd. 65534 is used by NFS, user namespaces and other programs, 65532 by
-// many images. systemd leaves 65520 to 65533 unused (UIDS-GIDS, v257), Debian reserves them (policy 9.2.2), and no
-// subordinate range begins below 65536.
+// many images. systemd leaves 65520 to 65533 unused (UIDS-GIDS, v257), Debian reserves them (policy 9.2.2), and
+// ranges of subuid(5) begin above 65535.
 inline constexpr id_t kServingUser = 65526;
 
-// Returns the name with this number in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
+// Returns the name that has this user or group ID in the text of /etc/passwd or /etc/group; nullopt: none. Pure.
 std::optional<std::string> name_of_id(std::string_view text, id_t id);
 
 // Changes a process of root to user and group kServingUser permanently, without supplementary groups. Does nothing in a

@@ -237,7 +237,7 @@ class Serving(Case):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
-            self.refuses("Address already in use; remedy: stop the process that uses it",
+            self.refuses("Address already in use; remedy: stop the process that uses this port",
                          where=f"127.0.0.1:{other.getsockname()[1]}")
 
 

@@ -349,7 +349,8 @@ TEST(MetricsText, ContainsCountersGaugesAndPorts) {
   held.add(make_grant("web", {"mlx5_0"}, {"web-1"}));
   EXPECT_EQ(metrics_text(root / "none", {}, root / "none"), "") << "no ledger yet";
   EXPECT_EQ(metrics_text(ledger.path(), held, root.path()),
-            "# HELP rdma_hook_failures_total Failed stages, by reason.\n# TYPE rdma_hook_failures_total "
+            "# HELP rdma_hook_failures_total Failed calls of each stage of the hook, by reason.\n# TYPE "
+            "rdma_hook_failures_total "
             "counter\n"
             "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
             "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
