@@ -159,8 +159,8 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      // The JSON parser stores a non-negative number as unsigned. Code of this program that set the number may have
-      // stored it as signed.
+      // The JSON parser stores a non-negative number as unsigned, but other code of this program may have stored one as
+      // signed. Both types count.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
       const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;

@@ -119,7 +119,8 @@ std::string summary_of(const ConfigFiles& present) {
                   : "a configuration with errors: containers that request HCAs do not start";
 }
 
-// Checks the directories too: users who can write to a directory could replace its files.
+// Reads the node's configuration files, and checks their directories: users who can write to a directory could replace
+// its files.
 ConfigFiles read_present(const ConfigPaths& paths) {
   ConfigFiles present = read_config_files(paths);
   if (const auto safe = check_config_directories(paths); !safe && present.problems.empty())

@@ -90,7 +90,7 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   if (text) return text;
   Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
   error.hint = "pass the directory that contains the container's config.json as bundle";
-  // crun 1.8.1 passes "/" for a container with a user namespace and linux.devices (tested).
+  // crun 1.8.1 names "/" as the bundle of a container with a user namespace and linux.devices (tested).
   if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
   return error;
 }

@@ -108,8 +108,8 @@ std::string some_names(const Plan& plan) {
   return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Logs the grant, and counts it in the outcome. The logged rails are all that the container finds in its network
-// namespace, also those of other containers of its pod.
+// Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
+// including rails of other containers of its pod.
 void note_grant(std::string_view event, const ContainerRequest& requesting, const Owner& owner, const Plan& plan,
                 bool variables, Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
@@ -186,9 +186,8 @@ bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const 
 }
 
 // Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
-// Then the token is bound, after `booking` exists, so that an error rolls the bind back. The grant is settled last,
-// after all changes. If this process is killed before that, the next call rolls the changes back. After an error,
-// ~Booking() does.
+// `booking` exists before bind_token() changes the ledger, so that ~Booking() rolls back every change after an error.
+// booking.finish() comes last: if this process is killed before it, the next call rolls the changes back.
 Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                        Call& call) {
   call.timing.step("read");
@@ -212,8 +211,8 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
 }
 
 // Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Without the
-// lock, two calls could write one config.json, each with its own token. A bundle that cannot be opened is no error
-// here, because the runtime reports it.
+// lock, two calls could write one config.json, each for its own grant. A bundle that cannot be opened is no error here,
+// because the runtime reports it.
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;

@@ -20,7 +20,8 @@ struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   NetworkTarget network = {};
-  // True: the grant of the token in the container's annotation first moves to the grantee.
+  // True: if rdma-runtime or rdma-nri booked a grant under the token in the container's annotation, the grant first
+  // moves to the grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
   // Writes the plan to the place where the container finds it. Called when the rails and the view exist, and also for a

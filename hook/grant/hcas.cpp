@@ -29,7 +29,7 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
-  // Linux before 5.2 has no fsmount(2), so the HCAs stay unknown.
+  // Linux before 5.2 has no fsmount(2), so the HCAs in the namespace cannot be read and stay unknown.
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
@@ -42,8 +42,9 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   return {};
 }
 
-// Sets the netdev of the rail's port to the name that the netdev has on the node. If the HCA moved, the rail's port is
-// the one with the netdev's name inside the namespace. If only the netdev moved, it is a port without netdev.
+// Sets the netdev of the rail's port to the name that the netdev has on the node. If the HCA moved too, the rail's port
+// is the port whose netdev has the rail's name in the namespace. If only the netdev moved, the rail's port is a port
+// without netdev.
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;

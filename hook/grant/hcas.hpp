@@ -45,8 +45,8 @@ struct KnownDevices {
   std::map<std::string, std::string> unknown;  // HCA -> why its device is unknown; such an HCA counts as held
 };
 
-// Returns the device of each HCA. Reads the HCAs that the inventory lacks, such as virtual functions of an HCA that was
-// requested by name. root: prefix of the node's /sys.
+// Returns the device (see KnownDevices) of each HCA of `names`. Reads HCAs that the inventory lacks from /sys, such as
+// virtual functions of an HCA that was requested by name. root: prefix of the node's /sys.
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 

@@ -101,7 +101,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text =
       TRY(is_empty ? Result<std::string>(empty_container(options.annotations, options.pod_namespace, node.engine))
                    : read_bundle_config(*options.bundle));
-  std::error_code failed;  // not used: if the lookup fails, the path is empty and identifies no engine
+  std::error_code failed;  // ignored: after a failure `bundle` is empty, and no engine is detected from it
   const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const ContainerRequest requesting =
@@ -325,8 +325,8 @@ Result<void> release_stale(const std::string& ledger) {
   return {};
 }
 
-// Records have paths of network namespaces, cgroups and runtimes in the node's mount namespace. A process can look up
-// their owners only in the root of that namespace.
+// Grants name their owners by paths of network namespaces, cgroups and runtime directories on the node. These paths are
+// valid only in the node's root, so a child process enters `root` first.
 Result<void> release_stale_in(const std::string& root) {
   TRY(run_in_child("release of stale grants in the node's root", [&](ChildFiles&) -> Result<void> {
     if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return sys_error(errno, "enter `{}`", root);
@@ -371,7 +371,8 @@ Result<void> check_formats(const std::string& ledger) {
                EBUSY, "drain the node with the programs of that version, then run this again; nothing was changed"};
 }
 
-// lines: gets the lines to merge by hand if install cannot configure the engine of this node.
+// lines: receives the configuration lines for the administrator to merge by hand, if install cannot configure the
+// engine of this node.
 Result<std::string> run_install(const Options& options, std::string& lines) {
   InstallOptions install_options = options.install;
   if (!options.status && !install_options.dry_run && ::geteuid() != 0)

@@ -79,8 +79,8 @@ int apply_once(const Options& options, const Log& log) {
   return ok ? 0 : 1;
 }
 
-// Compares the ConfigMap with the node's file. If the process with --watch does not work, it does not write the file,
-// so the comparison detects that too.
+// Compares the ConfigMap with the node's file. A difference that lasts shows that the process with --watch does not
+// work: that process writes the file.
 ProbedState probe_config(const Options& options) {
   const AppliedConfig found = check_cluster_config(options.source, options.node);
   if (found.outcome == Outcome::kSame) return {true, found.has};
@@ -92,7 +92,7 @@ ProbedState probe_config(const Options& options) {
                              error == found.problems.end() ? "" : to_string(*error), found.has)};
 }
 
-// Waits for a change or kPollMs. Returns true on a signal.
+// Waits for a change, at most kPollMs. Returns true if a signal asks this process to end.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
   // After the first event the call waits kBurstMs more. A swap of the links of a ConfigMap is then complete, and is

@@ -39,8 +39,8 @@ struct Options {
   // plan: the annotations of an empty container, which replaces the bundle, and the namespace of its pod.
   std::map<std::string, std::string> annotations;
   std::optional<std::string> pod_namespace;
-  // cdi generate: the file, kind and hook path; base-spec uses `hook` too. nullopt: standard output, the default kind,
-  // this program.
+  // cdi generate: the file, kind and hook path; base-spec uses `hook` too. Defaults, in this order: standard output,
+  // the default kind, this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;

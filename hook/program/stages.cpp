@@ -39,8 +39,8 @@ Result<ContainerRequest> understand_bundle(const OciState& state, const Result<C
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// Returns the container's cgroup. Returns nullopt and logs a warning if the cgroup is unknown, because that must not
-// fail the start. A grant without a cgroup is stale as soon as the container's init has ended.
+// Returns the container's cgroup. If the cgroup cannot be read, logs a warning and returns nullopt, because that must
+// not fail the start. A grant without a cgroup is stale as soon as the container's init has ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
@@ -58,8 +58,9 @@ bool is_user(const GrantUser& user, const OciState& state) {
   return same.has_value() && *same;
 }
 
-// Releases the container's own grant and its part of its pod's grant. The state has no root of the runtime, so another
-// container can have the same id and bundle. Therefore only users that have ended are removed.
+// Releases the container's own grant and its part of its pod's grant. The OCI state does not name the runtime's state
+// directory, so a container of another runtime can have the same id and bundle. Therefore only users that have ended
+// are removed.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
   bool passed_over = false;
@@ -92,8 +93,8 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// Checks the container's device nodes against its grants (check_granted_nodes()). Sets the RDMA limits, because
-// rdma-nri cannot set them.
+// Checks the container's device nodes against its grants (check_granted_nodes()). Sets the RDMA limits too: when
+// rdma-nri runs, the container has no cgroup yet.
 Result<void> verify_grants(const OciState& state, const ContainerRequest& requesting, const std::vector<Grant>& grants,
                            Call& call) {
   auto inventory = TRY(read_node_for(requesting, call.node, false));

@@ -93,7 +93,8 @@ class Machine {
   Verdict verdict() const {
     const Register& result = registers_[BPF_REG_0];
     if (!result.known) return Verdict::kUnknown;
-    // The kernel tests only the lowest bit (cgroup_bpf_check_dev_permission, BPF_PROG_RUN_ARRAY).
+    // The kernel tests only the lowest bit of a program's result (__cgroup_bpf_check_dev_permission(),
+    // BPF_PROG_RUN_ARRAY).
     return (result.value & 1) != 0 ? Verdict::kAllow : Verdict::kDeny;
   }
 
