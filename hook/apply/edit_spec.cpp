@@ -71,7 +71,7 @@ bool rules_allow(const Json& rules, const PlannedNode& node) {
   bool allowed = false;
   for (const Json& rule : rules) {
     if (!rule.is_object()) continue;
-    // A missing type means all types, a missing number all numbers.
+    // In a device rule a missing type means all types, and a missing number means all numbers.
     const std::string type = text_or(rule, "type", "a");
     if (type != "c" && type != "a") continue;
     const auto matches = [&](const char* name, std::uint32_t number) {
@@ -151,7 +151,8 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   return {};
 }
 
-// Raises the limit in its entry, because runtimes refuse a second entry. A higher limit stays.
+// Raises RLIMIT_MEMLOCK in its present entry of `rlimits`, because runtimes refuse a second entry. A higher limit
+// stays.
 Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
   if (!plan.memlock) return {};
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));

@@ -21,8 +21,8 @@ namespace hook {
 // its limit (rdmacg_css_offline(), kernel/cgroup/rdma.c). The kernel writes into the freed memory when the device is
 // unregistered, at the latest when its driver is unloaded. Tested: 6.12.117 panics, 7.3.4 does not.
 enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
-// Returns the hierarchy with the controller. Returns kUnsafe also if the kernel's release cannot be parsed. root:
-// prefix of the node's /sys and /proc. Errors: /sys/fs/cgroup cannot be read.
+// Returns the cgroup hierarchy that has the rdma controller. Returns kUnsafe also if the kernel's release cannot be
+// parsed. root: prefix of the node's /sys and /proc. Errors: /sys/fs/cgroup cannot be read.
 Result<RdmaController> rdma_controller(const std::string& root);
 // The reason why limits cannot be set, and its remedy.
 struct NoLimits {

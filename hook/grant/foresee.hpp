@@ -28,8 +28,8 @@ Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::s
 
 struct ForeseenPlan {
   Plan plan;
-  // Locks of all HCAs that the request can match. No other process decides about them as long as this object lives.
-  // nullopt: there is no ledger.
+  // Locks of all HCAs that the request can match. No other process decides about these HCAs as long as this object
+  // lives. nullopt: there is no ledger.
   std::optional<LockedHcas> locks;
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
 };

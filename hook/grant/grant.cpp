@@ -88,8 +88,8 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// Makes the view that is the source of mounts in the plan or in the spec. If the spec mounts a view, the view may be
-// missing: recover() removes a view that no user names.
+// Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
+// because recover() removes a view that no user of a grant names.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
   if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
@@ -132,8 +132,8 @@ void note_grant(std::string_view event, const ContainerRequest& requesting, cons
   call.outcome.engine = requesting.caller.engine;
 }
 
-// Decides, books and applies. The node is read before the locks are taken, so that these are held for the decision
-// only. The booking is recorded as pending before the network or the container changes.
+// Decides, books and applies. The node is read before the HCAs are locked, so that the locks are held only while this
+// call decides and books. The booking is recorded as pending before the network or the container changes.
 Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
                               const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
@@ -205,7 +205,8 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
   }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
-  // "kept" means that an earlier call granted the HCAs, as with prestart before createRuntime.
+  // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
+  // at createRuntime.
   if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, requesting, who.owner, plan, way.variables, call);
   return {};
 }
@@ -251,8 +252,8 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  // With call.state, the bundle needs no lock: two calls for one bundle book for the same user, and the ledger refuses
-  // the second.
+  // With call.state the bundle needs no lock: the user of the grant is the container itself, not a new token for each
+  // call, so the ledger refuses the second of two calls for one container.
   if (!call.state) {
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));

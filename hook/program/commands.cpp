@@ -63,7 +63,7 @@ bool is_elsewhere(const NodeSettings& node) {
 }
 
 struct DryRun {
-  Plan plan = {};  // has the warnings of the request; after a refusal, the warnings before it
+  Plan plan = {};  // after a refusal it has only the warnings that came before the refusal
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };
@@ -194,7 +194,8 @@ Result<void> show_devices(const Options& options, const Log& log) {
 }
 
 Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
-  // The runtime records are swept first, because they decide which owners are stale.
+  // The records of rdma-runtime belong to no grant, so Ledger::recover() does not remove the records of ended
+  // containers.
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
   auto recovered = open.ledger.recover(deadline);
@@ -428,8 +429,8 @@ const char* stage_name(Command command) {
 }
 
 // Runs a stage with only three descriptors of the caller and behind a seccomp filter. The configuration is read before
-// the filter starts, because it decides whether the helper is needed. The state and the bundle are foreign input, so
-// they are read behind the filter.
+// the filter starts, because it decides whether the IPAM helper is needed. The state and the bundle are foreign input,
+// so they are read behind the filter.
 int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
   Log log = Log::of_stage();

@@ -130,8 +130,8 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
 int apply_config(const Options& options, const Log& log) {
   const auto done = [&]() -> Result<int> {
     const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
-    // The ConfigMap is foreign text, so it is read behind a seccomp filter. The signals are blocked before, because the
-    // filter forbids that.
+    // The ConfigMap is foreign text, so it is read behind a seccomp filter. ending_signals() comes first, because the
+    // filter forbids sigprocmask(2).
     TRY_VOID(restrict_to_config());
     if (options.probe) return print_probe("config apply", probe_config(options));
     if (!options.watch) return apply_once(options, log);

@@ -142,7 +142,7 @@ std::string row_of(const NodeHca& node) {
                                                        : "no pool",
                                     node.netdev.value_or("-")};
   for (const fabric::Port& port : hca.ports) {
-    // The kernel adds lanes and generation, "400 Gb/sec (4X NDR)", for which a line has no room.
+    // The kernel appends lanes and generation to the rate, "400 Gb/sec (4X NDR)". A row has no room for them.
     const std::string rate = attribute(port.rate);
     cells.push_back(fmt::format("{}:{} {} {}", port.number, state_word(port), attribute(port.link_layer),
                                 rate.substr(0, rate.find(" ("))));
@@ -273,7 +273,7 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
       holder.containers.push_back(user.id);
   }
   for (const PlannedHca& hca : grant.hcas) {
-    // has_room() is called before the list grows, because shows() above used the same state.
+    // has_room() must give the answer that shows() used above, so call it before the list grows.
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {

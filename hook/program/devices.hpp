@@ -35,7 +35,7 @@ class DeviceOwners {
     std::int64_t since = 0;
     bool gone = false;
     std::vector<std::string> containers;
-    std::optional<NetworkRecord> network;  // without the saved settings of the node's netdevs
+    std::optional<NetworkRecord> network;  // the owner's rails, without the saved settings of the node's netdevs
   };
   struct Hold {
     std::size_t holder = 0;  // the owner's index in holders()

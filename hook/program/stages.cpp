@@ -134,7 +134,8 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   call.log.warnings(requesting.warnings);
   call.log.note(requesting.note);
   if (!requesting.request) return {};
-  // The process is pinned before the grant is made: the grant then belongs to this process even if its PID is reused.
+  // The process is identified before the grant is made: the grant then belongs to this process even if its PID is
+  // reused.
   const LiveContainer live = TRY(pin_container(state, requesting.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Grantee who = TRY(grantee_of(requesting.spec,
@@ -144,7 +145,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                       .bundle = state.bundle,
                                       .cgroup = noted_cgroup(requesting.spec, call, live)},
                                      state.bundle));
-  // A container outside of a pod has the network namespace of its init process.
+  // If the container joins no pod's network namespace, the namespace of its init process gets the rails.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const auto apply = [&](const Plan& plan) -> Result<void> {
     call.log.warnings(TRY(about(FailureReason::kDevices,

@@ -189,7 +189,7 @@ class Group {
     if (!is_readable(program)) return not_readable(cgroup_);
     const auto objection = find_objection(program, devices_);
     if (!objection) return {};
-    // A program of a parent cgroup also applies to other containers.
+    // A program of a parent cgroup also applies to other containers, so it is not replaced.
     if (!ours_) return object(*objection, change);
     raise_own_memlock();
     const auto loaded = load_device_program(with_allowed(program, devices_));

@@ -94,7 +94,7 @@ std::optional<std::uint32_t> parse_map(std::string_view text) {
     for (const std::string_view word : fabric::split(line, ' ')) {
       if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
-    // A line has the first id inside, the first id outside, and the number of ids.
+    // A line has the first id inside the user namespace, the first id outside, and the number of ids.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
   }
   return std::nullopt;
@@ -205,7 +205,8 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   return tree;
 }
 
-// Opens the mounts of all file steps. Call it in the node's mount namespace, in which the source paths are valid.
+// Opens the source of each file step as a detached mount. Call it in the node's mount namespace, in which the source
+// paths are valid.
 Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
   std::vector<FileStep> prepared;
   for (const Step& step : steps) {
@@ -313,7 +314,8 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
-  // The files above were read by PID. If the process with this start time still lives, they belong to it.
+  // The files above were read by PID. They belong to the container's process if the process with this start time still
+  // lives.
   if (TRY(read_presence(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));
   return container;
