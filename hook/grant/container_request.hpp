@@ -50,7 +50,7 @@ bool needs_own_view(const ContainerRequest& requesting);
 struct Grantee {
   Owner owner;
   GrantUser user;
-  std::string token = {};  // annotation by which createRuntime finds the grant; empty: not needed
+  std::string token = {};  // value of the annotation by which createRuntime finds the grant; empty: not needed
 };
 
 // Returns owner and user of a new grant. user: all members but the key, which this function sets. place: as for

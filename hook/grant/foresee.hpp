@@ -35,8 +35,9 @@ struct ForeseenPlan {
 };
 
 // Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
-// already has. If the caller can still edit that config.json and it mounts nothing at /sys, the plan has no mounts.
-// Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
+// already has. If the caller can still edit that config.json and config.json mounts nothing at /sys, the plan has no
+// mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
+// rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
 // Like foresee(), but decides only among the HCAs of `bound`, a grant that the owner already has: reads no other grant,

@@ -22,7 +22,8 @@
 namespace hook {
 namespace {
 
-// Moves the grant that rdma-runtime or rdma-nri booked to this container. Returns nullopt if there is none.
+// Moves the grant that rdma-runtime or rdma-nri booked for a token to this container. Returns nullopt if there is no
+// such grant.
 Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return std::optional<Grant>();
@@ -53,7 +54,8 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   return std::move(plan);
 }
 
-// Decides among the HCAs of the bound grant. If they do not suffice, decides among all HCAs, and books.
+// Decides among the HCAs of `bound`, the grant that was booked for this container before its creation. If these HCAs do
+// not suffice, decides among all HCAs, and books.
 Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
                           const Grant& bound) {
   auto plan = TRY(foresee_bound(input, inventory, bound));

@@ -38,10 +38,10 @@ Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, c
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
 // Like grant(), but writes the plan into requesting.document (edit_spec()), and then calls `publish` with that
-// document. requester: the process that requests HCAs for the container. With call.state, the requester becomes the
-// runtime, and the user of the grant is the container: the user is gone when both the requester and the container are
-// gone. Without call.state, the user is a token until createRuntime binds the token to the container: the token is gone
-// when the requester is gone.
+// document. requester: the process that requests HCAs for the container. With call.state, no createRuntime hook
+// follows: the requester becomes the runtime, and the user of the grant is the container. This user is gone when both
+// the requester and the container are gone. Without call.state, the user is a token, which is gone when the requester
+// is gone, until createRuntime moves the grant from the token to the container.
 Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
                            const Publish& publish);
 

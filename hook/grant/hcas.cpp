@@ -83,8 +83,8 @@ std::string file_name(std::string name) {
 // Returns the device of an HCA; nullopt: the ledger books it under its name.
 std::optional<std::string> device_of(const Hca& hca) {
   if (is_software(hca)) {
-    // A GUID of zero occurs in file trees only: rxe and siw derive it from a MAC address (addrconf_addr_eui48()), which
-    // sets two bytes.
+    // A GUID of zero occurs only in file trees: rxe and siw derive their GUID by addrconf_addr_eui48(), which always
+    // sets two bytes to ff and fe.
     const bool is_zero = hca.node_guid.find_first_not_of("0:") == std::string::npos;
     return is_zero ? std::nullopt : std::optional("guid." + file_name(hca.node_guid));
   }

@@ -28,9 +28,9 @@ namespace hook {
 fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                                   fabric::Inventory& inventory);
 
-// Adds the HCAs of uverbs nodes that another component (dranet, rdma-cni) added to the container after it moved the
-// HCAs into the owner's network namespace. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still names them
-// (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
+// Adds HCAs that another component (dranet, rdma-cni) moved into the owner's network namespace. Finds them by the
+// uverbs nodes that this component added to the container. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still
+// names such an HCA (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
 fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
                                       fabric::Inventory& inventory);
 

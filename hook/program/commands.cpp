@@ -117,7 +117,8 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// A printed plan contains the warnings, and so does a refusal as JSON. For a refusal as text they are logged.
+// A printed plan contains the warnings, and so does a refusal as JSON. A refusal as text does not, so the warnings are
+// logged.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -349,8 +350,8 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
   // A grant that cannot be read may be in use, so it counts.
   held.count += unread.size();
-  // If grants remain, `stuck` has the error of the release. Without grants this function returns that error, because
-  // the caller does not report `stuck` then.
+  // If grants remain, `stuck` has the error of the release. If no grant remains, the caller does not report `stuck`, so
+  // this function returns the error.
   if (!released && held.count == 0) return released.error();
   if (!released) held.stuck = released.error().message;
   return held;
@@ -381,7 +382,7 @@ Result<std::string> run_install(const Options& options, std::string& lines) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
-  // A root has the node's processes only if it has its own /proc. A file tree for tests has none.
+  // Only a root with its own /proc has the node's processes. A file tree for tests has no /proc.
   const bool is_in_root =
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";

@@ -197,8 +197,8 @@ std::string holders_text(const DeviceOwners& holders, const std::string& name) {
   return found->second.more > 0 ? text + line_of_more(found->second) : text;
 }
 
-// Returns the names of allocated HCAs that this namespace does not have. With an exclusive RDMA subsystem they are in
-// the network namespace of their netdevs.
+// Returns the names of allocated HCAs that are not in the caller's network namespace. With an exclusive RDMA subsystem
+// they are in the network namespace of their netdevs.
 std::vector<std::string> away(const NodeMap& map, const DeviceOwners& holders) {
   std::vector<std::string> names;
   for (const auto& [name, ignored] : holders.hcas()) {

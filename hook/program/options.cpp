@@ -246,9 +246,9 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   return {};
 }
 
-// Without a bundle, annotations must be able to request HCAs: the engine is runc, the default of `plan`. With
-// --namespace the engine is one of Kubernetes, because only Kubernetes has namespaces, and "annotations_may_request"
-// decides which of them may request HCAs.
+// Without a bundle, the engine is runc, the default of `plan`, whose annotations are trusted. With --namespace the
+// engine must be containerd or CRI-O, because only pods have a namespace. "annotations_may_request" decides which
+// namespaces may request HCAs.
 Result<void> check_plan(Options& options) {
   const bool has_annotations = !options.annotations.empty();
   if (!options.bundle && !has_annotations) return usage_error("plan requires --bundle DIR or --annotation KEY=VALUE");

@@ -1,4 +1,4 @@
-// Runs the stages of a container, from the state on stdin.
+// Runs the stages createRuntime, verify and poststop for the container that the OCI state on stdin names.
 #pragma once
 
 #include "hook/base/result.hpp"

@@ -65,7 +65,7 @@ struct FileId {
 // Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<FileId> file_id(int fd);
 
-enum class Resolver { kOpenat2, kWalk };  // kOpenat2: if openat2(2) is missing or forbidden, as kWalk
+enum class Resolver { kOpenat2, kWalk };  // kOpenat2 uses kWalk if openat2(2) is missing or forbidden
 
 // Opens a path of the container ("/dev/infiniband"). The path must be absolute without "." and ".." (EINVAL). flags: as
 // for open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.

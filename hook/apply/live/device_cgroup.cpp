@@ -246,7 +246,7 @@ Result<BpfProgram> read_program(int program) {
   info.xlated_prog_len = static_cast<std::uint32_t>(count * sizeof(bpf_insn));
   info.xlated_prog_insns = address_of(instructions.data());
   TRY_VOID(read_info(program, info));
-  // The kernel sets the address to 0 if it may not return the instructions (bpf_dump_raw_ok()).
+  // The kernel sets xlated_prog_insns to 0 if this process may not read the instructions (bpf_dump_raw_ok()).
   if (info.xlated_prog_insns == 0) instructions.clear();
   return instructions;
 }
