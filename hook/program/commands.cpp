@@ -368,9 +368,11 @@ Result<void> check_formats(const std::string& ledger) {
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
-  return Error{fmt::format("{} grants have the format of another version: {}", count,
-                           std::find_if(unread.begin(), unread.end(), is_other)->message),
-               EBUSY, "drain the node with the programs of that version, then run this again; nothing was changed"};
+  return Error{
+      fmt::format("{} grants have the format of another version: {}", count,
+                  std::find_if(unread.begin(), unread.end(), is_other)->message),
+      EBUSY,
+      "drain the node with the programs of that version, then run `rdma-hook install` again; nothing was changed"};
 }
 
 // lines: receives the configuration lines for the administrator to merge by hand, if install cannot configure the

@@ -114,7 +114,7 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
     const AppliedConfig applied = apply_cluster_config(options.source, options.node);
     // If the directory is missing, the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
-      log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
+      log.warning(why + fmt::format("; the directory is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     // A report that did not change is printed again only if the file was written.

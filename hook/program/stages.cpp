@@ -74,8 +74,7 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   if (passed_over) {
     log.info(
         "a container of this id and bundle has not ended and keeps its HCAs: this poststop is for another container or "
-        "a "
-        "killed runtime; `rdma-hook recover` releases them after it ends");
+        "a killed runtime; `rdma-hook recover` releases these HCAs after the container ends");
   }
   // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
   return left && !unread.empty() ? unread.front() : left;

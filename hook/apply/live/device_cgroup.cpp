@@ -161,8 +161,9 @@ class Group {
       if (done || done.error().code != ENOENT) return done;
     }
     return Error{
-        fmt::format("cannot replace the device program of the cgroup `{}`: it was replaced in each of {} attempts",
-                    cgroup_.directory(), kSwapAttempts),
+        fmt::format(
+            "cannot replace the device program of the cgroup `{}`: another process replaced it in each of {} attempts",
+            cgroup_.directory(), kSwapAttempts),
         EBUSY, "start the container again"};
   }
 

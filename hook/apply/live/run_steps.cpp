@@ -66,7 +66,7 @@ Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
     return Error{
         fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
                     pid),
-        0, "add a mount namespace to the container, or its devices to config.json"};
+        0, "add a mount namespace or the device nodes to the container's config.json"};
   }
   return theirs;
 }
@@ -84,7 +84,7 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
   if (owner) return *owner;
   return Error{
       fmt::format("cannot make device nodes for the process {}: its user namespace does not map uid 0 and gid 0", pid),
-      0, "map the container's root, or add its devices to config.json"};
+      0, "map uid 0 and gid 0, or add the device nodes to the container's config.json"};
 }
 
 // Returns the id outside the user namespace to which the id 0 inside is mapped, from a text of uid_map or gid_map.
@@ -135,7 +135,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
   if (change->undone_by_systemd) {
     warnings.push_back(
         fmt::format("`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
-                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep them",
+                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep the rules",
                     cgroup.path));
   }
   return {};
@@ -199,7 +199,7 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   if ((status.st_mode & 06) != 06) {
     warnings.push_back(fmt::format(
         "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
-        "0666; add a udev rule with MODE=\"0666\"",
+        "mode 0666; add a udev rule with MODE=\"0666\"",
         node.source, status.st_mode & 0777));
   }
   return tree;
