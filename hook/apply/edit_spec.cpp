@@ -110,8 +110,8 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
   return {};
 }
 
-// Lowers the limits of one device. If config.json lists a lower limit, it stays: the engine or the user may be stricter
-// than the administrator.
+// Lowers the limits of one device. A lower limit that the container's config.json lists stays: the engine or the user
+// may be stricter than the administrator.
 void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
     const std::int64_t value = number_or(device, name, -1);

@@ -49,8 +49,8 @@ struct OpenLedger {
   void report(Releaser by, Call& call) const;
 };
 
-// Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: there are none, or the
-// record cannot be read.
+// Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: the grant has no rails, or
+// the record cannot be read.
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key);
 
 }  // namespace hook

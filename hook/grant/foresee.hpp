@@ -41,8 +41,8 @@ struct ForeseenPlan {
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
 // Like foresee(), but decides only among the HCAs of `bound`, a grant that the owner already has: reads no other grant,
-// and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan has mounts
-// of a view, which only a booking records.
+// and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan mounts a
+// view, and only a booking records the name of a view.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

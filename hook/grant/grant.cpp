@@ -22,8 +22,8 @@
 namespace hook {
 namespace {
 
-// Moves the grant that rdma-runtime or rdma-nri booked for a token to this container. Returns nullopt if there is no
-// such grant.
+// Moves the grant that rdma-runtime or rdma-nri booked under the token in the container's annotation to the container.
+// Returns nullopt if there is no such grant.
 Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return std::optional<Grant>();

@@ -1,5 +1,5 @@
 // Turns the request of a container into its devices, with the same steps for every way: read, decide under the locks,
-// book, apply, settle. If a step fails, the earlier steps are rolled back.
+// book as pending, apply, make the grant valid. If a step fails, the earlier steps are rolled back.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   NetworkTarget network = {};
-  // True: if rdma-runtime or rdma-nri booked a grant under the token in the container's annotation, the grant first
-  // moves to the grantee.
+  // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
+  // grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
   // Writes the plan to the place where the container finds it. Called when the rails and the view exist, and also for a

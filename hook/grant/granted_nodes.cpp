@@ -80,7 +80,7 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
   names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
     names.push_back(fabric::printable(hca.name));
-  // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted to it.
+  // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted.
   for (const SpecDevice& device : requesting.request->given) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;

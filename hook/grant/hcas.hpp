@@ -50,7 +50,7 @@ struct KnownDevices {
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// Returns the booked HCAs that are called by one of `names` now, each with that name. An HCA may have been renamed
+// Returns the booked HCAs with a present name in `names`, each under its present name. An HCA may have been renamed
 // since it was booked.
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root);

@@ -191,7 +191,7 @@ constexpr Usage kStageUsages[] = {
     {"poststop", "--engine NAME", "releases the container's HCAs; never fails"},
     {"verify", "--engine NAME", "with rdma-nri, at createRuntime: fails if a request was not granted"}};
 constexpr Usage kUsages[] = {
-    {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; changes nothing"},
+    {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; books nothing"},
     {"plan", "--annotation KEY=VALUE", "prints the HCAs that an empty container with this annotation would get"},
     {"devices", "[--json]", "lists the node's HCAs and their owners"},
     {"recover", "[--json]", "releases the HCAs of containers that have ended"},

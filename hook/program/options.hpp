@@ -36,7 +36,7 @@ struct Options {
   std::string topic;  // kHelp: the command to describe; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
-  // plan: the annotations of an empty container, which replaces the bundle, and the namespace of its pod.
+  // plan without a bundle: the annotations of an empty container, and the namespace of the container's pod.
   std::map<std::string, std::string> annotations;
   std::optional<std::string> pod_namespace;
   // cdi generate: the file, kind and hook path; base-spec uses `hook` too. Defaults, in this order: standard output,

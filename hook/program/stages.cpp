@@ -181,7 +181,7 @@ Result<void> poststop(Call& call) {
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.report(Releaser::kPoststop, call);
   call.timing.step("return");
-  // The repair comes after the container's own release, because it must not delay the release.
+  // The repair comes last, because it must not delay the release of this container's HCAs.
   if (left) open.repair(call.log);
   open.report(Releaser::kOther, call);
   return left;

@@ -113,9 +113,9 @@ class ContainerRoot {
  private:
   Result<fabric::UniqueFd> make_directories(const std::string& path) const;
   Result<void> check_writable(int directory, const std::string& path) const;
-  // The directory /dev in which device nodes may be made, with its mount, as found by the first call of
-  // node_directory(). While the descriptor is open, the kernel gives the id of this mount to no other mount. So a
-  // different id later shows that something was mounted over /dev.
+  // The directory /dev in which device nodes may be made, and its mount. The first call of node_directory() finds both.
+  // While the descriptor is open, the kernel gives the id of this mount to no other mount. So a different id later
+  // shows that something was mounted over /dev.
   struct NodeDirectory {
     fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the mount of the root
     Mounted mount;

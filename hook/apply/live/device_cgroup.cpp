@@ -331,8 +331,8 @@ Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const Devi
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
     DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());
     all.changed = all.changed || change.changed;
-    // systemd replaces only programs of its units, not those of cgroups below a unit. A unit without a program (crun
-    // 1.8.1) was not changed, so there is nothing to undo.
+    // systemd replaces only programs of its units, not those of cgroups below a unit. If the unit itself has no program
+    // (crun 1.8.1), this call did not change the unit, and systemd undoes nothing.
     all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
     std::move(change.warnings.begin(), change.warnings.end(), std::back_inserter(all.warnings));
   }

@@ -143,8 +143,8 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // The cgroups were looked up by PID. If the container's process has ended, another process may have had this PID; if
-  // it still lives, the cgroups are those of the container.
+  // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. If it
+  // has ended, another process may have had this PID.
   TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");

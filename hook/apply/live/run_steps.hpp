@@ -34,7 +34,7 @@ struct LiveContainer {
   FileId rootfs;                     // identity of the directory root_path on the node
   NodeFiles node;
   ContainerMounts mounts;
-  std::optional<MappedRoot> owner;  // only with a user namespace: its uid 0 and gid 0 on the node
+  std::optional<MappedRoot> owner;  // the node's uid and gid for 0 in the user namespace; nullopt: no user namespace
 };
 
 // Checks the container that a runtime's state names, and opens descriptors that identify its process. Errors: the
