@@ -71,7 +71,7 @@ bool rules_allow(const Json& rules, const PlannedNode& node) {
   bool allowed = false;
   for (const Json& rule : rules) {
     if (!rule.is_object()) continue;
-    // A missing type means all types, a missing number all numbers.
+    // In a device rule a missing type means all types, and a missing number means all numbers.
     const std::string type = text_or(rule, "type", "a");
     if (type != "c" && type != "a") continue;
     const auto matches = [&](const char* name, std::uint32_t number) {
@@ -110,8 +110,8 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
   return {};
 }
 
-// Lowers the limits of one device. If config.json lists a lower limit, it stays: the engine or the user may be stricter
-// than the administrator.
+// Lowers the limits of one device. A lower limit that the container's config.json lists stays: the engine or the user
+// may be stricter than the administrator.
 void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
     const std::int64_t value = number_or(device, name, -1);
@@ -151,7 +151,8 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   return {};
 }
 
-// Raises the limit in its entry, because runtimes refuse a second entry. A higher limit stays.
+// Raises RLIMIT_MEMLOCK in its present entry of `rlimits`, because runtimes refuse a second entry. A higher limit
+// stays.
 Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
   if (!plan.memlock) return {};
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
@@ -159,8 +160,8 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      // The JSON parser stores a non-negative number as unsigned. Code of this program that set the number may have
-      // stored it as signed.
+      // The JSON parser stores a non-negative number as unsigned, but other code of this program may have stored one as
+      // signed. Both types count.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
       const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;

@@ -47,7 +47,8 @@ void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan) {
     plan.warnings.push_back(fmt::format("RLIMIT_MEMLOCK is {} with crun, rdma-runtime or rdma-nri; otherwise: {}",
                                         memlock_text(*plan.memlock), memlock_stays(*plan.memlock, listed, engine)));
   }
-  // The plan shows the limit of the container's config.json: whichever way applies the plan, the container has at least this limit.
+  // The plan shows the limit of the container's config.json: depending on way and runtime, it is raised, but never
+  // lowered.
   plan.memlock = listed;
 }
 

@@ -24,9 +24,9 @@ inline std::uint64_t usable(const Rlimit& limit) {
 // Returns the message that createRuntime cannot raise the limit: runc sets the limits of config.json after this hook.
 // listed: the limit in the container's config.json, which is below `wanted`.
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
-// If the plan sets a limit and the container's config.json lists one, sets plan.memlock to the listed limit: by every
-// way, the container has at least that. If the listed limit is lower than the plan's, adds a warning that names the
-// ways that raise it.
+// If the plan sets a limit and the container's config.json lists one, sets plan.memlock to the listed limit, because
+// the container always has at least this limit. If the listed limit is lower than the plan's, adds a warning that names
+// the ways and runtimes that raise it.
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 
 // Returns the limit of a process, which its children inherit; nullopt: it cannot be read. pid: 0: this process.

@@ -72,7 +72,8 @@ bool is_on(const Network& network, const Pool& pool) {
   return network.pool ? *network.pool == pool.name : pool.network == network.name;
 }
 
-// Returns the rails of the network with visible netdevs, and their addresses. Returns none if no HCA is visible.
+// Returns the network's rails that have a netdev in this namespace, each with the addresses of the netdev. Returns none
+// if no HCA is visible.
 Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
                                                                           const NodeSettings& node) {
   const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
@@ -119,7 +120,8 @@ std::string summary_of(const ConfigFiles& present) {
                   : "a configuration with errors: containers that request HCAs do not start";
 }
 
-// Checks the directories too: users who can write to a directory could replace its files.
+// Reads the node's configuration files, and checks their directories: users who can write to a directory could replace
+// its files.
 ConfigFiles read_present(const ConfigPaths& paths) {
   ConfigFiles present = read_config_files(paths);
   if (const auto safe = check_config_directories(paths); !safe && present.problems.empty())
@@ -196,8 +198,8 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.push_back(problem_of(file, error, ""));
   };
   if (!lock) {
-    // Only the error of the lock is reported: if the directory is missing, each file in it is a problem too, with the
-    // same cause.
+    // Report only the error of the lock. If the directory is missing, `problems` has the same cause again for each file
+    // in the directory.
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {

@@ -55,7 +55,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
     if (S_ISLNK(seen.st_mode)) {
       const auto target = target_of(at.get(), name);
       if (!target) return sys_error(ENOENT, "open `{}`", printable(file));
-      // A ConfigMap needs two links. The limit ends a circle of links.
+      // A ConfigMap has two links, config.json and ..data. The limit ends a circle of links.
       if (++links > kMostLinks || target->starts_with('/')) return leads_out(file);
       const auto parts = fabric::split(*target, '/');
       for (auto part = parts.rbegin(); part != parts.rend(); ++part) {

@@ -15,8 +15,8 @@ namespace hook {
 
 namespace {
 
-// Returns true if no other container uses this grant. Only then may addresses still move to other GID indices: a
-// running container uses the indices.
+// Returns true if no other container uses this grant. Only then may GIDs still move to other indices, because a running
+// container uses the present indices.
 Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
   const auto grant = TRY(ledger.find(owner.key));
   return !grant || std::all_of(grant->users.begin(), grant->users.end(),

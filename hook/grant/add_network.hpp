@@ -15,7 +15,7 @@ struct Inventory;
 namespace hook {
 
 struct NetworkTarget {
-  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: there is none yet, so no rails
+  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
   bool hurried = false;         // as in RailsInput
 };
 

@@ -37,8 +37,8 @@ void Booking::undo() const {
     // A container that had a grant before this call may be running, so the HCAs that this call added stay.
     (void)ledger_.settle(who_.owner.key).has_value();
   } else {
-    // Do not settle the booking: otherwise the grant would be valid although some of its rails are already restored to
-    // the node.
+    // The booking stays pending: a settled grant would be valid although some of its rails are already restored to the
+    // node.
     log_.error(fabric::wrap(undone.error(), "rolling back the start"));
   }
   log_.warnings(rails_.take_warnings());

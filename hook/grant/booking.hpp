@@ -1,4 +1,4 @@
-// Books a new grant, and settles it or rolls it back at the end of the call.
+// Books a new grant as pending. At the end of the call the grant becomes valid (Ledger::settle()) or is rolled back.
 #pragma once
 
 #include "hook/base/log.hpp"

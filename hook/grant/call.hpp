@@ -24,8 +24,8 @@ struct Call {
   Timing timing = {};
   std::string container = {};  // its id, once it is known
   std::string bundle = {};     // for grant_in_spec(): absolute; empty: not known
-  // For grant_in_spec(): the runtime's state directory, which later shows whether the container lives. nullopt: not
-  // needed, because createRuntime records the container's init.
+  // For grant_in_spec(), if no createRuntime hook will run: the runtime's state directory, which later shows whether
+  // the container lives. nullopt: createRuntime will run, and records the container's init.
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
 };
@@ -49,8 +49,8 @@ struct OpenLedger {
   void report(Releaser by, Call& call) const;
 };
 
-// Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: there are none, or the
-// record cannot be read.
+// Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: the grant has no rails, or
+// the record cannot be read.
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key);
 
 }  // namespace hook

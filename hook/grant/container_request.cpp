@@ -54,9 +54,10 @@ void look_up_userns(ContainerSpec& spec) {
     spec.maps_node_root = maps_root(*text);
 }
 
-// Returns true if the container may request HCAs, although the configuration cannot be read: under a configuration that
-// allows all annotations it requests HCAs, or its request is an error. A request by "default_devices" is not detected,
-// because only the configuration that could not be read can set that key.
+// Decides without the configuration, which could not be read, whether the container may request HCAs. Returns true if
+// the container would request HCAs, or its request would be an error, under a configuration that allows all
+// annotations. A request by "default_devices" is not detected, because only the configuration that could not be read
+// can set that key.
 bool may_request_again(const ContainerSpec& spec, Engine engine) {
   Config trusting;
   trusting.annotations_may_request = {"*"};
@@ -90,7 +91,7 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   if (text) return text;
   Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
   error.hint = "pass the directory that contains the container's config.json as bundle";
-  // crun 1.8.1 passes "/" for a container with a user namespace and linux.devices (tested).
+  // crun 1.8.1 names "/" as the bundle of a container with a user namespace and linux.devices (tested).
   if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
   return error;
 }

@@ -17,11 +17,11 @@
 namespace hook {
 
 struct ContainerRequest {
-  std::shared_ptr<Json> document = {};  // its config.json; null if another source describes it (NRI)
+  std::shared_ptr<Json> document = {};  // the container's config.json; null if NRI describes the container
   ContainerSpec spec = {};
   Config admin = {};
   Recognised caller = {};                  // the engine, which determines whether annotations are trusted
-  std::optional<Request> request = {};     // nullopt: it requests nothing, or its request is not allowed
+  std::optional<Request> request = {};     // nullopt: nothing is requested, or the request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
   Note note = {};                          // as ParsedRequest::note
 };
@@ -50,12 +50,12 @@ bool needs_own_view(const ContainerRequest& requesting);
 struct Grantee {
   Owner owner;
   GrantUser user;
-  std::string token = {};  // annotation by which createRuntime finds the grant; empty: not needed
+  std::string token = {};  // value of the annotation by which createRuntime finds the grant; empty: not needed
 };
 
 // Returns owner and user of a new grant. user: all members but the key, which this function sets. place: as for
-// container_owner(); nullopt: the container does not exist yet, and a new token stands for it. Errors: as owner_of();
-// no token can be made.
+// container_owner(); nullopt: the container does not exist yet, and the user is a new token until createRuntime.
+// Errors: as owner_of(); no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
 // Returns the pod as owner if the container joins a network namespace by path that is not the node's own. Returns

@@ -24,8 +24,8 @@ std::string text_of(const RailAddress& address) {
                                    : fmt::format("[{}]/{}", text, address.prefix);
 }
 
-// Returns "net1:mlx5_0:10.1.0.5/16+[fd00::5]/64:gid5"; "-" stands for no address of rdma-hook, and for an unknown GID
-// index.
+// Returns "net1:mlx5_0:10.1.0.5/16+[fd00::5]/64:gid5"; "-" stands for the addresses if rdma-hook set none, and for an
+// unknown GID index.
 std::string text_of(const RailRecord& record) {
   std::string addresses;
   for (const RailAddress& address : record.rail.addresses)

@@ -14,8 +14,8 @@
 namespace hook {
 namespace {
 
-// Returns for each HCA the largest limit of the configuration. If more units are held, the decision is the same, so the
-// ledger stops counting there.
+// Returns for each HCA the largest limit of the configuration. The ledger stops counting held units at this limit,
+// because a higher count leads to the same decision.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
@@ -39,7 +39,7 @@ ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
 }
 
 // Removes mounts that the container does not need. in_spec: the mounts are written into config.json. If config.json
-// mounts nothing at /sys, the container has no /sys/class to cover, and the runtime would create the directory in the
+// mounts nothing at /sys, the container has no /sys/class to cover, and the runtime would create the mount point in the
 // image.
 void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
   const auto is_mounted = [&](const std::string& at) {

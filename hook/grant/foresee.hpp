@@ -28,20 +28,21 @@ Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::s
 
 struct ForeseenPlan {
   Plan plan;
-  // Locks of all HCAs that the request can match. No other process decides about them as long as this object lives.
-  // nullopt: there is no ledger.
+  // Locks of all HCAs that the request can match. No other process decides about these HCAs as long as this object
+  // lives. nullopt: there is no ledger.
   std::optional<LockedHcas> locks;
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
 };
 
 // Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
-// already has. If the caller can still edit that config.json and it mounts nothing at /sys, the plan has no mounts.
-// Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
+// already has. If the caller can still edit that config.json and config.json mounts nothing at /sys, the plan has no
+// mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
+// rdma_controller().
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
 // Like foresee(), but decides only among the HCAs of `bound`, a grant that the owner already has: reads no other grant,
-// and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan has mounts
-// of a view, which only a booking records.
+// and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan mounts a
+// view, and only a booking records the name of a view.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
                                           const Grant& bound);
 

@@ -22,7 +22,8 @@
 namespace hook {
 namespace {
 
-// Moves the grant that rdma-runtime or rdma-nri booked to this container. Returns nullopt if there is none.
+// Moves the grant that rdma-runtime or rdma-nri booked under the token in the container's annotation to the container.
+// Returns nullopt if there is no such grant.
 Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return std::optional<Grant>();
@@ -53,7 +54,8 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   return std::move(plan);
 }
 
-// Decides among the HCAs of the bound grant. If they do not suffice, decides among all HCAs, and books.
+// Decides among the HCAs of `bound`, the grant that was booked for this container before its creation. If these HCAs do
+// not suffice, decides among all HCAs, and books.
 Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
                           const Grant& bound) {
   auto plan = TRY(foresee_bound(input, inventory, bound));
@@ -88,8 +90,8 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// Makes the view that is the source of mounts in the plan or in the spec. If the spec mounts a view, the view may be
-// missing: recover() removes a view that no user names.
+// Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
+// because recover() removes a view that no user of a grant names.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
   if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
@@ -108,8 +110,8 @@ std::string some_names(const Plan& plan) {
   return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Logs the grant, and counts it in the outcome. The logged rails are all that the container finds in its network
-// namespace, also those of other containers of its pod.
+// Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
+// including rails of other containers of its pod.
 void note_grant(std::string_view event, const ContainerRequest& requesting, const Owner& owner, const Plan& plan,
                 bool variables, Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
@@ -132,8 +134,8 @@ void note_grant(std::string_view event, const ContainerRequest& requesting, cons
   call.outcome.engine = requesting.caller.engine;
 }
 
-// Decides, books and applies. The node is read before the locks are taken, so that these are held for the decision
-// only. The booking is recorded as pending before the network or the container changes.
+// Decides, books and applies. The node is read before the HCAs are locked, so that the locks are held only while this
+// call decides and books. The booking is recorded as pending before the network or the container changes.
 Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
                               const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
@@ -186,9 +188,8 @@ bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const 
 }
 
 // Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
-// Then the token is bound, after `booking` exists, so that an error rolls the bind back. The grant is settled last,
-// after all changes. If this process is killed before that, the next call rolls the changes back. After an error,
-// ~Booking() does.
+// `booking` exists before bind_token() changes the ledger, so that ~Booking() rolls back every change after an error.
+// booking.finish() comes last: if this process is killed before it, the next call rolls the changes back.
 Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                        Call& call) {
   call.timing.step("read");
@@ -206,14 +207,15 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
   }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
-  // "kept" means that an earlier call granted the HCAs, as with prestart before createRuntime.
+  // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
+  // at createRuntime.
   if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, requesting, who.owner, plan, way.variables, call);
   return {};
 }
 
 // Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Without the
-// lock, two calls could write one config.json, each with its own token. A bundle that cannot be opened is no error
-// here, because the runtime reports it.
+// lock, two calls could write one config.json, each for its own grant. A bundle that cannot be opened is no error here,
+// because the runtime reports it.
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
@@ -252,8 +254,8 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
-  // With call.state, the bundle needs no lock: two calls for one bundle book for the same user, and the ledger refuses
-  // the second.
+  // With call.state the bundle needs no lock: the user of the grant is the container itself, not a new token for each
+  // call, so the ledger refuses the second of two calls for one container.
   if (!call.state) {
     turn = TRY(take_turn(call.bundle));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));

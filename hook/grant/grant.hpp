@@ -1,5 +1,5 @@
 // Turns the request of a container into its devices, with the same steps for every way: read, decide under the locks,
-// book, apply, settle. If a step fails, the earlier steps are rolled back.
+// book as pending, apply, make the grant valid. If a step fails, the earlier steps are rolled back.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   NetworkTarget network = {};
-  // True: the grant of the token in the container's annotation first moves to the grantee.
+  // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
+  // grantee.
   bool binds_token = false;
   bool variables = false;  // apply() sets the container's variables
   // Writes the plan to the place where the container finds it. Called when the rails and the view exist, and also for a
@@ -37,10 +38,10 @@ Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, c
 using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
 // Like grant(), but writes the plan into requesting.document (edit_spec()), and then calls `publish` with that
-// document. requester: the process that requests HCAs for the container. With call.state, the requester becomes the
-// runtime, and the user of the grant is the container: the user is gone when both the requester and the container are
-// gone. Without call.state, the user is a token until createRuntime binds the token to the container: the token is gone
-// when the requester is gone.
+// document. requester: the process that requests HCAs for the container. With call.state, no createRuntime hook
+// follows: the requester becomes the runtime, and the user of the grant is the container. This user is gone when both
+// the requester and the container are gone. Without call.state, the user is a token, which is gone when the requester
+// is gone, until createRuntime moves the grant from the token to the container.
 Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
                            const Publish& publish);
 

@@ -65,7 +65,7 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
                                  const fabric::Inventory& inventory) {
   const NodeMap map(inventory, requesting.admin);
   const auto all = TRY(nodes_by_hca(requesting, granted, map, inventory));
-  // First the node paths of granted HCAs: each must still be the granted device.
+  // First check: the container's node at each path of a granted HCA must still be the granted device.
   for (const HcaNodes& hca : all) {
     for (const PlannedNode& node : hca.nodes) {
       for (const SpecDevice& device : requesting.spec.devices) {
@@ -80,7 +80,7 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
   names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
     names.push_back(fabric::printable(hca.name));
-  // Then the uverbs nodes under any path: none may belong to an HCA that is not granted to this container.
+  // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted.
   for (const SpecDevice& device : requesting.request->given) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;

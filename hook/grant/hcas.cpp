@@ -29,7 +29,7 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
-  // Linux before 5.2 has no fsmount(2), so the HCAs stay unknown.
+  // Linux before 5.2 has no fsmount(2), so the HCAs in the namespace cannot be read and stay unknown.
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
@@ -42,8 +42,9 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   return {};
 }
 
-// Sets the netdev of the rail's port to the name that the netdev has on the node. If the HCA moved, the rail's port is
-// the one with the netdev's name inside the namespace. If only the netdev moved, it is a port without netdev.
+// Sets the netdev of the rail's port to the name that the netdev has on the node. If the HCA moved too, the rail's port
+// is the port whose netdev has the rail's name in the namespace. If only the netdev moved, the rail's port is a port
+// without netdev.
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;
@@ -82,8 +83,8 @@ std::string file_name(std::string name) {
 // Returns the device of an HCA; nullopt: the ledger books it under its name.
 std::optional<std::string> device_of(const Hca& hca) {
   if (is_software(hca)) {
-    // A GUID of zero occurs in file trees only: rxe and siw derive it from a MAC address (addrconf_addr_eui48()), which
-    // sets two bytes.
+    // A GUID of zero occurs only in file trees: rxe and siw derive their GUID by addrconf_addr_eui48(), which always
+    // sets two bytes to ff and fe.
     const bool is_zero = hca.node_guid.find_first_not_of("0:") == std::string::npos;
     return is_zero ? std::nullopt : std::optional("guid." + file_name(hca.node_guid));
   }

@@ -20,37 +20,37 @@ namespace hook {
 // The next two functions find the HCAs and netdevs that moved into the pod's network namespace. The node no longer
 // shows them, but the next container of the pod, or one that starts again, needs them.
 //
-// Adds the HCAs that moved with the owner's rails, read in its network namespace. (A kernel before 5.2 cannot read them
-// there: they stay unknown.) Sets the netdev names of their ports, and of ports from which only the netdev moved, to
-// the names on the node, because pools in the administrator's config.json select by these. Adds the addresses that the
-// netdevs brought along. Costs one system call if there are no rails. Errors: the record cannot be read, or the
-// namespace is gone.
+// Adds the HCAs that moved with the owner's rails, read in its network namespace. (Linux before 5.2 cannot read HCAs
+// there: they stay unknown.) Gives the ports of these HCAs, and ports from which only the netdev moved, the name that
+// the netdev has on the node, because pools in the administrator's config.json select by this name. Adds the addresses
+// that the netdevs brought along. Costs one system call if there are no rails. Errors: the record cannot be read, or
+// the namespace is gone.
 fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                                   fabric::Inventory& inventory);
 
-// Adds the HCAs of uverbs nodes that another component (dranet, rdma-cni) added to the container after it moved the
-// HCAs into the owner's network namespace. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still names them
-// (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
+// Adds HCAs that another component (dranet, rdma-cni) moved into the owner's network namespace. Finds them by the
+// uverbs nodes that this component added to the container. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still
+// names such an HCA (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
 fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
                                       fabric::Inventory& inventory);
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:
   // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It stays the same when the driver is bound again
-  //   or the HCA moves to another network namespace. The number of the HCA's uverbs node changes then.
+  // or the HCA moves to another network namespace. The number of the HCA's uverbs node changes then.
   // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It stays the same if the HCA is
-  //   made again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, count as one HCA.
-  // An HCA without an entry is booked under its name: an HCA of a snapshot, or of a file tree without links or GUIDs.
+  // made again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, count as one HCA.
+  // An HCA of a snapshot, or of a file tree without links or GUIDs, has no entry and is booked under its name.
   HcaDevices devices;
   std::map<std::string, std::string> unknown;  // HCA -> why its device is unknown; such an HCA counts as held
 };
 
-// Returns the device of each HCA. Reads the HCAs that the inventory lacks, such as virtual functions of an HCA that was
-// requested by name. root: prefix of the node's /sys.
+// Returns the device (see KnownDevices) of each HCA of `names`. Reads HCAs that the inventory lacks from /sys, such as
+// virtual functions of an HCA that was requested by name. root: prefix of the node's /sys.
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// Returns the booked HCAs that are called by one of `names` now, each with that name. An HCA may have been renamed
+// Returns the booked HCAs with a present name in `names`, each under its present name. An HCA may have been renamed
 // since it was booked.
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root);

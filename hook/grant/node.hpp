@@ -1,4 +1,4 @@
-// The location of the node's files, and functions that read its HCAs.
+// The location of the node's files, and functions that read the node's HCAs.
 #pragma once
 
 #include <optional>

@@ -63,7 +63,7 @@ bool is_elsewhere(const NodeSettings& node) {
 }
 
 struct DryRun {
-  Plan plan = {};  // has the warnings of the request; after a refusal, the warnings before it
+  Plan plan = {};  // after a refusal it has only the warnings that came before the refusal
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };
@@ -101,7 +101,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text =
       TRY(is_empty ? Result<std::string>(empty_container(options.annotations, options.pod_namespace, node.engine))
                    : read_bundle_config(*options.bundle));
-  std::error_code failed;  // not used: if the lookup fails, the path is empty and identifies no engine
+  std::error_code failed;  // ignored: after a failure `bundle` is empty, and no engine is detected from it
   const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const ContainerRequest requesting =
@@ -117,7 +117,8 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// A printed plan contains the warnings, and so does a refusal as JSON. For a refusal as text they are logged.
+// A printed plan contains the warnings, and so does a refusal as JSON. A refusal as text does not, so the warnings are
+// logged.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -194,7 +195,8 @@ Result<void> show_devices(const Options& options, const Log& log) {
 }
 
 Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
-  // The runtime records are swept first, because they decide which owners are stale.
+  // The records of rdma-runtime belong to no grant, so Ledger::recover() does not remove the records of ended
+  // containers.
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
   auto recovered = open.ledger.recover(deadline);
@@ -325,8 +327,8 @@ Result<void> release_stale(const std::string& ledger) {
   return {};
 }
 
-// Records have paths of network namespaces, cgroups and runtimes in the node's mount namespace. A process can look up
-// their owners only in the root of that namespace.
+// Grants name their owners by paths of network namespaces, cgroups and runtime directories on the node. These paths are
+// valid only in the node's root, so a child process enters `root` first.
 Result<void> release_stale_in(const std::string& root) {
   TRY(run_in_child("release of stale grants in the node's root", [&](ChildFiles&) -> Result<void> {
     if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return sys_error(errno, "enter `{}`", root);
@@ -348,8 +350,8 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
   // A grant that cannot be read may be in use, so it counts.
   held.count += unread.size();
-  // If grants remain, `stuck` has the error of the release. Without grants this function returns that error, because
-  // the caller does not report `stuck` then.
+  // If grants remain, `stuck` has the error of the release. If no grant remains, the caller does not report `stuck`, so
+  // this function returns the error.
   if (!released && held.count == 0) return released.error();
   if (!released) held.stuck = released.error().message;
   return held;
@@ -366,12 +368,15 @@ Result<void> check_formats(const std::string& ledger) {
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
-  return Error{fmt::format("{} grants have the format of another version: {}", count,
-                           std::find_if(unread.begin(), unread.end(), is_other)->message),
-               EBUSY, "drain the node with the programs of that version, then run this again; nothing was changed"};
+  return Error{
+      fmt::format("{} grants have the format of another version: {}", count,
+                  std::find_if(unread.begin(), unread.end(), is_other)->message),
+      EBUSY,
+      "drain the node with the programs of that version, then run `rdma-hook install` again; nothing was changed"};
 }
 
-// lines: gets the lines to merge by hand if install cannot configure the engine of this node.
+// lines: receives the configuration lines for the administrator to merge by hand, if install cannot configure the
+// engine of this node.
 Result<std::string> run_install(const Options& options, std::string& lines) {
   InstallOptions install_options = options.install;
   if (!options.status && !install_options.dry_run && ::geteuid() != 0)
@@ -379,7 +384,7 @@ Result<std::string> run_install(const Options& options, std::string& lines) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
-  // A root has the node's processes only if it has its own /proc. A file tree for tests has none.
+  // Only a root with its own /proc has the node's processes. A file tree for tests has no /proc.
   const bool is_in_root =
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";
@@ -427,8 +432,8 @@ const char* stage_name(Command command) {
 }
 
 // Runs a stage with only three descriptors of the caller and behind a seccomp filter. The configuration is read before
-// the filter starts, because it decides whether the helper is needed. The state and the bundle are foreign input, so
-// they are read behind the filter.
+// the filter starts, because it decides whether the IPAM helper is needed. The state and the bundle are foreign input,
+// so they are read behind the filter.
 int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
   Log log = Log::of_stage();

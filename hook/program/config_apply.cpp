@@ -79,8 +79,8 @@ int apply_once(const Options& options, const Log& log) {
   return ok ? 0 : 1;
 }
 
-// Compares the ConfigMap with the node's file. If the process with --watch does not work, it does not write the file,
-// so the comparison detects that too.
+// Compares the ConfigMap with the node's file. A difference that lasts shows that the process with --watch does not
+// work: that process writes the file.
 ProbedState probe_config(const Options& options) {
   const AppliedConfig found = check_cluster_config(options.source, options.node);
   if (found.outcome == Outcome::kSame) return {true, found.has};
@@ -92,7 +92,7 @@ ProbedState probe_config(const Options& options) {
                              error == found.problems.end() ? "" : to_string(*error), found.has)};
 }
 
-// Waits for a change or kPollMs. Returns true on a signal.
+// Waits for a change, at most kPollMs. Returns true if a signal asks this process to end.
 bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
   // After the first event the call waits kBurstMs more. A swap of the links of a ConfigMap is then complete, and is
@@ -114,7 +114,7 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
     const AppliedConfig applied = apply_cluster_config(options.source, options.node);
     // If the directory is missing, the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
-      log.warning(why + fmt::format("; it is checked every {} s", kPollMs / 1000));
+      log.warning(why + fmt::format("; the directory is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(options, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     // A report that did not change is printed again only if the file was written.
@@ -130,8 +130,8 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
 int apply_config(const Options& options, const Log& log) {
   const auto done = [&]() -> Result<int> {
     const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
-    // The ConfigMap is foreign text, so it is read behind a seccomp filter. The signals are blocked before, because the
-    // filter forbids that.
+    // The ConfigMap is foreign text, so it is read behind a seccomp filter. ending_signals() comes first, because the
+    // filter forbids sigprocmask(2).
     TRY_VOID(restrict_to_config());
     if (options.probe) return print_probe("config apply", probe_config(options));
     if (!options.watch) return apply_once(options, log);

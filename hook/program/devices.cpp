@@ -142,7 +142,7 @@ std::string row_of(const NodeHca& node) {
                                                        : "no pool",
                                     node.netdev.value_or("-")};
   for (const fabric::Port& port : hca.ports) {
-    // The kernel adds lanes and generation, "400 Gb/sec (4X NDR)", for which a line has no room.
+    // The kernel appends lanes and generation to the rate, "400 Gb/sec (4X NDR)". A row has no room for them.
     const std::string rate = attribute(port.rate);
     cells.push_back(fmt::format("{}:{} {} {}", port.number, state_word(port), attribute(port.link_layer),
                                 rate.substr(0, rate.find(" ("))));
@@ -197,8 +197,8 @@ std::string holders_text(const DeviceOwners& holders, const std::string& name) {
   return found->second.more > 0 ? text + line_of_more(found->second) : text;
 }
 
-// Returns the names of allocated HCAs that this namespace does not have. With an exclusive RDMA subsystem they are in
-// the network namespace of their netdevs.
+// Returns the names of allocated HCAs that are not in the caller's network namespace. With an exclusive RDMA subsystem
+// they are in the network namespace of their netdevs.
 std::vector<std::string> away(const NodeMap& map, const DeviceOwners& holders) {
   std::vector<std::string> names;
   for (const auto& [name, ignored] : holders.hcas()) {
@@ -273,7 +273,7 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
       holder.containers.push_back(user.id);
   }
   for (const PlannedHca& hca : grant.hcas) {
-    // has_room() is called before the list grows, because shows() above used the same state.
+    // has_room() must give the answer that shows() used above, so call it before the list grows.
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {

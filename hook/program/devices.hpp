@@ -35,7 +35,7 @@ class DeviceOwners {
     std::int64_t since = 0;
     bool gone = false;
     std::vector<std::string> containers;
-    std::optional<NetworkRecord> network;  // without the saved settings of the node's netdevs
+    std::optional<NetworkRecord> network;  // the owner's rails, without the saved settings of the node's netdevs
   };
   struct Hold {
     std::size_t holder = 0;  // the owner's index in holders()
@@ -44,7 +44,7 @@ class DeviceOwners {
   };
   struct OfHca {
     std::vector<Hold> shown;
-    // Sums of the owners that are not in `shown`.
+    // Counts of the owners of this HCA that are not in `shown`, and of their units by mode.
     std::map<Mode, std::uint64_t> more_units;
     std::size_t more = 0;
     std::size_t more_gone = 0;
@@ -72,8 +72,8 @@ using WriteText = std::function<void(const std::string& text)>;
 // An HCA in a container's namespace has only "name", "away": true and "holders".
 void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
-// Writes a table of 80 columns with one row per HCA; below it a text per owner and per rail, or one text for many
-// owners. Cuts a cell that is longer than a line.
+// Writes a table of 80 columns with one row per HCA. Below a row is a line for each owner and rail of the HCA; one line
+// sums up further owners. Cuts a cell that is longer than a line.
 void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
                         const WriteText& write);
 

@@ -149,7 +149,7 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"hook", "PATH", "cdi, base-spec: path of rdma-hook on the node, in place of this program's path",
      set_text<&Options::hook>, "cdi base-spec install"},
     {"nodes", "FILE",
-     "check-config: lines of node name and index; checks that their slices of the subnets exist and do not "
+     "check-config: lines of node name and index; checks that the nodes' slices of the subnets exist and do not "
      "overlap",
      set_text<&Options::nodes>, "check-config"},
     {"listen", "WHERE", "metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100",
@@ -168,10 +168,10 @@ constexpr fabric::Option<Options> kOptions[] = {
      "install in an image: directory below --root for rdma-hook and rdma-runtime if no bin directory of its /usr has "
      "them (/opt/rdma-init/bin)",
      set_text<&Options::programs>, kInstall},
-    {"uninstall", "", "install: restore the files that it wrote", set_flag<&Options::uninstall>, kInstall},
-    {"force", "", "install --uninstall: drop changes that were made to these files since, and print them",
+    {"uninstall", "", "install: restore the files that install wrote", set_flag<&Options::uninstall>, kInstall},
+    {"force", "", "install --uninstall: drop and print later changes to the files that install wrote",
      set_install_flag<&InstallOptions::force>, kInstall},
-    {"status", "", "install: print the files that it wrote", set_flag<&Options::status>, kInstall},
+    {"status", "", "install: print the files that install wrote", set_flag<&Options::status>, kInstall},
     {"json", "", "print JSON", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
     {"verify", "", "base-spec: add only `rdma-hook verify`, for use with rdma-nri", set_flag<&Options::verify>,
      "base-spec"},
@@ -191,12 +191,12 @@ constexpr Usage kStageUsages[] = {
     {"poststop", "--engine NAME", "releases the container's HCAs; never fails"},
     {"verify", "--engine NAME", "with rdma-nri, at createRuntime: fails if a request was not granted"}};
 constexpr Usage kUsages[] = {
-    {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; changes nothing"},
-    {"plan", "--annotation KEY=VALUE", "prints them for an empty container with this annotation"},
+    {"plan", "--bundle DIR [--json]", "prints the HCAs that a container of this bundle would get; books nothing"},
+    {"plan", "--annotation KEY=VALUE", "prints the HCAs that an empty container with this annotation would get"},
     {"devices", "[--json]", "lists the node's HCAs and their owners"},
     {"recover", "[--json]", "releases the HCAs of containers that have ended"},
     {"metrics", "[--grants]", "prints Prometheus text: owners, grants, failures, durations, port counters"},
-    {"metrics", "--listen WHERE", "serves it with --grants over HTTP until SIGTERM"},
+    {"metrics", "--listen WHERE", "serves the text of `metrics --grants` over HTTP until SIGTERM"},
     {"check-config", "[--json]", "prints errors of the configuration with line and remedy"},
     {"config", "apply DIR [--watch|--probe]",
      "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
@@ -246,9 +246,9 @@ Result<void> check_second_word(Command command, std::span<char* const> arguments
   return {};
 }
 
-// Without a bundle, annotations must be able to request HCAs: the engine is runc, the default of `plan`. With
-// --namespace the engine is one of Kubernetes, because only Kubernetes has namespaces, and "annotations_may_request"
-// decides which of them may request HCAs.
+// Without a bundle, the engine is runc, the default of `plan`, whose annotations are trusted. With --namespace the
+// engine must be containerd or CRI-O, because only pods have a namespace. "annotations_may_request" decides which
+// namespaces may request HCAs.
 Result<void> check_plan(Options& options) {
   const bool has_annotations = !options.annotations.empty();
   if (!options.bundle && !has_annotations) return usage_error("plan requires --bundle DIR or --annotation KEY=VALUE");

@@ -36,11 +36,11 @@ struct Options {
   std::string topic;  // kHelp: the command to describe; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
-  // plan: the annotations of an empty container, which replaces the bundle, and the namespace of its pod.
+  // plan without a bundle: the annotations of an empty container, and the namespace of the container's pod.
   std::map<std::string, std::string> annotations;
   std::optional<std::string> pod_namespace;
-  // cdi generate: the file, kind and hook path; base-spec uses `hook` too. nullopt: standard output, the default kind,
-  // this program.
+  // cdi generate: the file, kind and hook path; base-spec uses `hook` too. Defaults, in this order: standard output,
+  // the default kind, this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;
@@ -54,7 +54,7 @@ struct Options {
   bool json = false;
   bool grants = false;  // metrics: a series for each grant
   bool quiet = false;   // doctor: only warnings and errors
-  bool watch = false;   // config apply: at each change of the directory
+  bool watch = false;   // config apply: applies again at each change of the directory
   bool probe = false;   // config apply: only reports whether the node has the configuration of the directory
   bool verify = false;  // base-spec: adds rdma-hook verify instead of the hooks that grant HCAs
 };

@@ -39,8 +39,8 @@ Result<ContainerRequest> understand_bundle(const OciState& state, const Result<C
   return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
-// Returns the container's cgroup. Returns nullopt and logs a warning if the cgroup is unknown, because that must not
-// fail the start. A grant without a cgroup is stale as soon as the container's init has ended.
+// Returns the container's cgroup. If the cgroup cannot be read, logs a warning and returns nullopt, because that must
+// not fail the start. A grant without a cgroup is stale as soon as the container's init has ended.
 std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
   auto own = own_cgroup(spec, live.init.pid);
   if (own) return *std::move(own);
@@ -58,8 +58,9 @@ bool is_user(const GrantUser& user, const OciState& state) {
   return same.has_value() && *same;
 }
 
-// Releases the container's own grant and its part of its pod's grant. The state has no root of the runtime, so another
-// container can have the same id and bundle. Therefore only users that have ended are removed.
+// Releases the container's own grant and its part of its pod's grant. The OCI state does not name the runtime's state
+// directory, so a container of another runtime can have the same id and bundle. Therefore only users that have ended
+// are removed.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
   bool passed_over = false;
@@ -73,8 +74,7 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   if (passed_over) {
     log.info(
         "a container of this id and bundle has not ended and keeps its HCAs: this poststop is for another container or "
-        "a "
-        "killed runtime; `rdma-hook recover` releases them after it ends");
+        "a killed runtime; `rdma-hook recover` releases these HCAs after the container ends");
   }
   // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
   return left && !unread.empty() ? unread.front() : left;
@@ -92,8 +92,8 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// Checks the container's device nodes against its grants (check_granted_nodes()). Sets the RDMA limits, because
-// rdma-nri cannot set them.
+// Checks the container's device nodes against its grants (check_granted_nodes()). Sets the RDMA limits too: when
+// rdma-nri runs, the container has no cgroup yet.
 Result<void> verify_grants(const OciState& state, const ContainerRequest& requesting, const std::vector<Grant>& grants,
                            Call& call) {
   auto inventory = TRY(read_node_for(requesting, call.node, false));
@@ -133,7 +133,8 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   call.log.warnings(requesting.warnings);
   call.log.note(requesting.note);
   if (!requesting.request) return {};
-  // The process is pinned before the grant is made: the grant then belongs to this process even if its PID is reused.
+  // The process is identified before the grant is made: the grant then belongs to this process even if its PID is
+  // reused.
   const LiveContainer live = TRY(pin_container(state, requesting.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Grantee who = TRY(grantee_of(requesting.spec,
@@ -143,7 +144,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                       .bundle = state.bundle,
                                       .cgroup = noted_cgroup(requesting.spec, call, live)},
                                      state.bundle));
-  // A container outside of a pod has the network namespace of its init process.
+  // If the container joins no pod's network namespace, the namespace of its init process gets the rails.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const auto apply = [&](const Plan& plan) -> Result<void> {
     call.log.warnings(TRY(about(FailureReason::kDevices,
@@ -180,7 +181,7 @@ Result<void> poststop(Call& call) {
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.report(Releaser::kPoststop, call);
   call.timing.step("return");
-  // The repair comes after the container's own release, because it must not delay the release.
+  // The repair comes last, because it must not delay the release of this container's HCAs.
   if (left) open.repair(call.log);
   open.report(Releaser::kOther, call);
   return left;

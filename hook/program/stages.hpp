@@ -1,4 +1,4 @@
-// Runs the stages of a container, from the state on stdin.
+// Runs the stages createRuntime, verify and poststop for the container that the OCI state on stdin names.
 #pragma once
 
 #include "hook/base/result.hpp"
@@ -10,8 +10,8 @@ namespace hook {
 // Runs prestart or createRuntime: grants the requested HCAs. A container without a request is not changed.
 Result<void> create_runtime(Call& call, const Result<Config>& config);
 
-// Checks a container after rdma-nri, because a runtime continues if rdma-nri does not answer. Grants no HCA, but sets
-// the limits of RDMA objects: rdma-nri has no cgroup for them.
+// Checks the changes of rdma-nri to a container, because the engine continues without them if rdma-nri does not answer.
+// Grants no HCA, but sets the limits of RDMA objects: rdma-nri has no cgroup for them.
 // Errors: the container requested HCAs and has no grant; check_granted_nodes().
 Result<void> verify(Call& call, const Result<Config>& config);
 

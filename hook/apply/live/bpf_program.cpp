@@ -93,7 +93,8 @@ class Machine {
   Verdict verdict() const {
     const Register& result = registers_[BPF_REG_0];
     if (!result.known) return Verdict::kUnknown;
-    // The kernel tests only the lowest bit (cgroup_bpf_check_dev_permission, BPF_PROG_RUN_ARRAY).
+    // The kernel tests only the lowest bit of a program's result (__cgroup_bpf_check_dev_permission(),
+    // BPF_PROG_RUN_ARRAY).
     return (result.value & 1) != 0 ? Verdict::kAllow : Verdict::kDeny;
   }
 
@@ -270,7 +271,8 @@ std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
   if (program.size() < kHeadLength) return std::nullopt;
   const int rest = program[kHeadLength - 1].off;  // number of instructions of the rules
   if (rest < 0 || static_cast<std::size_t>(rest) % kRuleLength != 0) return std::nullopt;
-  // The last instruction of the head jumps over all rules, so its distance gives the number of rules.
+  // The last instruction of the prologue's head jumps over all rules, so the length of the jump gives the number of
+  // rules.
   const std::size_t rules = static_cast<std::size_t>(rest) / kRuleLength;
   const std::size_t length = kHeadLength + rules * kRuleLength;
   const auto expected = head(rules);

@@ -109,7 +109,7 @@ Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::str
                            path),
                EBUSY,
                view ? "set \"sysfs_view\": false, or mount `/sys` and the root file system without rshared"
-                    : "mount it and the root file system without rshared"};
+                    : "mount that directory and the root file system without rshared"};
 }
 
 bool seal_tree(int tree, std::uint64_t attributes) {

@@ -69,7 +69,7 @@ constexpr Word<mode_t> kKinds[] = {{"a regular file", S_IFREG}, {"a directory", 
 
 Error symlink_error(const std::string& path) {
   return Error{fmt::format("cannot use `{}` in the container: it or a directory above it is a symlink", path), ELOOP,
-               "remove it from the image or mount a tmpfs over /dev"};
+               "remove the symlink from the image, or mount a tmpfs over /dev"};
 }
 
 // Returns the error of opening a path in the container. A symlink (ELOOP) has its own message and remedy.
@@ -148,7 +148,7 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
   struct stat status {};
   if (!fd.ok() || fstat(fd.get(), &status) != 0) return open_error(errno, node.path);
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
-  const std::string hint = "remove it from the image or mount a tmpfs over /dev";
+  const std::string hint = "remove the file from the image, or mount a tmpfs over /dev";
   if (!S_ISCHR(status.st_mode)) {
     return Error{
         fmt::format("`{}` in the container is {}, not {}", node.path, to_word(kKinds, status.st_mode & S_IFMT), wanted),

@@ -1,8 +1,8 @@
 // Accesses the file tree of a container from a process that has joined the container's mount namespace.
 //
-// Paths are resolved by openat2(2) (Linux 5.6) below one pinned descriptor, without symlinks. If openat2(2) is missing
-// or forbidden, they are resolved component by component with O_NOFOLLOW. No file is created on a file system that the
-// node itself uses.
+// openat2(2) (Linux 5.6) resolves all paths below one open descriptor of the container's root, without symlinks. If
+// openat2(2) is missing or forbidden, openat(2) with O_NOFOLLOW resolves each component. No file is created on a file
+// system that the node itself uses.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ struct ContainerMounts {
 };
 
 struct Mounted {
-  std::uint64_t id = 0;  // 0: not reported by the kernel (before Linux 5.8)
+  std::uint64_t id = 0;  // mount id; 0: the kernel does not report it (before Linux 5.8)
   bool is_root = false;  // the file is the root of its mount
   std::uint64_t dev = 0;
 };
@@ -48,15 +48,15 @@ bool has_own_dev(const std::vector<SpecMount>& mounts);
 // not resolved.
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
-// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: it would; the
-// mount of fd cannot be read.
+// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: the mount would
+// propagate; the mount of fd cannot be read.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
 // Makes a detached mount private, so that later mounts on the source of `tree` do not appear in the container, and sets
 // MOUNT_ATTR_* attributes. Returns false with errno: ENOSYS before Linux 5.12.
 bool seal_tree(int tree, std::uint64_t attributes);
 
-// Device and inode of a file, which identify it for all paths.
+// The device and inode number of a file. They identify the file, whatever path leads to it.
 struct FileId {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
@@ -65,7 +65,7 @@ struct FileId {
 // Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<FileId> file_id(int fd);
 
-enum class Resolver { kOpenat2, kWalk };  // kOpenat2: if openat2(2) is missing or forbidden, as kWalk
+enum class Resolver { kOpenat2, kWalk };  // kOpenat2 uses kWalk if openat2(2) is missing or forbidden
 
 // Opens a path of the container ("/dev/infiniband"). The path must be absolute without "." and ".." (EINVAL). flags: as
 // for open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
@@ -113,9 +113,9 @@ class ContainerRoot {
  private:
   Result<fabric::UniqueFd> make_directories(const std::string& path) const;
   Result<void> check_writable(int directory, const std::string& path) const;
-  // The directory /dev in which device nodes may be made, with its mount, as found by the first call of
-  // node_directory(). While the descriptor is open, the kernel gives the id of this mount to no other mount. So a
-  // different id later shows that something was mounted over /dev.
+  // The directory /dev in which device nodes may be made, and its mount. The first call of node_directory() finds both.
+  // While the descriptor is open, the kernel gives the id of this mount to no other mount. So a different id later
+  // shows that something was mounted over /dev.
   struct NodeDirectory {
     fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the mount of the root
     Mounted mount;

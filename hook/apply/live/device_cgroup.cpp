@@ -161,8 +161,9 @@ class Group {
       if (done || done.error().code != ENOENT) return done;
     }
     return Error{
-        fmt::format("cannot replace the device program of the cgroup `{}`: it was replaced in each of {} attempts",
-                    cgroup_.directory(), kSwapAttempts),
+        fmt::format(
+            "cannot replace the device program of the cgroup `{}`: another process replaced it in each of {} attempts",
+            cgroup_.directory(), kSwapAttempts),
         EBUSY, "start the container again"};
   }
 
@@ -189,7 +190,7 @@ class Group {
     if (!is_readable(program)) return not_readable(cgroup_);
     const auto objection = find_objection(program, devices_);
     if (!objection) return {};
-    // A program of a parent cgroup also applies to other containers.
+    // A program of a parent cgroup also applies to other containers, so it is not replaced.
     if (!ours_) return object(*objection, change);
     raise_own_memlock();
     const auto loaded = load_device_program(with_allowed(program, devices_));
@@ -246,7 +247,7 @@ Result<BpfProgram> read_program(int program) {
   info.xlated_prog_len = static_cast<std::uint32_t>(count * sizeof(bpf_insn));
   info.xlated_prog_insns = address_of(instructions.data());
   TRY_VOID(read_info(program, info));
-  // The kernel sets the address to 0 if it may not return the instructions (bpf_dump_raw_ok()).
+  // The kernel sets xlated_prog_insns to 0 if this process may not read the instructions (bpf_dump_raw_ok()).
   if (info.xlated_prog_insns == 0) instructions.clear();
   return instructions;
 }
@@ -330,8 +331,8 @@ Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const Devi
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
     DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());
     all.changed = all.changed || change.changed;
-    // systemd replaces only programs of its units, not those of cgroups below a unit. A unit without a program (crun
-    // 1.8.1) was not changed, so there is nothing to undo.
+    // systemd replaces only programs of its units, not those of cgroups below a unit. If the unit itself has no program
+    // (crun 1.8.1), this call did not change the unit, and systemd undoes nothing.
     all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
     std::move(change.warnings.begin(), change.warnings.end(), std::back_inserter(all.warnings));
   }

@@ -66,7 +66,7 @@ Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
     return Error{
         fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
                     pid),
-        0, "add a mount namespace to the container, or its devices to config.json"};
+        0, "add a mount namespace or the device nodes to the container's config.json"};
   }
   return theirs;
 }
@@ -84,7 +84,7 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
   if (owner) return *owner;
   return Error{
       fmt::format("cannot make device nodes for the process {}: its user namespace does not map uid 0 and gid 0", pid),
-      0, "map the container's root, or add its devices to config.json"};
+      0, "map uid 0 and gid 0, or add the device nodes to the container's config.json"};
 }
 
 // Returns the id outside the user namespace to which the id 0 inside is mapped, from a text of uid_map or gid_map.
@@ -94,7 +94,7 @@ std::optional<std::uint32_t> parse_map(std::string_view text) {
     for (const std::string_view word : fabric::split(line, ' ')) {
       if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
-    // A line has the first id inside, the first id outside, and the number of ids.
+    // A line has the first id inside the user namespace, the first id outside, and the number of ids.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
   }
   return std::nullopt;
@@ -135,7 +135,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
   if (change->undone_by_systemd) {
     warnings.push_back(
         fmt::format("`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
-                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep them",
+                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep the rules",
                     cgroup.path));
   }
   return {};
@@ -143,8 +143,8 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // The cgroups were looked up by PID. If the container's process has ended, another process may have had this PID; if
-  // it still lives, the cgroups are those of the container.
+  // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. If it
+  // has ended, another process may have had this PID.
   TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
@@ -199,13 +199,14 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   if ((status.st_mode & 06) != 06) {
     warnings.push_back(fmt::format(
         "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
-        "0666; add a udev rule with MODE=\"0666\"",
+        "mode 0666; add a udev rule with MODE=\"0666\"",
         node.source, status.st_mode & 0777));
   }
   return tree;
 }
 
-// Opens the mounts of all file steps. Call it in the node's mount namespace, in which the source paths are valid.
+// Opens the source of each file step as a detached mount. Call it in the node's mount namespace, in which the source
+// paths are valid.
 Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
   std::vector<FileStep> prepared;
   for (const Step& step : steps) {
@@ -313,7 +314,8 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
-  // The files above were read by PID. If the process with this start time still lives, they belong to it.
+  // The files above were read by PID. They belong to the container's process if the process with this start time still
+  // lives.
   if (TRY(read_presence(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));
   return container;

@@ -23,8 +23,8 @@
 
 namespace hook {
 
-// The container that the runtime names in the state on the hook's standard input. Its process is pinned by descriptors,
-// so that no later process with the same pid is mistaken for it.
+// The container that the runtime names in the state on the hook's standard input. Open descriptors identify its
+// process, so that no later process with the same PID is mistaken for it.
 struct LiveContainer {
   OciState state;
   ProcessIdentity init;
@@ -34,21 +34,21 @@ struct LiveContainer {
   FileId rootfs;                     // identity of the directory root_path on the node
   NodeFiles node;
   ContainerMounts mounts;
-  std::optional<MappedRoot> owner;  // only with a user namespace: its uid 0 and gid 0 on the node
+  std::optional<MappedRoot> owner;  // the node's uid and gid for 0 in the user namespace; nullopt: no user namespace
 };
 
-// Checks the container of a runtime's state and pins its process. Errors: the process has ended; it is in the node's
-// mount namespace; the bundle's root file system does not exist; /proc is not a proc file system; with a user
-// namespace, uid 0 or gid 0 is not mapped. Whether the process belongs to the bundle is checked only by the file steps
-// of run_steps().
+// Checks the container that a runtime's state names, and opens descriptors that identify its process. Errors: the
+// process has ended; it is in the node's mount namespace; the bundle's root file system does not exist; /proc is not a
+// proc file system; with a user namespace, uid 0 or gid 0 is not mapped. Whether the process belongs to the bundle is
+// checked only by the file steps of run_steps().
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec);
 
-// Checks that the pinned process still runs. Errors: ESRCH, the process has ended; other codes: the lookup failed.
+// Checks that the container's process still runs. Errors: ESRCH, the process has ended; other codes: the lookup failed.
 Result<void> check_alive(const LiveContainer& container);
 
 // Returns the uid and gid to which a user namespace maps its uid 0 and gid 0, from the texts of /proc/PID/uid_map and
-// gid_map (user_namespaces(7)); nullopt: uid 0 or gid 0 is not mapped. The ids are those of the process that read the
-// texts.
+// gid_map (user_namespaces(7)); nullopt: uid 0 or gid 0 is not mapped. The returned ids are valid in the user namespace
+// of the process that read the texts.
 std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::string_view gid_map);
 
 // Runs the steps in order. Exception: all file steps run when the first of them is reached. A file step succeeds only

@@ -60,9 +60,9 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
-// Adds a warning if the plan has CAP_IPC_LOCK, but createRuntime cannot add it, or it has no effect in a user
-// namespace: RLIMIT_MEMLOCK then limits the memory that ibv_reg_mr() can register. With a user namespace, an unlimited
-// RLIMIT_MEMLOCK needs no warning if the container already has the capability.
+// Adds a warning if the plan has CAP_IPC_LOCK and RLIMIT_MEMLOCK still limits the memory that ibv_reg_mr() can
+// register. createRuntime cannot add a capability, and in a user namespace CAP_IPC_LOCK has no effect. If
+// RLIMIT_MEMLOCK is unlimited, the warning only reports that the capability is missing.
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
   const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();

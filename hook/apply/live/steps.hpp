@@ -63,7 +63,7 @@ using Step = std::variant<AllowDevices, MakeNode, BindDirectory, LimitRdma, SetM
 
 struct LivePlan {
   std::vector<Step> steps;            // nodes, mounts, rdma limits, device rules, memlock
-  std::vector<std::string> warnings;  // the changes that this way cannot make, and the way that can
+  std::vector<std::string> warnings;  // the changes that createRuntime cannot make, and the way that can
 };
 
 struct LiveNode {
