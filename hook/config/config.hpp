@@ -152,7 +152,8 @@ struct Pool {
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
-// A test of a rail before the container starts: off, a failure is a warning, or a failure refuses the start.
+// Modes of a test that rdma-hook runs on a rail before the container starts. kWarn: a failed test gives a warning.
+// kFail: a failed test refuses the start.
 enum class RailTest { kOff, kWarn, kFail };
 
 // How the netdevs of granted HCAs are set up in a container.

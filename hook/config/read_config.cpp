@@ -26,7 +26,7 @@ ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::st
   return problem;
 }
 
-// A resource of shared HCAs needs a limit: Kubernetes multiplies the HCAs by it.
+// A "resource" of shared HCAs needs a limit: rdma-device-plugin offers each HCA to Kubernetes as that many devices.
 void check_resource(const std::vector<ConfigReader>& readers, const Config& config, std::size_t index,
                     Problems& problems) {
   const Pool& pool = config.pools[index];
@@ -178,8 +178,8 @@ constexpr std::array<NetworkKey, 3> kNetworkKeys = {{
 constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
 constexpr const char* kRemedy = "move it to the node's own /etc/rdma-init/conf.d/*.json";
 
-// Returns false for "address", "NODE_NAME" and a file directly in /etc/rdma-init: the same text gives a different
-// number on each node.
+// Returns whether only the node's own files may have this "node_index". The cluster's file may have "address",
+// "NODE_NAME" or a file directly in /etc/rdma-init, because these give a different number on each node.
 bool is_nodes_own_index(const Json& index) {
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();

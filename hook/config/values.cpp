@@ -104,7 +104,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
   for (const auto& [unit, shift] : kUnits) {
     if (!text.ends_with(unit)) continue;
     const auto number = fabric::parse_number<std::uint32_t>(fabric::trim(text.substr(0, text.size() - unit.size())));
-    // 0 would forbid all registration, and the shift must not overflow.
+    // A "memlock" of 0 would forbid all memory registration, and the shift must not overflow.
     if (!number || *number == 0 || *number > UINT64_MAX >> shift) return std::nullopt;
     return std::uint64_t{*number} << shift;
   }

@@ -275,8 +275,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     }
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
-    // If the engine refuses both forms, the first error is returned, because the second form is only a guess. Another
-    // error, or one after which a file could not be restored, is returned at once.
+    // If the engine refuses both forms of the configuration, the error for the first form is returned, because that
+    // form is more likely the right one. Any other error, or a file that could not be restored, ends the loop at once.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -337,7 +337,7 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-// Installs on a node without files of install.
+// Installs on a node on which no file of an earlier install is left.
 // before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;

@@ -39,8 +39,9 @@ struct InstallOptions {
   bool force = false;  // uninstall: drop changes that were made to the files since install
 };
 
-// Each function below returns the text to print. The record is written before the first file and removed after the last
-// file, so a later install or uninstall can complete a call that was killed. A second install changes nothing.
+// Each function below returns the text to print. install() writes the record before the first file, and uninstall()
+// removes the record after the last file, so a later call can complete a call that was killed. A second install()
+// writes no file again.
 //
 // install() writes the files of the plan. While the engine may not have read the files, each call with `restart`
 // restarts the engine, and each call without it reports that a restart is due. A pod that installs from an image can

@@ -9,7 +9,8 @@
 namespace hook {
 namespace {
 
-// The directory for hook files if the engine reads no writable one: on an image-based system /usr is read-only.
+// The directory for hook files if the engine's hook directories are not writable: image-based systems have a read-only
+// /usr.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";

@@ -98,7 +98,8 @@ std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
     if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
     std::string name = setting.table.substr(above.size());
-    // A name with a dot or quote is skipped, because containerd would read its printed header as another table.
+    // A handler with a dot or quote in its name is skipped: containerd would read the header that install prints for it
+    // as another table.
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -204,8 +205,8 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Sets a member of the table whose header is lines[header]. Replaces the line of the key if there is one, and otherwise
-// adds a line at the start of the table.
+// Sets `key` in the table whose header is lines[header]. Replaces the line of `key`; if the table has no such line,
+// adds one directly below the header.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
