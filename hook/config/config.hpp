@@ -172,7 +172,7 @@ struct Network {
   std::vector<AddressRange> ranges = {};   // "addresses": allocated by rdma-hook; ranges do not overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
   std::string ipam_plugin = {};            // file name of that plugin; empty without ipam
-  std::string ipam_dir = kIpamDirectory;   // directory of this plugin, and of plugins that recorded leases name
+  std::string ipam_dir = kIpamDirectory;   // directory of this plugin; plugins of recorded leases are searched here too
   // "routing": number of the first routing table. Each rail of a container has its own table and the rule `from ADDRESS
   // lookup TABLE`. nullopt: all rails use the main table.
   std::optional<unsigned> first_table = 100;
@@ -205,7 +205,7 @@ struct NodeOptions {
 struct RuntimeOptions {
   std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first existing one is used
   std::string hook = {};                                 // absolute path of rdma-hook; empty: the installed rdma-hook
-  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by the passed --root
+  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by its --root option
   bool allow_system_calls = false;                       // add system calls that RDMA needs to the seccomp profile
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
@@ -228,7 +228,7 @@ struct NodeIndex {
   enum class By {
     kNumber,   // 7
     kFile,     // "/etc/rdma-init/node_index", a file with the number
-    kAddress,  // "address": each range's slice that contains an address of the node
+    kAddress,  // "address": in each range, the slice that contains an address of the node
     kName,     // "NODE_NAME": the number at the end of this environment variable
   };
   By by = By::kNumber;

@@ -15,7 +15,7 @@ using Problems = std::vector<ConfigProblem>;
 // Returns a problem at the place of a value in the last text that has it: later texts override earlier ones.
 ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
                          std::string remedy) {
-  // A value that no text has gets the last file without a line.
+  // If no text has the value, the problem names the last file and no line.
   ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
   for (const ConfigReader& reader : readers) {
     const auto line = reader.line_of(pointer);
@@ -112,7 +112,7 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
     if (pool == config.pools.end()) {
       problems.push_back(problem_at(readers, pointer, place + fmt::format("pool `{}` does not exist", *network.pool),
                                     "add it to \"pools\" or correct the name"));
-    } else if (pool->network != name) {  // the error is otherwise reported at the pool
+    } else if (pool->network != name) {  // if the pool names this network, check_pools() reports it
       if (auto why = misfit(*pool, network)) {
         problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
       }

@@ -1,5 +1,5 @@
-// Reads one text of the configuration. Each value knows its place. Reading continues after a problem, so that one run
-// reports all. Internal to hook/config.
+// Reads one text of the configuration. Each value keeps its place in the text for messages. Reading continues after a
+// problem, so that one run reports all problems. Internal to hook/config.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ bool is_resource_name(std::string_view text) {
   if (slash == std::string_view::npos || slash > kLongestDomain) return false;
   const std::string_view domain = text.substr(0, slash);
   const std::string_view name = text.substr(slash + 1);
-  // Kubernetes reserves these domains and "requests." for its own quotas.
+  // Kubernetes reserves kubernetes.io for its own resources and the prefix "requests." for names of quotas.
   if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
   const auto labels = fabric::split(domain, '.');
   const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
@@ -113,7 +113,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
 
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   constexpr std::string_view kNumber = "%d";
-  // The name must fit for numbers up to 999.
+  // The name must not be too long with a number of three digits, the largest that is expected.
   constexpr std::size_t kDigits = 3;
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";

@@ -34,8 +34,9 @@ bool is_absolute_path(std::string_view text);
 std::optional<std::uint32_t> permissions(std::string_view text);
 // Parses "64MiB" into bytes. Accepts only KiB, MiB, GiB and TiB, because M and MB can mean 10^6 or 2^20.
 std::optional<std::uint64_t> bytes_of(std::string_view text);
-// Returns why the pattern makes no valid names of netdevs; nullopt: it is valid. Names have at most 15 bytes (IFNAMSIZ)
-// without '/', ':' and blanks (Linux 6.1 net/core/dev.c, dev_valid_name), for numbers up to 999.
+// Returns why a pattern such as "net%d" makes invalid names of netdevs; nullopt: it is valid. With each number up to
+// 999, a name must have at most 15 bytes (IFNAMSIZ), without '/', ':' and blanks (Linux 6.1 net/core/dev.c,
+// dev_valid_name).
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern);
 
 // Requests for HCAs, in the syntax that annotations, variables and "default_devices" of config.json share.

@@ -256,7 +256,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
-  // The loop below tries the guessed form first, and the other form if the engine refuses the guessed one.
+  // The loop below tries the form that guess_form() selects. If the engine refuses that form, it tries the other form.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;

@@ -55,9 +55,10 @@ struct InstallOptions {
 // names each file that could not be restored. EIO: the restart failed; the written files stay.
 // Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
 Result<std::string> install(const InstallOptions& options, std::string& lines);
-// Restores the files that install wrote. Copied programs are removed last, because an engine that has not read the
-// restored files cannot start containers without them, and the release of existing grants needs them. While a restart
-// or a grant prevents this removal, the call fails with EBUSY; a later call completes the removal.
+// Restores the files that install wrote. Removes copied programs last: an engine that has not read the restored files
+// cannot start containers without the programs, and existing grants need the programs for their release. While a
+// restart is due or a grant exists, the call keeps the programs and fails with EBUSY; a later call removes the
+// programs.
 // Errors: EEXIST, the message names files that were changed since install and are kept; the other files are restored.
 // See restore_files() for changes that stay, and for `force`.
 Result<std::string> uninstall(const InstallOptions& options);

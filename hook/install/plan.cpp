@@ -32,8 +32,8 @@ std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". Replaces kUsualPrograms in them
-// by facts.programs.
+// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". In the text of each file,
+// replaces kUsualPrograms by facts.programs.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;

@@ -178,7 +178,8 @@ TomlTables tables_of(const EngineFacts& facts) {
   return tables;
 }
 
-// Prints tables as TOML. In files of version 2, the plugin for containers has the name of containerd 1.
+// Prints tables as TOML. In a file with `version = 2`, containerd 2 expects the plugin name of containerd 1,
+// io.containerd.grpc.v1.cri.
 std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {

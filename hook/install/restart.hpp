@@ -19,9 +19,9 @@ std::string restart_due_line(const InstallRecord& record);
 // Restarts the engine; for Docker with way runtime, reloads its configuration. Returns the text to print. Errors: EIO,
 // the command fails.
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record);
-// If a restart is due: restarts the engine if `restart` is true, and otherwise returns the line that reports it. If the
-// engine has read the files, notes that in the record. Returns the text to print; empty if no restart is due. Errors:
-// EIO, the command fails.
+// If a restart is due: restarts the engine if `restart` is true, and otherwise returns the line that reports the due
+// restart. Records that the engine has read the files, if that is so. Returns the text to print; empty if no restart is
+// due. Errors: EIO, the command fails.
 Result<std::string> restart_if_due(const std::string& root, bool restart);
 
 // Sets the write time of the record to now if the engine started after the recorded time, that is, while its files were

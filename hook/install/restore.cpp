@@ -26,8 +26,8 @@ struct UndoPlan {
   std::vector<FileEdit> left;
 };
 
-// Replaces the block from kOurs to kOursEnd by the block that install wrote, so that without_changes() finds it. Lines
-// that an administrator added to the block since install are removed with it.
+// Returns `present` with the block from kOurs to kOursEnd replaced by the block that install wrote, so that
+// without_changes() finds the block. Lines that an administrator added inside the block are lost.
 std::string with_written_block(const std::string& present, const std::string& after) {
   const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
     const std::size_t begin = text.find(kOurs);
@@ -109,8 +109,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
                            std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
-  // The state "written" is noted before the first file is restored. If this call is killed, the next call thus detects
-  // that the engine may not have read the restored files.
+  // The record gets the state "written" before the first file is restored. If this call is killed, the next call reads
+  // this state and knows that the engine may not have read the restored files.
   if (options.keeps_programs && !record.put.empty() && !record.is_restored()) {
     record.state = InstallState::kWritten;
     record.written = write_time_now();
