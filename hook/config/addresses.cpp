@@ -137,7 +137,7 @@ class RangeReader {
       return refuse(value, fmt::format("`{}` has host bits set", shown(*text)),
                     fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
     }
-    // Refuses 0.0.0.0/0 and the like, loopback, link-local and multicast subnets.
+    // Refuses subnets with prefix length 0 or address 0, and loopback, link-local and multicast subnets.
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
     if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);

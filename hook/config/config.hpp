@@ -75,9 +75,9 @@ struct AddressRange {
   fabric::Address from;  // first address for rails; default: the first of the subnet that is not the gateway
   fabric::Address to;
   std::optional<fabric::Address> gateway;
-  // If one configuration serves all nodes: prefix length, of 32 or 128 bits, of the part of the range that belongs to
-  // one node. `from` and `to` then span the whole subnet until slice_of() (node_slice.hpp) narrows them. nullopt: the
-  // whole range belongs to this node.
+  // If one configuration serves all nodes: the prefix length of one node's part of the subnet, such as 24 in a subnet
+  // with prefix 16. `from` and `to` then span the whole subnet until slice_of() (node_slice.hpp) narrows the range.
+  // nullopt: the whole range belongs to this node.
   std::optional<unsigned> per_node = {};
   std::vector<fabric::Address> own = {};  // addresses of the node, never allocated
   bool is_for(unsigned which) const { return !rail || *rail == which; }
@@ -178,7 +178,7 @@ struct Network {
   std::optional<unsigned> first_table = 100;
   unsigned rule_priority = 32000;
   RailTest gateway_test = RailTest::kWarn;
-  RailTest duplicate_test = RailTest::kOff;  // success is that no reply comes, so the test waits its whole time
+  RailTest duplicate_test = RailTest::kOff;  // off: without a duplicate, each start waits the full time for a reply
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;
@@ -295,7 +295,7 @@ std::string to_string(const ConfigProblem& problem);
 struct ConfigPaths {
   std::string file = kConfigPath;
   std::string drop_ins = kConfigDropIns;  // empty: none
-  bool file_must_exist = false;           // set by --config, with which the cluster's file is not read
+  bool file_must_exist = false;           // true with --config: the cluster's file is then not read
   std::string cluster = kClusterConfigPath;
 };
 // Returns the default paths of the files, below a root.

@@ -61,7 +61,7 @@ std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, cons
                                  to_string(*network.mode), pool.name),
                      "add it to the pool's \"modes\" or change the network's \"mode\"");
   }
-  // Only a pool of one link layer can be checked without the node.
+  // Without the node, the link layer of a pool's HCAs is known only if the pool selects a single one.
   const auto& types = pool.selectors.link_types;
   const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
   if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
@@ -120,8 +120,8 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
   }
 }
 
-// Checks "macs" and "guids". A node's address does not identify its slice of such a range, and overlapping ranges would
-// give two functions the same value.
+// Checks "macs" and "guids". "node_index": "address" cannot select a node's slice of such a range, because the range
+// has no IP addresses. Overlapping ranges would give two VFs the same value.
 void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   std::vector<std::pair<std::string, const VfRange*>> before;
   for (const auto& [name, network] : config.networks) {

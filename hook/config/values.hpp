@@ -45,7 +45,8 @@ inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxListEntries = 4096;
 inline constexpr unsigned kMaxCount = 1024;
 
-// A request: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or a substitute.
+// A request: the value of the annotation rdma-init.io/devices, of the variable RDMA_VISIBLE_DEVICES, or of a substitute
+// such as "default_devices".
 struct HcaSelection {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;

@@ -164,7 +164,7 @@ Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
 
 // Writes the files of a plan. All temporary files are written, and checked by the engine, before the first file is
 // replaced. After that only renames remain, and they need no space.
-// record: is written first, without a write time; it is valid until all files are in place.
+// record: written first, without a write time; it is the node's record until all files are in place.
 // done: replaces `record` when all files are in place.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, InstallRecord done) {
@@ -365,8 +365,8 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   return said + report_service(facts, !options.put.empty());
 }
 
-// Completes an incomplete installation or replaces that of another version: restores the files of the record, then
-// installs. If the install fails, writes the restored files again.
+// Completes an incomplete installation, or replaces the installation of another version: restores the files of the
+// record, then installs. If the install fails, writes the files of the record again.
 Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;

@@ -86,8 +86,8 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
     const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
     if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
     const auto program = path->get<std::string>();
-    // Today containers use the default runtime, so a default runtime from NVIDIA is preferred to another one from
-    // NVIDIA.
+    // If Docker has several runtimes from NVIDIA, its default runtime is preferred, because containers have used that
+    // one before install.
     const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
     if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
   }

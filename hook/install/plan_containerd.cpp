@@ -269,14 +269,15 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
                fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
-// Returns the path of install's drop-in: in `directory`, or in the usual directory if that is an error or empty.
+// Returns the path of install's drop-in: in `directory`, or in /etc/containerd/conf.d if `directory` is an error or
+// empty.
 std::string drop_in_path(const Result<std::string>& directory) {
   const bool is_named = directory && !directory->empty();
   return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
 }
 
-// Returns the text of config.toml with a line `imports` for the usual directory. TOML requires this line before all
-// tables. Replaces an empty `imports`.
+// Returns the text of config.toml with a line `imports` that names kDropIns. TOML requires this line before all tables.
+// Replaces an empty `imports`.
 std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);

@@ -66,8 +66,8 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
 }
 
 std::string restart_due_line(const InstallRecord& record) {
-  // The message names the last file of the engine, because this file names the engine's other files. It never names a
-  // file of rdma-init, because the engine does not read files of rdma-init.
+  // The message names the last of the engine's files in the record, because that file refers to the engine's other
+  // files. It never names a file of rdma-init, because the engine does not read files of rdma-init.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";

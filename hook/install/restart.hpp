@@ -24,8 +24,8 @@ Result<std::string> restart_engine(const std::string& root, const InstallRecord&
 // due. Errors: EIO, the command fails.
 Result<std::string> restart_if_due(const std::string& root, bool restart);
 
-// Sets the write time of the record to now if the engine started after the recorded time, that is, while its files were
-// being replaced: it may have read the earlier files.
+// Sets the write time of the record to now if the engine started after the recorded write time. The caller has just
+// replaced the files, so the engine may have read a file before its replacement.
 Result<void> renew_write_time(const std::string& root);
 
 }  // namespace hook

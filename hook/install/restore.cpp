@@ -63,7 +63,8 @@ Undo forced(const FileEdit& edit, const std::string& present) {
 void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
   const auto present = read_node_file(root, edit.path);
   const bool is_file = present && *present;
-  // A file without any line of install needs no undo: a call restored it and was killed before it updated the record.
+  // A file without any line of install needs no undo: an earlier call restored the file and was killed before it
+  // updated the record, or an administrator removed the lines.
   if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
   if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
     plan.undone.push_back({{edit.path, text, **present},
@@ -127,8 +128,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // If this write fails too, the record keeps the state "written". The engine is then restarted once more than
-    // necessary.
+    // No file is changed, so the record gets its earlier state again. If this write fails too, the record keeps the
+    // state "written", and a later call restarts the engine without need.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }
