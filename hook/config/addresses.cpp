@@ -84,8 +84,8 @@ class RangeReader {
  public:
   RangeReader(ConfigReader& reader, ConfigValue value) : reader_(&reader), value_(std::move(value)) {}
 
-  // Reads one element. Returns nullopt if its values make no valid range; the problems are then noted. An unknown key
-  // is only noted.
+  // Reads one element of "addresses". Notes problems, and returns nullopt if the values are not a valid range. An
+  // unknown key is a noted problem, but the range is still returned.
   std::optional<AddressRange> read() {
     const auto into = [&](std::optional<Named>& target) {
       return [&](const ConfigValue& v) { read_address(v, target); };
@@ -137,13 +137,13 @@ class RangeReader {
       return refuse(value, fmt::format("`{}` has host bits set", shown(*text)),
                     fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
     }
-    // Refuses 0.0.0.0/0 and the like, loopback, link-local and multicast subnets.
+    // Refuses subnets with prefix length 0 or address 0, and loopback, link-local and multicast subnets.
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
     if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
     }
-    // Ranges for documentation are refused: samples have one where an administrator must write a subnet. rdma-hook
-    // itself uses 192.0.2.0/24 for the placeholders of GID slots.
+    // Ranges for documentation are refused: samples have one where an administrator must write a subnet. Also,
+    // rdma-hook fills GID tables with placeholder addresses of 192.0.2.0/24.
     if (const char* rfc = documented_by(*subnet)) {
       return refuse(value, fmt::format("`{}` is in a range for documentation ({})", shown(*text), rfc), kRemedy);
     }
@@ -216,7 +216,7 @@ class RangeReader {
   void check_order(const AddressRange& range) {
     const bool only_gateway = range.from == range.to && range.gateway == range.from;
     if (range.from <= range.to && !only_gateway) return;
-    // The problem is reported at `to` or `from` if the file has one of them.
+    // The problem is reported at the member `to`, else at `from`, and without both members at the whole element.
     const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
     refuse(place, fmt::format("no address for containers from {} to {}", to_string(range.from), to_string(range.to)),
            "write the lower address as \"from\", and include more than the gateway");

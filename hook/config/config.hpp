@@ -75,9 +75,9 @@ struct AddressRange {
   fabric::Address from;  // first address for rails; default: the first of the subnet that is not the gateway
   fabric::Address to;
   std::optional<fabric::Address> gateway;
-  // If one configuration serves all nodes: prefix length, of 32 or 128 bits, of the part of the range that belongs to
-  // one node. `from` and `to` then span the whole subnet until slice_of() (node_slice.hpp) narrows them. nullopt: the
-  // whole range belongs to this node.
+  // If one configuration serves all nodes: the prefix length of one node's part of the subnet, such as 24 in a subnet
+  // with prefix 16. `from` and `to` then span the whole subnet until slice_of() (node_slice.hpp) narrows the range.
+  // nullopt: the whole range belongs to this node.
   std::optional<unsigned> per_node = {};
   std::vector<fabric::Address> own = {};  // addresses of the node, never allocated
   bool is_for(unsigned which) const { return !rail || *rail == which; }
@@ -152,7 +152,8 @@ struct Pool {
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
-// A test of a rail before the container starts: off, a failure is a warning, or a failure refuses the start.
+// Modes of a test that rdma-hook runs on a rail before the container starts. kWarn: a failed test gives a warning.
+// kFail: a failed test refuses the start.
 enum class RailTest { kOff, kWarn, kFail };
 
 // How the netdevs of granted HCAs are set up in a container.
@@ -171,13 +172,13 @@ struct Network {
   std::vector<AddressRange> ranges = {};   // "addresses": allocated by rdma-hook; ranges do not overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
   std::string ipam_plugin = {};            // file name of that plugin; empty without ipam
-  std::string ipam_dir = kIpamDirectory;   // directory of this plugin, and of plugins that recorded leases name
+  std::string ipam_dir = kIpamDirectory;   // directory of this plugin; plugins of recorded leases are searched here too
   // "routing": number of the first routing table. Each rail of a container has its own table and the rule `from ADDRESS
   // lookup TABLE`. nullopt: all rails use the main table.
   std::optional<unsigned> first_table = 100;
   unsigned rule_priority = 32000;
   RailTest gateway_test = RailTest::kWarn;
-  RailTest duplicate_test = RailTest::kOff;  // success is that no reply comes, so the test waits its whole time
+  RailTest duplicate_test = RailTest::kOff;  // off: without a duplicate, each start waits the full time for a reply
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;
@@ -204,7 +205,7 @@ struct NodeOptions {
 struct RuntimeOptions {
   std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first existing one is used
   std::string hook = {};                                 // absolute path of rdma-hook; empty: the installed rdma-hook
-  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by the passed --root
+  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by its --root option
   bool allow_system_calls = false;                       // add system calls that RDMA needs to the seccomp profile
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
@@ -227,7 +228,7 @@ struct NodeIndex {
   enum class By {
     kNumber,   // 7
     kFile,     // "/etc/rdma-init/node_index", a file with the number
-    kAddress,  // "address": each range's slice that contains an address of the node
+    kAddress,  // "address": in each range, the slice that contains an address of the node
     kName,     // "NODE_NAME": the number at the end of this environment variable
   };
   By by = By::kNumber;
@@ -294,7 +295,7 @@ std::string to_string(const ConfigProblem& problem);
 struct ConfigPaths {
   std::string file = kConfigPath;
   std::string drop_ins = kConfigDropIns;  // empty: none
-  bool file_must_exist = false;           // set by --config, with which the cluster's file is not read
+  bool file_must_exist = false;           // true with --config: the cluster's file is then not read
   std::string cluster = kClusterConfigPath;
 };
 // Returns the default paths of the files, below a root.

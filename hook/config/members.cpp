@@ -9,8 +9,8 @@ namespace {
 void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint32_t& mode) {
   constexpr const char* kRemedy = "write an octal text up to 0777, in quotes: \"0666\"";
   if (value.json().is_number()) {
-    // JSON has no octal numbers: 0666 is not valid JSON, and 666 would be octal 01232. Therefore only a text is
-    // accepted.
+    // Only a text is accepted, because JSON has no octal numbers: 0666 is not valid JSON, and the decimal number 666 is
+    // 01232 in octal.
     reader.error(value, "is a decimal number", kRemedy);
     return;
   }

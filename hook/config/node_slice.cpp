@@ -25,8 +25,8 @@ unsigned index_bits(const AddressRange& range) {
   return *range.per_node - range.prefix;
 }
 
-// Finds the address bit that holds bit `from_last` of the slice's index (0: the lowest bit). Returns its mask in its
-// byte and sets `byte` to the position of this byte.
+// Finds the bit of an address that is bit `from_last` (0: the lowest) of the index of the node's slice. Sets `byte` to
+// the number of the address byte with this bit and returns the mask of the bit in that byte.
 std::uint8_t mask_of(const AddressRange& range, unsigned from_last, std::size_t& byte) {
   const unsigned bit = offset_of(range) + *range.per_node - 1 - from_last;
   byte = bit / 8;
@@ -104,7 +104,8 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
     const std::uint8_t mask = mask_of(range, i, byte);
     if ((index >> i & 1) != 0) first.bytes[byte] |= mask;
   }
-  // The network address is in the first slice and the broadcast address in the last one. `range` excludes both.
+  // The first slice contains the subnet's network address, the last slice its broadcast address. `range` has neither,
+  // so its limits remove both addresses from the slices.
   slice.from = std::max(first, range.from);
   slice.to = std::min(last_of(first, offset_of(range) + *range.per_node), range.to);
   return slice;

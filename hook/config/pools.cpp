@@ -16,7 +16,7 @@ void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<s
   reader.texts(value, names, [&](const ConfigValue& element) {
     auto name = reader.parsed(element, if_is(is_netdev_glob), "is not the name of a netdev",
                               "write a name as `ip link` prints it, or a glob: \"ens*f0np0\"");
-    // The kernel allows these characters in a netdev's name, but in practice they are meant as a glob.
+    // The kernel allows `?`, `[` and `{` in a netdev's name, but an administrator who writes them usually means a glob.
     if (name && name->find_first_of("?[{") != std::string::npos) {
       reader.warning(element, fmt::format("only * is a wildcard: `{}` matches literally", shown(*name)),
                      "write * instead, or one entry per netdev");

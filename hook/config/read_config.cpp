@@ -15,7 +15,7 @@ using Problems = std::vector<ConfigProblem>;
 // Returns a problem at the place of a value in the last text that has it: later texts override earlier ones.
 ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
                          std::string remedy) {
-  // A value that no text has gets the last file without a line.
+  // If no text has the value, the problem names the last file and no line.
   ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
   for (const ConfigReader& reader : readers) {
     const auto line = reader.line_of(pointer);
@@ -26,7 +26,7 @@ ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::st
   return problem;
 }
 
-// A resource of shared HCAs needs a limit: Kubernetes multiplies the HCAs by it.
+// A "resource" of shared HCAs needs a limit: rdma-device-plugin offers each HCA to Kubernetes as that many devices.
 void check_resource(const std::vector<ConfigReader>& readers, const Config& config, std::size_t index,
                     Problems& problems) {
   const Pool& pool = config.pools[index];
@@ -61,7 +61,7 @@ std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, cons
                                  to_string(*network.mode), pool.name),
                      "add it to the pool's \"modes\" or change the network's \"mode\"");
   }
-  // Only a pool of one link layer can be checked without the node.
+  // Without the node, the link layer of a pool's HCAs is known only if the pool selects a single one.
   const auto& types = pool.selectors.link_types;
   const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
   if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
@@ -112,7 +112,7 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
     if (pool == config.pools.end()) {
       problems.push_back(problem_at(readers, pointer, place + fmt::format("pool `{}` does not exist", *network.pool),
                                     "add it to \"pools\" or correct the name"));
-    } else if (pool->network != name) {  // the error is otherwise reported at the pool
+    } else if (pool->network != name) {  // if the pool names this network, check_pools() reports it
       if (auto why = misfit(*pool, network)) {
         problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
       }
@@ -120,8 +120,8 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
   }
 }
 
-// Checks "macs" and "guids". A node's address does not identify its slice of such a range, and overlapping ranges would
-// give two functions the same value.
+// Checks "macs" and "guids". "node_index": "address" cannot select a node's slice of such a range, because the range
+// has no IP addresses. Overlapping ranges would give two VFs the same value.
 void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   std::vector<std::pair<std::string, const VfRange*>> before;
   for (const auto& [name, network] : config.networks) {
@@ -178,8 +178,8 @@ constexpr std::array<NetworkKey, 3> kNetworkKeys = {{
 constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
 constexpr const char* kRemedy = "move it to the node's own /etc/rdma-init/conf.d/*.json";
 
-// Returns false for "address", "NODE_NAME" and a file directly in /etc/rdma-init: the same text gives a different
-// number on each node.
+// Returns whether only the node's own files may have this "node_index". The cluster's file may have "address",
+// "NODE_NAME" or a file directly in /etc/rdma-init, because these give a different number on each node.
 bool is_nodes_own_index(const Json& index) {
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();

@@ -11,7 +11,7 @@ namespace hook {
 
 struct ParsedConfig {
   Config config;
-  std::vector<ConfigProblem> problems;  // of each file in order, then of references between values
+  std::vector<ConfigProblem> problems;  // in each file, in order; then in references between values (pool to network)
   bool ok() const;                      // returns whether no problem is an error
 };
 
@@ -28,7 +28,8 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
 // group or other users; the file is a symbolic link, has more than 1 MiB, or cannot be read. A file of --config may be
 // in a sticky directory of root such as /tmp.
 Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
-// Checks the directories of the cluster's file, which may not exist yet. Errors as above.
+// Checks the directories above the cluster's file; the file need not exist. Errors: EPERM, a user other than root and
+// the user of this process can change a directory; a directory cannot be read.
 Result<void> check_config_directories(const ConfigPaths& paths);
 // Result of reading all files, continued after errors.
 struct ConfigFiles {

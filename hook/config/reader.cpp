@@ -44,7 +44,8 @@ std::string unescape_pointer(std::string_view part) {
   return name;
 }
 
-// Returns "pools[0].modes" for "/pools/0/modes". The document decides whether "0" is an index or a name.
+// Returns "pools[0].modes" for "/pools/0/modes". "0" is an index if "/pools" is an array in `root`, and otherwise the
+// name of a member.
 std::string place_of(const Json& root, std::string_view pointer) {
   std::string place;
   const Json* at = &root;
@@ -195,7 +196,7 @@ void ConfigReader::warning(const ConfigValue& value, const std::string& message,
 }
 
 std::optional<unsigned> ConfigReader::line_of(const std::string& pointer) const {
-  // The second pass counts lines, which the parser does not keep.
+  // json_lines() reads the text a second time to count lines, because the JSON parser does not keep line numbers.
   if (!lines_) lines_ = json_lines(text_->text);
   const auto line = lines_->find(pointer);
   return line == lines_->end() ? std::nullopt : std::optional(line->second);

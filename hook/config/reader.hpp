@@ -1,5 +1,5 @@
-// Reads one text of the configuration. Each value knows its place. Reading continues after a problem, so that one run
-// reports all. Internal to hook/config.
+// Reads one text of the configuration. Each value keeps its place in the text for messages. Reading continues after a
+// problem, so that one run reports all problems. Internal to hook/config.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class ConfigReader {
   struct Member {
     std::string_view name;
     Read read;
-    bool known = true;  // false: read only to report why it is wrong
+    bool known = true;  // false: not a valid member; `read` only reports the reason
   };
   using Readers = std::vector<Member>;
 
@@ -57,7 +57,7 @@ class ConfigReader {
   // of them. Skips "$schema" and "$comment".
   void members(const ConfigValue& object, const Readers& known);
   std::vector<ConfigValue> elements(const ConfigValue& list);
-  // Returns name and value of each member of an object with free names.
+  // Returns name and value of each member of an object in which members can have any name.
   std::vector<std::pair<std::string, ConfigValue>> entries(const ConfigValue& object);
   // Returns the member; nullopt: missing.
   static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);

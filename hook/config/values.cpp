@@ -62,7 +62,7 @@ bool is_resource_name(std::string_view text) {
   if (slash == std::string_view::npos || slash > kLongestDomain) return false;
   const std::string_view domain = text.substr(0, slash);
   const std::string_view name = text.substr(slash + 1);
-  // Kubernetes reserves these domains and "requests." for its own quotas.
+  // Kubernetes reserves kubernetes.io for its own resources and the prefix "requests." for names of quotas.
   if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
   const auto labels = fabric::split(domain, '.');
   const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
@@ -104,7 +104,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
   for (const auto& [unit, shift] : kUnits) {
     if (!text.ends_with(unit)) continue;
     const auto number = fabric::parse_number<std::uint32_t>(fabric::trim(text.substr(0, text.size() - unit.size())));
-    // 0 would forbid all registration, and the shift must not overflow.
+    // A "memlock" of 0 would forbid all memory registration, and the shift must not overflow.
     if (!number || *number == 0 || *number > UINT64_MAX >> shift) return std::nullopt;
     return std::uint64_t{*number} << shift;
   }
@@ -113,7 +113,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
 
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   constexpr std::string_view kNumber = "%d";
-  // The name must fit for numbers up to 999.
+  // The name must not be too long with a number of three digits, the largest that is expected.
   constexpr std::size_t kDigits = 3;
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";

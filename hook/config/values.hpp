@@ -13,15 +13,15 @@
 namespace hook {
 
 // Returns whether the text is a valid name of an HCA, pool or network: 1 to 63 of [A-Za-z0-9_.-], but not "." and "..".
-// IB_DEVICE_NAME_MAX is 64 with the zero (Linux 6.1 include/uapi/rdma/ib_user_verbs.h).
+// IB_DEVICE_NAME_MAX is 64, terminating zero byte included (Linux 6.1 include/uapi/rdma/ib_user_verbs.h).
 bool is_config_name(std::string_view text);
 // Returns whether the text is a name of a netdev or a glob: 1 to 63 printable characters without "/", ":" and blanks.
 bool is_netdev_glob(std::string_view text);
 // Returns whether the text has 1 to 63 of the characters of a Kubernetes namespace (a-z 0-9 -) and of the wildcard *.
 bool is_namespace_glob(std::string_view text);
-// Returns whether the text is an extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253
-// characters outside of kubernetes.io and without the prefix "requests.", and a name of at most 63
-// (k8s.io/kubernetes, pkg/apis/core/helper, IsExtendedResourceName, 1.34).
+// Returns whether the text is a Kubernetes extended resource DOMAIN/NAME, such as "rdma-init.io/rails". DOMAIN is a DNS
+// name of at most 253 characters, not in kubernetes.io and not beginning with "requests."; NAME has at most 63
+// characters (k8s.io/kubernetes, pkg/apis/core/helper, IsExtendedResourceName, 1.34).
 bool is_resource_name(std::string_view text);
 // Returns "15b3" for "0x15B3" and "15b3". Returns nullopt if it is not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);
@@ -34,8 +34,9 @@ bool is_absolute_path(std::string_view text);
 std::optional<std::uint32_t> permissions(std::string_view text);
 // Parses "64MiB" into bytes. Accepts only KiB, MiB, GiB and TiB, because M and MB can mean 10^6 or 2^20.
 std::optional<std::uint64_t> bytes_of(std::string_view text);
-// Returns why the pattern makes no valid names of netdevs; nullopt: it is valid. Names have at most 15 bytes (IFNAMSIZ)
-// without '/', ':' and blanks (Linux 6.1 net/core/dev.c, dev_valid_name), for numbers up to 999.
+// Returns why a pattern such as "net%d" makes invalid names of netdevs; nullopt: it is valid. With each number up to
+// 999, a name must have at most 15 bytes (IFNAMSIZ), without '/', ':' and blanks (Linux 6.1 net/core/dev.c,
+// dev_valid_name).
 std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern);
 
 // Requests for HCAs, in the syntax that annotations, variables and "default_devices" of config.json share.
@@ -44,7 +45,8 @@ inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxListEntries = 4096;
 inline constexpr unsigned kMaxCount = 1024;
 
-// A request: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or a substitute.
+// A request: the value of the annotation rdma-init.io/devices, of the variable RDMA_VISIBLE_DEVICES, or of a substitute
+// such as "default_devices".
 struct HcaSelection {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;

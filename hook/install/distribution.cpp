@@ -71,8 +71,8 @@ void find_file(const std::string& root, const KnownDistribution& known, const st
   const int major = generated.find("version = 2") != std::string::npos ? 1 : 2;
   found.file = directory + (major == 1 ? "/config.toml.tmpl" : "/config-v3.toml.tmpl");
   found.lines = handler_lines(generated, programs, major);
-  // A template of the administrator replaces the distribution's own template, so it must include that one by the name
-  // `base`.
+  // The administrator's template replaces the distribution's template. It must therefore include the distribution's
+  // template, which has the name `base`.
   if (!node_has(root, found.file, F_OK)) found.lines = "{{ template \"base\" . }}\n\n" + found.lines;
 }
 

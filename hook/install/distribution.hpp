@@ -15,7 +15,7 @@ struct Distribution {
   std::string lines;
   std::string restart;     // command that restarts the distribution, which then generates again
   bool is_added = false;   // `file` has the path of rdma-runtime
-  bool is_in_use = false;  // the generated configuration has this path, or imports `file`, which has it
+  bool is_in_use = false;  // the generated configuration has the path of rdma-runtime, or imports `file`, which has it
 };
 
 // Returns whether `name` is the name of a distribution.

@@ -42,9 +42,9 @@ bool is_in_container(std::string_view status) {
 // The kernel appends this text to the path of a program that was replaced or removed (proc_pid_exe(5)).
 constexpr std::string_view kDeleted = " (deleted)";
 
-// Returns the path of the process's program. Returns nullopt if the process is in a container, does not belong to root,
-// or executes no program of its name. The checks are needed because any user can start a process with the name
-// `containerd`.
+// Returns the path of the program that the process executes. Returns nullopt if the process is in a container, does not
+// belong to root, or has another name than its program. The checks are needed because any user can start a process with
+// the name `containerd`.
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
   if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;

@@ -164,7 +164,7 @@ Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
 
 // Writes the files of a plan. All temporary files are written, and checked by the engine, before the first file is
 // replaced. After that only renames remain, and they need no space.
-// record: is written first, without a write time; it is valid until all files are in place.
+// record: written first, without a write time; it is the node's record until all files are in place.
 // done: replaces `record` when all files are in place.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, InstallRecord done) {
@@ -256,7 +256,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
-  // The loop below tries the guessed form first, and the other form if the engine refuses the guessed one.
+  // The loop below tries the form that guess_form() selects. If the engine refuses that form, it tries the other form.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
@@ -275,8 +275,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     }
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
-    // If the engine refuses both forms, the first error is returned, because the second form is only a guess. Another
-    // error, or one after which a file could not be restored, is returned at once.
+    // If the engine refuses both forms of the configuration, the error for the first form is returned, because that
+    // form is more likely the right one. Any other error, or a file that could not be restored, ends the loop at once.
     Error error = std::move(written).error();
     const bool undone = roll_back(root, record, before.has_value(), error);
     const bool may_try_again = undone && is_refusal(error);
@@ -337,7 +337,7 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-// Installs on a node without files of install.
+// Installs on a node on which no file of an earlier install is left.
 // before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
@@ -365,8 +365,8 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   return said + report_service(facts, !options.put.empty());
 }
 
-// Completes an incomplete installation or replaces that of another version: restores the files of the record, then
-// installs. If the install fails, writes the restored files again.
+// Completes an incomplete installation, or replaces the installation of another version: restores the files of the
+// record, then installs. If the install fails, writes the files of the record again.
 Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;

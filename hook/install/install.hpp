@@ -39,8 +39,9 @@ struct InstallOptions {
   bool force = false;  // uninstall: drop changes that were made to the files since install
 };
 
-// Each function below returns the text to print. The record is written before the first file and removed after the last
-// file, so a later install or uninstall can complete a call that was killed. A second install changes nothing.
+// Each function below returns the text to print. install() writes the record before the first file, and uninstall()
+// removes the record after the last file, so a later call can complete a call that was killed. A second install()
+// writes no file again.
 //
 // install() writes the files of the plan. While the engine may not have read the files, each call with `restart`
 // restarts the engine, and each call without it reports that a restart is due. A pod that installs from an image can
@@ -54,9 +55,10 @@ struct InstallOptions {
 // names each file that could not be restored. EIO: the restart failed; the written files stay.
 // Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
 Result<std::string> install(const InstallOptions& options, std::string& lines);
-// Restores the files that install wrote. Copied programs are removed last, because an engine that has not read the
-// restored files cannot start containers without them, and the release of existing grants needs them. While a restart
-// or a grant prevents this removal, the call fails with EBUSY; a later call completes the removal.
+// Restores the files that install wrote. Removes copied programs last: an engine that has not read the restored files
+// cannot start containers without the programs, and existing grants need the programs for their release. While a
+// restart is due or a grant exists, the call keeps the programs and fails with EBUSY; a later call removes the
+// programs.
 // Errors: EEXIST, the message names files that were changed since install and are kept; the other files are restored.
 // See restore_files() for changes that stay, and for `force`.
 Result<std::string> uninstall(const InstallOptions& options);

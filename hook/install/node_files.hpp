@@ -34,8 +34,8 @@ Result<bool> has_node_file(const std::string& root, const std::string& path, con
 // Writes the temporary file of `path` to disk, with the mode and owner of the existing file, or with 0644 and the owner
 // of this process. Makes missing directories.
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
-// Writes the temporary file of a program. It belongs to root and has kProgramMode, even if the file at `path` differs
-// in this.
+// Writes the temporary file of a program. The file belongs to root and has kProgramMode, even if the present file at
+// `path` has another owner or mode.
 inline constexpr mode_t kProgramMode = 0755;
 Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
 // Renames the temporary file or directory to `path`. Needs no space on the file system.

@@ -9,7 +9,8 @@
 namespace hook {
 namespace {
 
-// The directory for hook files if the engine reads no writable one: on an image-based system /usr is read-only.
+// The directory for hook files if the engine's hook directories are not writable: image-based systems have a read-only
+// /usr.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
@@ -31,8 +32,8 @@ std::string hooks_file(const EngineFacts& facts, std::string_view name) {
   return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
 }
 
-// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". Replaces kUsualPrograms in them
-// by facts.programs.
+// Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". In the text of each file,
+// replaces kUsualPrograms by facts.programs.
 Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;
@@ -85,8 +86,8 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
     const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
     if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
     const auto program = path->get<std::string>();
-    // Today containers use the default runtime, so a default runtime from NVIDIA is preferred to another one from
-    // NVIDIA.
+    // If Docker has several runtimes from NVIDIA, its default runtime is preferred, because containers have used that
+    // one before install.
     const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
     if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
   }

@@ -62,7 +62,8 @@ Result<InstallPlan> plan_install(const EngineFacts& facts);
 // Guesses the form of the configuration that containerd accepts from the text of config.toml: sets drop_in_version
 // (containerd 2) or replaces_default (containerd 1.7). The check by the engine decides whether the guess is right.
 void guess_form(EngineFacts& facts, std::string_view config);
-// Switches to the other form. The caller does this if the engine refuses the first form.
+// Switches drop_in_version or replaces_default to the value that guess_form() did not select. The caller does this if
+// the engine refuses the guessed form.
 void change_form(EngineFacts& facts);
 
 // Constants and functions that the plans of all engines share.

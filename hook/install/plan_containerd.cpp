@@ -98,7 +98,8 @@ std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
     if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
     std::string name = setting.table.substr(above.size());
-    // A name with a dot or quote is skipped, because containerd would read its printed header as another table.
+    // A handler with a dot or quote in its name is skipped: containerd would read the header that install prints for it
+    // as another table.
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -177,7 +178,8 @@ TomlTables tables_of(const EngineFacts& facts) {
   return tables;
 }
 
-// Prints tables as TOML. In files of version 2, the plugin for containers has the name of containerd 1.
+// Prints tables as TOML. In a file with `version = 2`, containerd 2 expects the plugin name of containerd 1,
+// io.containerd.grpc.v1.cri.
 std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {
@@ -204,8 +206,8 @@ bool is_header(std::string_view line) {
   return fabric::trim(line).starts_with('[');
 }
 
-// Sets a member of the table whose header is lines[header]. Replaces the line of the key if there is one, and otherwise
-// adds a line at the start of the table.
+// Sets `key` in the table whose header is lines[header]. Replaces the line of `key`; if the table has no such line,
+// adds one directly below the header.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
   std::replace(value.begin(), value.end(), '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
@@ -267,14 +269,15 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
                fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
-// Returns the path of install's drop-in: in `directory`, or in the usual directory if that is an error or empty.
+// Returns the path of install's drop-in: in `directory`, or in /etc/containerd/conf.d if `directory` is an error or
+// empty.
 std::string drop_in_path(const Result<std::string>& directory) {
   const bool is_named = directory && !directory->empty();
   return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
 }
 
-// Returns the text of config.toml with a line `imports` for the usual directory. TOML requires this line before all
-// tables. Replaces an empty `imports`.
+// Returns the text of config.toml with a line `imports` that names kDropIns. TOML requires this line before all tables.
+// Replaces an empty `imports`.
 std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);

@@ -140,7 +140,7 @@ Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
-  // Without the directory, a `config apply` that still runs fails and does not write the file again.
+  // The directory is removed too: a `config apply` that still runs then fails and cannot write the removed file again.
   const std::string directory = file.substr(0, file.rfind('/'));
   remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
   return {};

@@ -70,7 +70,7 @@ struct InstallRecord {
 
 enum class EditState { kInstalled, kNotWritten, kChanged };
 
-// Parses a record. Pure. Errors: the text is not a record, or a text of a file in it does not match its hash.
+// Parses a record. Pure. Errors: `text` is not a record, or a file's text in the record does not match its hash.
 Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
 

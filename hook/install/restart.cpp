@@ -66,8 +66,8 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
 }
 
 std::string restart_due_line(const InstallRecord& record) {
-  // The message names the last file of the engine, because this file names the engine's other files. It never names a
-  // file of rdma-init, because the engine does not read files of rdma-init.
+  // The message names the last of the engine's files in the record, because that file refers to the engine's other
+  // files. It never names a file of rdma-init, because the engine does not read files of rdma-init.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";
@@ -105,8 +105,8 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
   std::string said = due ? TRY(restart_engine(root, *record)) : std::string();
   record->set_read();
   const auto written = write_install_record(root, *record);
-  // If this call did not restart the engine, the failed write has no effect: the next call compares the engine's start
-  // time again and finds that no restart is due.
+  // A failed write of the record is reported only if this call restarted the engine. Without a restart the next call
+  // finds again, by the engine's start time or by `docker info`, that no restart is due.
   if (!written && due)
     said += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
   return said;

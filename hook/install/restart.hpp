@@ -19,13 +19,13 @@ std::string restart_due_line(const InstallRecord& record);
 // Restarts the engine; for Docker with way runtime, reloads its configuration. Returns the text to print. Errors: EIO,
 // the command fails.
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record);
-// If a restart is due: with `restart`, restarts the engine; without it, only reports that a restart is due. Records it
-// once the engine has read the files. Returns the text to print; empty if no restart is due. Errors: EIO, the command
-// fails.
+// If a restart is due: restarts the engine if `restart` is true, and otherwise returns the line that reports the due
+// restart. Records that the engine has read the files, if that is so. Returns the text to print; empty if no restart is
+// due. Errors: EIO, the command fails.
 Result<std::string> restart_if_due(const std::string& root, bool restart);
 
-// Sets the write time of the record to now if the engine started after the recorded time, that is, while its files were
-// being replaced: it may have read the earlier files.
+// Sets the write time of the record to now if the engine started after the recorded write time. The caller has just
+// replaced the files, so the engine may have read a file before its replacement.
 Result<void> renew_write_time(const std::string& root);
 
 }  // namespace hook

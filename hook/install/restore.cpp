@@ -26,8 +26,8 @@ struct UndoPlan {
   std::vector<FileEdit> left;
 };
 
-// Replaces the block from kOurs to kOursEnd by the block that install wrote, so that without_changes() finds it. Lines
-// that an administrator added to the block since install are removed with it.
+// Returns `present` with the block from kOurs to kOursEnd replaced by the block that install wrote, so that
+// without_changes() finds the block. Lines that an administrator added inside the block are lost.
 std::string with_written_block(const std::string& present, const std::string& after) {
   const auto block_in = [](const std::string& text) -> std::pair<std::size_t, std::size_t> {
     const std::size_t begin = text.find(kOurs);
@@ -63,7 +63,8 @@ Undo forced(const FileEdit& edit, const std::string& present) {
 void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
   const auto present = read_node_file(root, edit.path);
   const bool is_file = present && *present;
-  // A file without any line of install needs no undo: a call restored it and was killed before it updated the record.
+  // A file without any line of install needs no undo: an earlier call restored the file and was killed before it
+  // updated the record, or an administrator removed the lines.
   if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
   if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
     plan.undone.push_back({{edit.path, text, **present},
@@ -109,8 +110,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
                            std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
-  // The state "written" is noted before the first file is restored. If this call is killed, the next call thus detects
-  // that the engine may not have read the restored files.
+  // The record gets the state "written" before the first file is restored. If this call is killed, the next call reads
+  // this state and knows that the engine may not have read the restored files.
   if (options.keeps_programs && !record.put.empty() && !record.is_restored()) {
     record.state = InstallState::kWritten;
     record.written = write_time_now();
@@ -127,8 +128,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // If this write fails too, the record keeps the state "written". The engine is then restarted once more than
-    // necessary.
+    // No file is changed, so the record gets its earlier state again. If this write fails too, the record keeps the
+    // state "written", and a later call restarts the engine without need.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }

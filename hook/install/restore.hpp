@@ -9,7 +9,8 @@
 
 namespace hook {
 
-// A temporary file that imports the temporary files of a plan. containerd 2 checks this file in place of them.
+// A temporary file that imports the temporary files of a plan. containerd 2 checks this file, because it cannot check a
+// temporary drop-in by itself.
 inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
 struct RestoreOptions {
