@@ -166,8 +166,8 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   };
 
   // Answers the request. Returns false without an answer if may_wait is set and the request must wait: for an HCA that
-  // lacks its announced device node (Settings::check) or, if it has waited before, also for a device that is now unknown
-  // or unhealthy.
+  // lacks its announced device node (Settings::check) or, if it has waited before, also for a device that is now
+  // unknown or unhealthy.
   bool allocate(const ParsedRequest& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
