@@ -160,7 +160,8 @@ class RangeReader {
       refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");
   }
 
-  // The first and last slice contain an edge address of the subnet, so a slice needs at least four addresses.
+  // The first slice loses the subnet's network address and often the gateway, the last slice the broadcast address. A
+  // slice of at least four addresses keeps two.
   void check_per_node(AddressRange& range) {
     const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
     if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {

@@ -458,7 +458,8 @@ Result<std::string> would_uninstall(const InstallOptions& options, const Install
 }
 
 // Sets up a node of a distribution such as k3s: copies the programs if the configuration of its containerd names
-// rdma-runtime. Errors: kUnsupportedNode, it does not; `lines` then has the lines that the administrator must add.
+// rdma-runtime. Errors: kUnsupportedNode, the configuration does not name rdma-runtime; `lines` then has the lines that
+// the administrator must add.
 Result<std::string> install_on(const InstallOptions& options, const Distribution& found,
                                const std::optional<InstallRecord>& before, std::string& lines) {
   if (!found.is_in_use) {

@@ -184,8 +184,8 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime executes the default handler's runtime, so it must use the state directory of that runtime, such as
-  // /run/crun for crun.
+  // rdma-runtime executes the runtime of the default handler, so the handler `rdma` must have the same state directory
+  // (`runtime_root`), such as /run/crun for crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
       add_own_file(plan, facts, kCrioDropIn,

@@ -221,9 +221,9 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
 }
 
 // Adds members to the tables that the file already has, because containerd 1 refuses a file with two tables of one
-// name. Returns the text, and removes these tables from `tables`, so that the missing tables remain there. The text is
-// edited line by line. If it is written in a form that this does not recognize, the engine's check fails and nothing is
-// changed.
+// name. Returns the new text, and removes these tables from `tables`, so that only the missing tables remain there. The
+// text is edited line by line. If this function does not recognize the form of a table, the engine's check fails and
+// nothing is changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))
