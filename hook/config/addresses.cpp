@@ -154,7 +154,8 @@ class RangeReader {
     constexpr std::uint64_t kLongest = 128;
     reader_->number_into(entry_.per_node, 1, kLongest)(value);
     entry_.wrong |= !entry_.per_node;
-    // `from` and `to` are refused here: every node would allocate the same addresses between them.
+    // `from` and `to` are refused with `per_node`: they would be the same on all nodes, so all nodes would allocate the
+    // same addresses.
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
     if (of_place)
       refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");

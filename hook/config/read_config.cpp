@@ -225,7 +225,8 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
     const bool is_refused = text.is_clusters && refuse_node_keys(reader);
     read_config_members(reader, is_refused ? refused : parsed.config);
   }
-  // After an error, names can be missing because of it, so the references are not checked.
+  // A pool or network with an error may be missing here, so references are checked only if all texts are without
+  // errors.
   if (readers.empty() || !parsed.ok()) return parsed;
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);

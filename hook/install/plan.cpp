@@ -137,8 +137,8 @@ Result<std::string> crio_default(const EngineFacts& facts) {
 }
 
 // Returns the lines of a handler `rdma` that is a copy of the default handler; add_copy_of_default() states the reason.
-// Returns an empty text if a handler `rdma` exists. Returns it also if the default handler has no `runtime_path`: CRI-O
-// would search a copy without it as the program `rdma` in PATH.
+// Returns an empty text if a handler `rdma` exists, or if the default handler has no `runtime_path`: for a copy without
+// `runtime_path`, CRI-O would search a program with the name `rdma` in PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};

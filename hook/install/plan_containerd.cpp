@@ -128,8 +128,8 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// Adds the handler `rdma` as a copy of the default handler. A pod with RuntimeClass `rdma` then starts on every node on
-// which rdma-init is installed, whatever its way, and on no other node.
+// Adds the handler `rdma` as a copy of the default handler, so that a pod with RuntimeClass `rdma` also starts on nodes
+// with way NRI. On a node without rdma-init the handler is missing, so the pod does not start there.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
