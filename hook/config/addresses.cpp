@@ -170,7 +170,7 @@ class RangeReader {
       return;
     }
     refuse(value_,
-           fmt::format("a slice of /{} is not a part of {} with addresses for containers", *entry_.per_node,
+           fmt::format("a slice of /{} is too large for {} or has no addresses for containers", *entry_.per_node,
                        to_string(*entry_.subnet)),
            fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
   }
