@@ -154,13 +154,15 @@ class RangeReader {
     constexpr std::uint64_t kLongest = 128;
     reader_->number_into(entry_.per_node, 1, kLongest)(value);
     entry_.wrong |= !entry_.per_node;
-    // `from` and `to` are refused here: every node would allocate the same addresses between them.
+    // `from` and `to` are refused with `per_node`: they would be the same on all nodes, so all nodes would allocate the
+    // same addresses.
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
     if (of_place)
       refuse(value, fmt::format("`{}` cannot be combined with `per_node`", of_place), "remove `from` and `to`");
   }
 
-  // The first and last slice contain an edge address of the subnet, so a slice needs at least four addresses.
+  // The first slice loses the subnet's network address and often the gateway, the last slice the broadcast address. A
+  // slice of at least four addresses keeps two.
   void check_per_node(AddressRange& range) {
     const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
     if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {
@@ -168,7 +170,7 @@ class RangeReader {
       return;
     }
     refuse(value_,
-           fmt::format("a slice of /{} is not a part of {} with addresses for containers", *entry_.per_node,
+           fmt::format("a slice of /{} is too large for {} or has no addresses for containers", *entry_.per_node,
                        to_string(*entry_.subnet)),
            fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
   }

@@ -95,8 +95,8 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   // The descriptor is checked and not the path, so that no user can replace the file between check and read.
   TRY_VOID(check_owner(status, path, false));
   TRY_VOID(check_directories(path, sticky_is_fine));
-  // TRY is not used inside the braces below: if TRY returns there, GCC 12 does not destroy the members that are already
-  // made.
+  // TRY stands outside of the braces of ConfigText: if TRY returned inside them, GCC 12 would not destroy the members
+  // that are already made, and their memory would leak.
   std::string text = TRY(read_text_fd(fd.get(), kLongestConfig, -1, "`" + printable(path) + "`"));
   return ConfigText{path, std::move(text)};
 }

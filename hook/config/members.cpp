@@ -29,7 +29,7 @@ void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nod
   reader.members(value,
                  {{"rdma_cm", reader.flag_into(nodes.rdma_cm)},
                   {"umad", risk(nodes.umad, "every container with an HCA can send management datagrams to the fabric",
-                                "remove it unless they run fabric tools such as ibstat or ibnetdiscover")},
+                                "remove it unless containers run fabric tools such as ibstat or ibnetdiscover")},
                   {"issm", risk(nodes.issm, "every container with an HCA can be a subnet manager of the fabric",
                                 "remove it unless a subnet manager runs in a container")},
                   {"mode", reader.into(nodes.mode, read_permissions)},
@@ -119,7 +119,7 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // the message can quote the whole text
   // The request is parsed here only to report an error now, not at the start of each container.
-  const auto selection = parse_selection(*text, "request of containers without one");
+  const auto selection = parse_selection(*text, "default request");
   if (selection) {
     devices = *text;
   } else {

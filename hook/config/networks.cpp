@@ -11,9 +11,9 @@ namespace {
 // RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
-// If fewer tables than this are free, a warning is printed. Containers rarely have more rails.
+// Containers rarely have more rails than this. A first table that leaves fewer tables for rails gets a warning.
 constexpr unsigned kUsualRails = 16;
-// The kernel's rule for the main table has priority 32766 (net/ipv4/fib_rules.c).
+// The rules of rails must precede the kernel's rule for the main table, whose priority is 32766 (net/ipv4/fib_rules.c).
 constexpr unsigned kLastPriority = 32765;
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};

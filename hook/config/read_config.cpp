@@ -91,8 +91,8 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
       problems.push_back(
           problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
     } else if (default_mode(pool, &network->second) == Mode::kHca) {
-      // This is only a warning: a container can request another mode. But a pool with a network is mostly meant for
-      // netdevs.
+      // A pool with a network is usually meant for containers with netdevs. This is only a warning, because a container
+      // can request another mode.
       problems.push_back(
           problem_at(readers, pointer,
                      fmt::format("`pools[{}].network`: containers without a mode get hca, which has no netdev", i),
@@ -184,7 +184,8 @@ bool is_nodes_own_index(const Json& index) {
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();
   if (!text.starts_with('/')) return false;
-  // "..", a subdirectory or another directory could be writable by another user.
+  // Only root writes directly in /etc/rdma-init. Another user could write the file of a path with "..", in a
+  // subdirectory or in another directory.
   const bool has_name = text.size() > kNodeFiles.size();
   const std::string_view name = text.substr(text.find_last_of('/') + 1);
   return !has_name || !text.starts_with(kNodeFiles) || text.find('/', kNodeFiles.size()) != std::string_view::npos ||
@@ -218,12 +219,14 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   for (const ConfigText& text : texts) {
     ConfigReader& reader = readers.emplace_back(text, parsed.problems);
     if (!reader.parse_document()) continue;
-    // A refused text must not reach a program that continues in spite of errors, such as doctor.
+    // The values of a refused text must not take effect in a program that continues in spite of errors, such as
+    // `rdma-hook doctor`.
     Config refused;
     const bool is_refused = text.is_clusters && refuse_node_keys(reader);
     read_config_members(reader, is_refused ? refused : parsed.config);
   }
-  // After an error, names can be missing because of it, so the references are not checked.
+  // A pool or network with an error may be missing here, so references are checked only if all texts are without
+  // errors.
   if (readers.empty() || !parsed.ok()) return parsed;
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);

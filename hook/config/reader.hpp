@@ -89,8 +89,8 @@ class ConfigReader {
   void texts(const ConfigValue& list, std::vector<std::string>& target,
              const std::function<std::optional<std::string>(const ConfigValue&)>& read);
 
-  // The next functions return readers of ordinary members. A reader sets the target, or notes a problem and leaves the
-  // target unchanged.
+  // Each of the next functions returns a reader of one member. The reader sets the target, or notes a problem and
+  // leaves the target unchanged.
   template <typename Target>
   Read into(Target& target, void (*read)(ConfigReader&, const ConfigValue&, Target&)) {
     return [this, &target, read](const ConfigValue& value) { read(*this, value, target); };

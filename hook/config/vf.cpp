@@ -41,8 +41,8 @@ std::optional<std::uint64_t> mac_number(std::string_view text) {
   return mac && to_number(*mac) != 0 ? std::optional(to_number(*mac)) : std::nullopt;
 }
 
-// Reads "macs" or "guids". Both ends of a range of MAC addresses must have the same first byte, so that no address
-// between them is a group address.
+// Reads "macs" or "guids". The lowest bit of a MAC address's first byte marks a group address, so both ends of a range
+// of MAC addresses must have the same, even first byte.
 void read_vf_range(ConfigReader& reader, const ConfigValue& value, VfRange::Kind kind, std::optional<VfRange>& target) {
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 40;
   constexpr unsigned kFirstByte = 40;

@@ -49,7 +49,7 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
     for (const FoundEngine& one : engines)
       if (one.engine == *named) return one;
     return Error{fmt::format("`{}` is not installed on this node", to_string(*named)), EOPNOTSUPP,
-                 "install it, or select another one with --engine"};
+                 "install it, or select another engine with --engine"};
   }
   exclude_by_other_layer(root, engines);
   if (engines.size() == 1) return engines.front();
@@ -90,7 +90,7 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
     choice.way = InstallWay::kHook;
     why = "containers.conf is a link, so another program manages it";
   } else {
-    why = "it can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
+    why = "rdma-runtime can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
   }
   choice.said.push_back(fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
   // CRI-O and Podman read the same hook directory by default, so each of them would also execute the hook files of the

@@ -52,7 +52,7 @@ std::string handler_lines(const std::string& generated, const std::string& progr
 }
 
 // Sets found.file and found.lines: a drop-in if possible, and otherwise a template. A drop-in needs containerd 2, which
-// merges it key by key, and a generated configuration that imports it. k3s generates such a configuration since
+// merges drop-ins key by key, and a generated configuration that imports drop-ins; k3s generates such imports since
 // February 2026 (pkg/agent/templates of k3s). The base template exists since v1.24.17, v1.25.13, v1.26.8, v1.27.5 and
 // v1.28.1 of k3s.
 void find_file(const std::string& root, const KnownDistribution& known, const std::string& generated,

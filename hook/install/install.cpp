@@ -125,7 +125,7 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
     const auto found = after.find(setting);
     if (found != after.end() && found->second != value)
       return Error{fmt::format("a later drop-in of CRI-O sets {} = {}", setting.key, found->second), EEXIST,
-                   fmt::format("remove it from that file or set it to {}", value)};
+                   fmt::format("remove the setting from that drop-in or set it to {}", value)};
   }
   return {};
 }
@@ -413,8 +413,9 @@ Result<std::string> take_away_programs(const InstallOptions& options) {
   if (is_distribution(record->engine)) {
     const auto found = find_distribution(options.root, record->engine, record->programs);
     if (found && (found->is_in_use || found->is_added))
-      return Error{fmt::format("kept the programs in `{}`: `{}` names them", record->programs, found->file), EBUSY,
-                   fmt::format("remove the lines of rdma-init from it, run `{}`, then run this again", found->restart)};
+      return Error{
+          fmt::format("kept the programs in `{}`: `{}` names rdma-runtime", record->programs, found->file), EBUSY,
+          fmt::format("remove the lines of rdma-init from that file, run `{}`, then run this again", found->restart)};
   }
   if (!options.restart && is_restart_due(options.root, *record))
     return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
@@ -436,11 +437,11 @@ Result<std::string> uninstall_record(const InstallOptions& options, const Instal
   TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, said));
   if (!kept.empty())
     return changed_since(kept,
-                         "remove the lines of rdma-init from them, or add --force, which drops the changes and prints "
-                         "them; then run this again");
+                         "remove the lines of rdma-init from these files, or add --force, which prints and drops the "
+                         "changes; then run this again");
   TRY_VOID(renew_write_time(options.root));
   if (!record.put.empty()) return said + TRY(take_away_programs(options));
-  if (said.empty()) return said + "all files were restored before\n";
+  if (said.empty()) return said + "all files are already restored\n";
   // restore_files() removed the record, because no copied program is left. A copy of the record decides whether a
   // restart is due.
   InstallRecord restored = record;
@@ -458,7 +459,8 @@ Result<std::string> would_uninstall(const InstallOptions& options, const Install
 }
 
 // Sets up a node of a distribution such as k3s: copies the programs if the configuration of its containerd names
-// rdma-runtime. Errors: kUnsupportedNode, it does not; `lines` then has the lines that the administrator must add.
+// rdma-runtime. Errors: kUnsupportedNode, the configuration does not name rdma-runtime; `lines` then has the lines that
+// the administrator must add.
 Result<std::string> install_on(const InstallOptions& options, const Distribution& found,
                                const std::optional<InstallRecord>& before, std::string& lines) {
   if (!found.is_in_use) {

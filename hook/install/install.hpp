@@ -46,10 +46,10 @@ struct InstallOptions {
 // install() writes the files of the plan. While the engine may not have read the files, each call with `restart`
 // restarts the engine, and each call without it reports that a restart is due. A pod that installs from an image can
 // therefore call install() at each start.
-// On a node of a distribution install() only copies programs, after the administrator has added the distribution's
-// lines.
+// On a node of a distribution such as k3s, install() only copies programs. Before, the administrator must add the lines
+// of rdma-init to the distribution's template or drop-in.
 // install() and uninstall() label the node with node_label.hpp's label_node().
-// lines: gets the lines that the administrator has to merge by hand, if a distribution does not have them.
+// lines: gets the lines that the administrator must add, if the distribution's configuration does not have these lines.
 // Errors: kUnsupportedNode, nothing can be set up; errors of choose_engine() and plan_install(); the engine refuses its
 // present or its new configuration; a file cannot be written. After these errors the files are restored; the message
 // names each file that could not be restored. EIO: the restart failed; the written files stay.

@@ -96,8 +96,8 @@ std::string range(std::size_t begin, std::size_t end) {
   return fmt::format("{},{}", begin + (begin == end ? 0 : 1), end - begin);
 }
 
-// Returns whether a change of install and a later change touch the same lines. Both changes count lines in the text
-// that install wrote.
+// Returns whether a change of install and a later change touch the same lines. `begin` and `end` of both changes are
+// lines of the text that install wrote.
 bool overlaps(const Hunk& ours, const Hunk& other) {
   if (ours.begin == ours.end) return other.begin <= ours.begin && ours.begin <= other.end;
   return ours.begin < other.end && other.begin < ours.end;

@@ -60,7 +60,7 @@ Result<bool> is_there(const std::string& root, const std::string& path, struct s
 }
 
 // Makes renames in the directory survive a crash of the node, which needs fsync(2) of the directory. Errors are
-// ignored: the file is complete in any case.
+// ignored: without the sync, a crash can leave the old file, which is complete too.
 void sync_directory(const std::string& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.ok()) ::fsync(fd.get());

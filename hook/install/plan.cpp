@@ -137,8 +137,8 @@ Result<std::string> crio_default(const EngineFacts& facts) {
 }
 
 // Returns the lines of a handler `rdma` that is a copy of the default handler; add_copy_of_default() states the reason.
-// Returns an empty text if a handler `rdma` exists. Returns it also if the default handler has no `runtime_path`: CRI-O
-// would search a copy without it as the program `rdma` in PATH.
+// Returns an empty text if a handler `rdma` exists, or if the default handler has no `runtime_path`: for a copy without
+// `runtime_path`, CRI-O would search a program with the name `rdma` in PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
   if (facts.settings.contains({kTable, "runtime_path"})) return {};
@@ -184,8 +184,8 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime executes the default handler's runtime, so it must use the state directory of that runtime, such as
-  // /run/crun for crun.
+  // rdma-runtime executes the runtime of the default handler, so the handler `rdma` must have the same state directory
+  // (`runtime_root`), such as /run/crun for crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
       add_own_file(plan, facts, kCrioDropIn,

@@ -128,8 +128,8 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-// Adds the handler `rdma` as a copy of the default handler. A pod with RuntimeClass `rdma` then starts on every node on
-// which rdma-init is installed, whatever its way, and on no other node.
+// Adds the handler `rdma` as a copy of the default handler, so that a pod with RuntimeClass `rdma` also starts on nodes
+// with way NRI. On a node without rdma-init the handler is missing, so the pod does not start there.
 void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
@@ -221,9 +221,9 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
 }
 
 // Adds members to the tables that the file already has, because containerd 1 refuses a file with two tables of one
-// name. Returns the text, and removes these tables from `tables`, so that the missing tables remain there. The text is
-// edited line by line. If it is written in a form that this does not recognize, the engine's check fails and nothing is
-// changed.
+// name. Returns the new text, and removes these tables from `tables`, so that only the missing tables remain there. The
+// text is edited line by line. If this function does not recognize the form of a table, the engine's check fails and
+// nothing is changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))

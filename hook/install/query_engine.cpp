@@ -112,7 +112,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
       if (!has_file("/etc/docker/daemon.json")) return std::string();
       return ask({"--validate", "--config-file", "/etc/docker/daemon.json"});
     default:
-      return ask({"--version"});  // not `podman version`, which opens the storage too and can fail for that reason
+      return ask({"--version"});  // `podman version` would also open the storage, which can fail
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
-// Returns the path of the record while `directory`, a directory above it, has its temporary name.
+// Returns the path of the record while `directory`, which is above the record, has its temporary name.
 std::string path_in_temporary(const std::string& directory) {
   return directory + kCandidate + std::string(kInstallRecord).substr(directory.size());
 }

@@ -19,7 +19,7 @@ struct RestoreOptions {
 };
 
 // Restores each file of the record. A file that existed before install and was changed since install keeps these
-// changes: only the lines of install, and all lines of its block, are removed from it.
+// changes: only the lines of install, and all lines between kOurs and kOursEnd, are removed from the file.
 // Two kinds of files are kept as they are: files in which the lines of install were changed, and files that install
 // made and that were changed since. They stay in the record, and their paths are added to `kept`. With `force`, a file
 // of the first kind gets its text of before install, and a file of the second kind is removed. A link or directory in

@@ -467,7 +467,7 @@ def changed_elsewhere():
         file.write_text(file.read_text().replace("disable = false  # rdma-hook install", "disable = true"))
         own.write_text(own.read_text() + "\n")
         node.refused("files changed since install were kept: `/etc/containerd/rdma-verify.json`, `/etc/containerd/config.toml`; "
-                     "remedy: remove the lines of rdma-init from them, or add --force", "--uninstall")
+                     "remedy: remove the lines of rdma-init from these files, or add --force", "--uninstall")
         assert "disable = true" in file.read_text() and own.exists()
         assert node.run("--force").returncode == 2
         assert "would remove `/etc/containerd/rdma-verify.json`" in node.done("--uninstall", "--force", "--dry-run") and own.exists()
@@ -730,7 +730,7 @@ def distributions():
             assert (features / "rdma-init").read_text() == "rdma-init.io/state=ready\n"
             node.refused("cannot install: `k3s`, way runtime, is installed already", "--engine", "containerd")
             assert "k3s, way runtime" in node.done("--status")
-            node.refused(f"kept the programs in `{programs}`: `/{K3S}/{name}` names them; remedy: remove the lines", "--uninstall", "--restart")
+            node.refused(f"kept the programs in `{programs}`: `/{K3S}/{name}` names rdma-runtime; remedy: remove the lines", "--uninstall", "--restart")
             file.unlink()
             generated.write_text(GENERATED % imports)
             node.done("--uninstall", "--restart")

@@ -136,7 +136,7 @@ TEST(HookConfig, ReportsAllProblemsWithLines) {
             "e.g. \"mlx5_0\"\n"
             "c.json:5: error: `rails[2]`: expected a text, found a number; write it in quotes\n"
             "c.json:7: warning: `nodes.umad`: every container with an HCA can send management datagrams to the "
-            "fabric; remove it unless they run fabric tools such as ibstat or ibnetdiscover\n"
+            "fabric; remove it unless containers run fabric tools such as ibstat or ibnetdiscover\n"
             "c.json:8: warning: `nodes.issm`: every container with an HCA can be a subnet manager of the fabric; "
             "remove it unless a subnet manager runs in a container\n");
 }
@@ -187,7 +187,7 @@ TEST(HookConfig, WarnsAboutProbableMistakes) {
 TEST(HookConfig, KeepsWarningsIfLaterFileIsInvalid) {
   EXPECT_EQ(said(parse_config({{"a", R"({"nodes":{"umad":true}})"}, {"b", R"({"nodes":{"umad":"no"}})"}})),
             "a:1: warning: `nodes.umad`: every container with an HCA can send management datagrams to the fabric; "
-            "remove it unless they run fabric tools such as ibstat or ibnetdiscover\n"
+            "remove it unless containers run fabric tools such as ibstat or ibnetdiscover\n"
             "b:1: error: `nodes.umad`: expected true or false, found a text; write true or false, without quotes\n");
 }
 
@@ -399,7 +399,7 @@ TEST(HookConfigProblems, RefusesWrongValues) {
        "`trusted_annotations[0]`: `rdma-init` is unknown; did you mean `rdma-init.io`?"},
       {R"({"rails":["mlx5_0","mlx5_0"]})", "`rails[1]`: duplicate entry `mlx5_0`; remove one of them"},
       {R"({"default_devices":"0"})",
-       "`default_devices`: request of containers without one: `0`: expected a count from 1 to 1024; write all, "
+       "`default_devices`: default request: `0`: expected a count from 1 to 1024; write all, "
        "none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"},
   });
   EXPECT_TRUE(parse_config({{"c", R"({"netdev_names":"twelve-chars%d"})"}}).ok());

@@ -152,8 +152,8 @@ TEST(NodeSlice, RefusesWrongMembers) {
   EXPECT_NE(problem("", R"("per_node": 24)").find("\"node_index\" is missing"), std::string::npos);
   const std::string index = R"("node_index": 1, )";
   EXPECT_EQ(problem(index, R"("per_node": 24)"), "");
-  EXPECT_NE(problem(index, R"("per_node": 16)").find("is not a part of 10.1.0.0/16"), std::string::npos);
-  EXPECT_NE(problem(index, R"("per_node": 31)").find("is not a part of 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 16)").find("is too large for 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 31)").find("is too large for 10.1.0.0/16"), std::string::npos);
   EXPECT_NE(problem(index, R"("per_node": 24, "from": "10.1.0.9")").find("`from` cannot be combined with `per_node`"),
             std::string::npos);
   EXPECT_NE(problem(R"("node_index": "seven", )", R"("per_node": 24)").find("is not a source of the node's number"),
