@@ -237,11 +237,11 @@ class Scene(harness.NodeCase):
         self.quiet = quiet
         self.enter()
         outcome = self.disturb(how)
+        self.assert_told(outcome)
         self.leave(outcome)
         return outcome
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.assert_clean()
 
     def calls(self):
@@ -270,7 +270,6 @@ class CreateRuntime(Scene):
         return self.disturb_hook(how, "createRuntime", self.web.state())
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         if self.busy:
             self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
             self.assertEqual(self.holders(), self.expected)
@@ -306,7 +305,6 @@ class CreateRuntimeAgain(CreateRuntime):
     holds = (False,)
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.succeeded(self.create(self.web))
         self.assert_given(self.web)
         self.assert_held_by("web")
@@ -335,7 +333,6 @@ class CreateRuntimeByRunc(Scene):
         return outcome
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.assertIsNone(self.runc.state(self.bundle))
         self.assertFalse(os.path.exists(self.bundle.cgroup()))
         self.assert_clean()
@@ -368,7 +365,6 @@ class PoststopInPod(Poststop):
         super().enter()
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.assertEqual(self.recover(), [])
         self.assertEqual(list(self.holders()), [HCA])
         self.pod.remove()
@@ -402,7 +398,6 @@ class PassedDescriptor(Poststop):
         write(self.other + "/comm", "other\n")
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.refused(run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end it")
         self.assert_held_by("web")
         self.refused(self.create(self.next_container()), HCA, "process 4711 (`other`)", "end it")
@@ -421,7 +416,6 @@ class OtherRootPoststop(Poststop):
     enter = Scene.start_web
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.recover()
         self.assert_has_it_alone("web")
         self.give_back(self.web)
@@ -448,7 +442,6 @@ class GenerateCdi(Scene):
         return self.inject(how, self.argv)
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.assertIn(in_order(read(self.out)), [in_order(self.wanted)] + ([] if outcome.code == 0 else [{}]))
         must([self.argv[0], *self.argv[2:]])
         self.assertEqual(read(self.out), self.wanted)
@@ -539,7 +532,6 @@ class RuntimeCreate(RuntimeScene):
         return self.disturb_runtime(how, self.create_words())
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         edited = "uverbs1" in read(self.bundle.directory + "/config.json")
         if self.held:
             self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
@@ -579,7 +571,6 @@ class SecondCreate(RuntimeScene):
         return self.disturb_runtime(how, self.create_words())
 
     def leave(self, outcome):
-        self.assert_told(outcome)
         self.assertNotEqual(outcome.code, 0, "two containers have the HCA exclusively")
         self.assert_first_has_it()
         self.end_staying()
@@ -697,10 +688,12 @@ class Nri(Scene):
             process.kill()
             raise AssertionError("rdma-nri does not end") from None
 
-    def leave(self, outcome):
+    def assert_told(self, outcome):
         if not self.killing:
             self.assertIsNone(outcome.signal, f"ended by signal: {outcome.errors}")
         self.assertTrue(all(self.errors), "it failed without an error message")
+
+    def leave(self, outcome):
         self.put_back()
         self.assert_clean()
 

@@ -10,9 +10,7 @@ namespace {
 
 using fabric::Address;
 using fuzz::require;
-using test_support::KernelGidModel;
-using test_support::KernelGidTable;
-using test_support::kOwnNetdev;
+using namespace test_support;
 
 // Returns an address of another container, of a small set, so that equal GIDs occur. 192.0.2.0/29 also has
 // placeholders.

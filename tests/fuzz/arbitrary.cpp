@@ -8,9 +8,7 @@
 namespace fuzz {
 namespace {
 
-using fabric::Address;
-using fabric::Attr;
-using fabric::Unreadable;
+using namespace fabric;
 using Text = const char*;
 
 constexpr std::size_t kMaxHcas = 6;

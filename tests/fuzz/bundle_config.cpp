@@ -11,8 +11,7 @@
 namespace {
 
 using fuzz::require;
-using hook::Engine;
-using hook::Json;
+using namespace hook;
 
 void edit_checked(const hook::Plan& plan, const Json& config) {
   Json edited = config;

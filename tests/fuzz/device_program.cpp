@@ -8,10 +8,7 @@
 namespace {
 
 using fuzz::require;
-using hook::BpfProgram;
-using hook::DeviceAccess;
-using hook::DeviceNumber;
-using hook::Verdict;
+using namespace hook;
 
 bool same(const BpfProgram& left, const BpfProgram& right) {
   return left.size() == right.size() &&

@@ -19,9 +19,7 @@ namespace fuzz {
 namespace {
 
 using fabric::Inventory;
-using init::Decision;
-using init::PortReport;
-using init::Settings;
+using namespace init;
 
 const std::string* find_value(const Decision& decision, std::string_view name) {
   for (const auto& [key, value] : decision.env) {

@@ -5,8 +5,7 @@
 
 namespace {
 
-using fuzz::require;
-using fuzz::same_settings;
+using namespace fuzz;
 
 // A second reader, by lines: returns the settings after add_conf().
 init::Settings read_conf(const std::string& text, const std::string& path, init::Settings settings) {

@@ -9,11 +9,9 @@
 
 namespace {
 
-using fabric::Address;
-using fabric::GidEntry;
+using namespace fabric;
 using fuzz::require;
-using init::nccl::GidChoice;
-using init::nccl::GidRules;
+using namespace init::nccl;
 
 // One slot as NCCL reads it. type -1: the type cannot be read.
 struct Slot {

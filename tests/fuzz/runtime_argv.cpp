@@ -11,9 +11,7 @@
 namespace {
 
 using fuzz::require;
-using shim::Action;
-using shim::Dialect;
-using shim::Invocation;
+using namespace shim;
 
 std::vector<std::string> words_of(std::string text) {
   std::vector<std::string> words;

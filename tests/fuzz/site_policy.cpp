@@ -8,8 +8,7 @@
 
 namespace {
 
-using fuzz::require;
-using fuzz::same_settings;
+using namespace fuzz;
 
 init::Settings read_policy(const std::string& text, const std::string& path, init::Settings settings) {
   return fuzz::read_by_lines(text, path, std::move(settings), [](const std::string& line, const std::string& name) {

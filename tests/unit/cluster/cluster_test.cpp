@@ -16,8 +16,7 @@
 
 namespace {
 
-using hook::ConfigText;
-using hook::Json;
+using namespace hook;
 using namespace test_support;
 
 constexpr const char* kFile = "/etc/rdma-init/config.json";

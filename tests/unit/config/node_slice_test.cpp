@@ -16,8 +16,7 @@
 namespace {
 
 using namespace hook;
-using fabric::Address;
-using fabric::to_string;
+using namespace fabric;
 using test_support::address;
 
 constexpr const char* kNetwork = R"({"node_index": %, "networks": {"n": {"addresses": [

@@ -18,8 +18,7 @@ namespace {
 
 using namespace fabric::netlink;
 using Buffer = std::vector<std::uint8_t>;
-using fabric::GidSearch;
-using fabric::Netdev;
+using namespace fabric;
 using namespace test_support;
 
 // Adds one attribute, with a length of the caller's choice, padded to four bytes as the kernel does.

@@ -13,8 +13,7 @@
 
 namespace {
 
-using fabric::Attr;
-using fabric::Unreadable;
+using namespace fabric;
 using fabric::sysfs::Directory;
 using namespace test_support;
 

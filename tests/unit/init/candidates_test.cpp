@@ -10,8 +10,7 @@
 
 namespace {
 
-using fabric::Inventory;
-using fabric::Unreadable;
+using namespace fabric;
 using namespace init;
 using namespace test_support;
 

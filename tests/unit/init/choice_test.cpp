@@ -8,8 +8,7 @@
 namespace {
 
 using fabric::Inventory;
-using init::Choice;
-using init::GidRank;
+using namespace init;
 using test_support::rails;
 
 using Names = std::vector<std::string>;

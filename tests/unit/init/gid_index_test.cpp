@@ -15,8 +15,7 @@
 
 namespace {
 
-using fabric::GidEntry;
-using fabric::Inventory;
+using namespace fabric;
 using namespace init;
 using init::nccl::GidRules;
 using namespace test_support;

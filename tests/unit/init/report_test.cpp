@@ -12,8 +12,7 @@
 
 namespace {
 
-using fabric::Inventory;
-using fabric::Limits;
+using namespace fabric;
 using namespace init;
 using namespace test_support;
 

@@ -14,8 +14,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Inventory;
-using fabric::Netdev;
+using namespace fabric;
 using namespace init;
 using namespace test_support;
 

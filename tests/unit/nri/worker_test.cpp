@@ -22,8 +22,7 @@ namespace shim {
 namespace {
 
 using namespace std::chrono_literals;
-using fabric::Error;
-using fabric::Result;
+using namespace fabric;
 using test_support::must;
 using Clock = Worker::Clock;
 

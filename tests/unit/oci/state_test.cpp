@@ -16,8 +16,7 @@
 
 namespace {
 
-using hook::parse_oci_state;
-using hook::read_state_text;
+using namespace hook;
 using namespace test_support;
 
 struct Pipe {

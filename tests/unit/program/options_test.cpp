@@ -9,8 +9,7 @@
 
 namespace {
 
-using hook::Command;
-using hook::Options;
+using namespace hook;
 using test_support::must;
 
 fabric::Result<Options> parse(const char* line) {

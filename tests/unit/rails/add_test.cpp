@@ -35,8 +35,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Result;
-using fabric::UniqueFd;
+using namespace fabric;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 

@@ -27,8 +27,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Result;
-using fabric::UniqueFd;
+using namespace fabric;
 using namespace test_support;
 using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;

@@ -15,8 +15,7 @@
 namespace hook {
 namespace {
 
-using fabric::Address;
-using fabric::Result;
+using namespace fabric;
 using namespace test_support;
 using Random = std::mt19937;
 

@@ -29,10 +29,8 @@ int __real_nl_socket_set_fd(nl_sock* socket, int protocol, int fd);
 namespace test_support {
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using hook::NetlinkMessage;
-using hook::RequestBuilder;
+using namespace fabric::netlink;
+using namespace hook;
 using HardwareAddress = std::array<std::uint8_t, 20>;  // INFINIBAND_ALEN, include/linux/if_infiniband.h
 
 constexpr unsigned kLinkMtu = 4092;  // IPOIB_UD_MTU() of a 4096-byte link

@@ -7,8 +7,7 @@
 
 namespace test_support {
 
-using fabric::Address;
-using fabric::Result;
+using namespace fabric;
 
 KernelGidTable::KernelGidTable(unsigned length, unsigned types, std::uint8_t port) : slots_(length), types_(types) {
   Address link_local;

@@ -36,10 +36,8 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Error;
-using fabric::UniqueFd;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
+using namespace fabric;
+using namespace fabric::netlink;
 using namespace test_support;
 
 // A namespace, a socket and a descriptor of it.

@@ -20,8 +20,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
+using namespace fabric::netlink;
 using namespace test_support;
 
 const OpenProcess kStranger{4711, "python3", true};

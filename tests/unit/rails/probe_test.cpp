@@ -21,8 +21,7 @@
 namespace hook {
 namespace {
 
-using fabric::Address;
-using fabric::UniqueFd;
+using namespace fabric;
 using namespace test_support;
 using Clock = std::chrono::steady_clock;
 using FrameBytes = std::vector<std::uint8_t>;

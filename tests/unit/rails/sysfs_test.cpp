@@ -20,8 +20,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Address;
-using fabric::Result;
+using namespace fabric;
 using fabric::sysfs::Directory;
 using namespace test_support;
 using Strings = std::vector<std::string>;

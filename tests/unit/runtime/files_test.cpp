@@ -13,8 +13,7 @@
 
 namespace {
 
-using shim::Dialect;
-using shim::SpecFile;
+using namespace shim;
 using shim_scene::program;
 using namespace test_support;
 

@@ -9,10 +9,8 @@
 
 namespace {
 
-using hook::Json;
-using hook::RuntimeState;
-using shim::Dialect;
-using shim::HookNeed;
+using namespace hook;
+using namespace shim;
 using shim_scene::program;
 using test_support::TempDir;
 

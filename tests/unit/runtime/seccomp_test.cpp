@@ -8,8 +8,7 @@
 namespace {
 
 using hook::Json;
-using shim::NeededCall;
-using shim::SeccompContext;
+using namespace shim;
 
 const SeccompContext kPlain{"amd64", {}};
 const SeccompContext kNice{"amd64", {"CAP_SYS_NICE"}};

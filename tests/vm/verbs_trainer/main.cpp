@@ -17,8 +17,7 @@
 namespace trainer {
 namespace {
 
-using fabric::make_error;
-using fabric::sys_error;
+using namespace fabric;
 
 struct Options {
   std::string listen_port;   // --listen

@@ -9,8 +9,7 @@
 
 namespace trainer {
 
-using fabric::make_error;
-using fabric::sys_error;
+using namespace fabric;
 
 namespace {
 

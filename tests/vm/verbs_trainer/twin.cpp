@@ -14,9 +14,7 @@
 
 namespace trainer {
 
-using fabric::make_error;
-using fabric::sys_error;
-using fabric::UniqueFd;
+using namespace fabric;
 
 namespace {
 
