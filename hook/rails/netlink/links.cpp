@@ -252,9 +252,9 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
-  // EEXIST can be wrong: older kernels look for the name in the socket's namespace instead of the child's. If no netdev
-  // there has the name, EEXIST is right. Otherwise the request is repeated with a free index: these kernels then look
-  // for the index in place of the name (rtnl_newlink(), Linux 6.1).
+  // EEXIST can be wrong: older kernels search the socket's namespace for the name, and not the child's. If no netdev
+  // there has the name, EEXIST is right. Otherwise the request is repeated with a free index: these kernels then search
+  // for the index instead of the name (rtnl_newlink(), Linux 6.1).
   if (!TRY(find_link(route, child.name))) return made;
   return make(route, child, TRY(free_ifindex(route)));
 }

@@ -357,9 +357,10 @@ TEST_F(VfValues, AllocatesEachValueOfTheNodesSliceOnce) {
   const auto files = LedgerFiles::open(path_).value();
   const auto lock = must(KeyLock::take(*files, {"netns-1", "netns-2"}));
   EXPECT_EQ(take(second), kSecondValues) << "of another network";
-  EXPECT_EQ(take("netns-3", "one", 2),
-            "network `one`: cannot allocate a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07 for `mlx5_2`: all are "
-            "in use");
+  EXPECT_EQ(
+      take("netns-3", "one", 2),
+      "network `one`: cannot allocate a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07 for `mlx5_2`: no value of "
+      "the range is free");
   ASSERT_OK(return_addresses(path_, nullptr, "netns-2", {}, second.rails, Deadline::max()));
   EXPECT_EQ(take("netns-3", "one", 2), kSecondValues);
 }

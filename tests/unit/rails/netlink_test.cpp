@@ -587,7 +587,7 @@ TEST(OpenNetnsRefusals, RefusesOtherDescriptors) {
   for (const char* path : {"/dev/null", "/proc/self/ns/mnt", "/proc/self/stat", "/"}) {
     const auto opened = open_network_namespace(open_path(path), kAll);
     EXPECT_EQ(error_code(opened), EINVAL) << path;
-    EXPECT_TRUE(has_text(error_message(opened), "something else")) << path;
+    EXPECT_TRUE(has_text(error_message(opened), "is no network namespace")) << path;
   }
   EXPECT_EQ(error_code(open_network_namespace(UniqueFd(), kAll)), EBADF);
 }
