@@ -96,8 +96,8 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
 
 Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
-  // Only a node's index that comes from an address needs the addresses of netdevs, and only of netdevs that are visible
-  // here.
+  // The addresses of netdevs are read only if the node's index comes from an address. Netdevs in other network
+  // namespaces are skipped.
   if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
     for (const auto& rail : TRY(seen_rails(config, network, node)))
       TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
@@ -131,7 +131,7 @@ ConfigFiles read_present(const ConfigPaths& paths) {
 }
 
 struct Checked {
-  AppliedConfig applied;  // kDue, kSame or kRefused; `has` describes the configuration before a write
+  AppliedConfig applied;  // kDue, kSame or kRefused; applied.has describes the node's present configuration
   std::string text;       // the cluster's new text
   std::string would_have;
 };

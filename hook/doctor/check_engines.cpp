@@ -147,7 +147,7 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    // `unread` has no missing files: the usual cause is that doctor does not run as root.
+    // A missing file is not in `unread`. So the usual cause of an entry is that doctor does not run as root.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
   // The finding is added only if the check has no other finding, which may be the cause.
   if (!is_set_up(engines) && engines.record && check.findings.empty())

@@ -260,7 +260,7 @@ struct NodeEngines {
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
-  std::vector<Error> unasked;  // errors of programs, such as `docker`, that could not be executed to ask them
+  std::vector<Error> unasked;              // why programs, such as `docker`, could not be executed
   std::optional<bool> docker_has_runtime;  // nullopt: unknown
 };
 

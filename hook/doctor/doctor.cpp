@@ -103,8 +103,8 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
-// Returns active_mtu from the output of ibv_devinfo, because no other source has it. Returns an empty map if the
-// program is missing.
+// Returns the active_mtu of each port, from the output of ibv_devinfo: no other source has it. Returns an empty map for
+// a snapshot or without HCAs, and if the program is missing or fails.
 ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};

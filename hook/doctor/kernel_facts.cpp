@@ -295,7 +295,8 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
-  // With a root, the facts come from a tree of files, but netlink would report the setting of this machine.
+  // With a root directory, all facts come from files below it. Netlink would report the setting of this machine
+  // instead.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }

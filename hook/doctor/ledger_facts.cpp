@@ -56,7 +56,8 @@ void check_names(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// The exported variables, such as NCCL_IB_GID_INDEX, keep the index that was valid when the container started.
+// Adds a warning for each GID whose index changed after the container started: the container's variables, such as
+// NCCL_IB_GID_INDEX, keep the old index.
 void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
     const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("in no slot");

@@ -71,7 +71,7 @@ int tier(const NodeHca& node, const PlanInput& input) {
   return node.is_active() ? 2 : 3;
 }
 
-// Sorts by tier, then by nearness to the GPUs, then in the given order.
+// Sorts the HCAs by tier(), then by nearness to the container's GPUs. Equal HCAs keep their order.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   std::vector<const fabric::Gpu*> gpus;
   if (!input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty()) {
@@ -287,7 +287,7 @@ Result<Chosen> choose(const PlanInput& input) {
   Hcas units;
   if (matched.count) {
     unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
-    // A list that leaves fewer HCAs than the count also narrows the count.
+    // If lists narrow the HCAs to fewer than the requested count, the container gets all HCAs that remain.
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {

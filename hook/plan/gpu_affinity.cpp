@@ -21,8 +21,8 @@ std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   return gpus;
 }
 
-// Returns 3 for "nvidia3" and "dri/renderD131". "dri/cardN" returns nullopt: the display of a BMC has such a node too,
-// which shifts the numbers.
+// Returns the number of the GPU that a device node's name has: 3 for "nvidia3" and "dri/renderD131". Returns nullopt
+// for "dri/cardN": the display of a BMC has a card node too, so N can differ from the GPU's number.
 std::optional<std::size_t> ordinal(std::string_view node) {
   constexpr std::string_view kRender = "dri/renderD";
   constexpr std::size_t kFirstRender = 128;

@@ -129,8 +129,8 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
-  // These checks precede the return: a container without a grant can also have device nodes, from a device plugin or
-  // --device. The HCAs of these nodes are checked and booked.
+  // hold_granted() is called even if nothing is granted: a device plugin or --device can have added device nodes to the
+  // container. The HCAs of these nodes are checked and booked.
   TRY_VOID(hold_granted(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;

@@ -103,7 +103,8 @@ std::string dev_of(const SpecDevice& device) {
   return fmt::format("{}:{}", device.major, device.minor);
 }
 
-// Returns the device number of the HCA's uverbs node; nullopt: no node, or a snapshot lacks its dynamic number.
+// Returns the device number of the HCA's uverbs node; nullopt: the HCA has no node, or its
+// node has a dynamic number that the snapshot lacks.
 std::optional<std::string> dev_of(const fabric::Hca& hca) {
   if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
@@ -143,7 +144,8 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
                0, "pass the device node under its own name"};
 }
 
-// Returns the position of the HCA in PCIDEVICE_*, by PCI address, netdev or name.
+// Returns the position of the HCA in `order` (from a device plugin's PCIDEVICE_* variables), by PCI address, netdev or
+// name; order.size() if it is not in the list.
 std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
   const auto found = std::ranges::find_if(order, [&](const std::string& one) {
     return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
@@ -205,7 +207,8 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   }
   const Hcas found = taken_by(selector, context.node.by_rail());
   if (found.empty()) return no_such_hca(context, selector, source);
-  // Each HCA of such a selector must be usable: without an error the container would get fewer HCAs than it names.
+  // A selector without a glob fails if one of its HCAs is not usable. Otherwise the container would silently get fewer
+  // HCAs than it names.
   if (!has_glob(selector)) {
     for (const NodeHca* node : found) {
       if (!is_allowed(context, *node)) return not_allowed(context, *node, source);

@@ -109,7 +109,8 @@ bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
-// Returns true for a snapshot without netdevs: only a live node has class directories.
+// Returns true for a snapshot without netdevs. An inventory with class directories of sysfs is no snapshot: only a live
+// node has them.
 bool is_without_netdevs(const fabric::Inventory& inventory) {
   return inventory.netdevs.empty() && inventory.class_directories.empty();
 }
@@ -209,7 +210,7 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
-    // A container gets no device node for an HCA that is only booked (held_only), so the HCA gets no limit.
+    // Limits apply only to granted HCAs, so an HCA that is only booked (held_only) gets no limit.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
     if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
   }

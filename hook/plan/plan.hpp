@@ -68,14 +68,14 @@ struct PlannedRdmaLimit {
 struct ViewEntry {
   std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
   std::string name;       // "mlx5_0"; empty: only the directory itself
-  std::string target;     // target of the kernel's link: "../../devices/pci0000:00/..."; empty: a file with `text`
+  std::string target;     // target of the kernel's link: "../../devices/..."; empty: no link, but a file with `text`
   std::string text = {};
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
 // The contexts that processes had open at the time of the grant, for an exclusive HCA that stays in the node's network
-// namespace. The release compares them with the contexts that are open at its own time: only contexts that are not in
-// this record can belong to the owner.
+// namespace. When the grant is released, the contexts that are open then are compared with this record: only contexts
+// that are not in the record can belong to the owner of the grant.
 struct OpenState {
   std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
   std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
@@ -125,10 +125,10 @@ struct Plan {
 
 // The present grants of an HCA, as far as a plan depends on them.
 struct Holding {
-  bool own = false;                            // the requesting container or its pod has it
+  bool own = false;                            // the requesting container or its pod has the HCA
   unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
-  unsigned others = 0;                         // units of other owners; exact if below the limit
+  unsigned others = 0;                         // units of other owners; below the limit, stale grants count too
   std::string doubtful = {};                   // another owner of unknown state, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant

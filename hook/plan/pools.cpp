@@ -32,8 +32,8 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
 }
 
 // Returns the port's netdev among the netdevs on the HCA's PCI function. The function can also have representors
-// (netdevs of its VFs in switchdev mode) and the netdev of another port; dev_port, counted from 0, distinguishes ports
-// (mlx4).
+// (netdevs of its VFs in switchdev mode) and, with mlx4, the netdev of another port. The sysfs file dev_port of a
+// netdev has the number of its port, counted from 0.
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
   for (const Netdev& netdev : inventory.netdevs) {
