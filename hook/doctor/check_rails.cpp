@@ -226,7 +226,7 @@ struct RailMtu {
 std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
                                  const ActiveMtus& active) {
   const auto& [mtu, most] = rail;
-  // A rail gets at most one finding about its MTU, so the most important check comes first.
+  // A rail gets at most one finding about its MTU: the first check that fails decides.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{Grade::kWarning, name_of(node, port),

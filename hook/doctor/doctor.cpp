@@ -194,7 +194,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return checks;
   }
   Inventory& inventory = *read;
-  // With a root, the facts come from a tree of files, but netlink would report the routes of this machine.
+  // With a root directory, all facts come from files below it. Netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
     append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);

@@ -49,8 +49,8 @@ bool is_hca_of(const Inventory& inventory, const std::string& pci) {
   return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) { return hca.pci == pci; });
 }
 
-// Returns the PCI network functions that could have an HCA but have none. Functions of vendors that also make NICs
-// without RDMA count only if the node has no HCA at all.
+// Returns the PCI network functions that could have an HCA but have none. If a driver also serves NICs without RDMA,
+// its functions are returned only if the node has no HCA at all.
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
   std::vector<HalfDriven> found;
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
@@ -319,8 +319,8 @@ Attr<unsigned> acs_control(std::string_view space) {
   for (std::size_t i = 0; i < kMostCapabilities && at >= kExtended && at + kControl + 2 <= space.size(); ++i) {
     const unsigned header = number_at(space, at, 4);
     if ((header & 0xffff) == kAcs) return number_at(space, at + kControl, 2);
-    // The header of an extended capability (PCI Express 5.0) has two parts: the id in bits 0 to 15, and the offset of
-    // the next capability in bits 20 to 31.
+    // The header of an extended capability (PCI Express 5.0) has the id in bits 0 to 15 and the offset of the next
+    // capability in bits 20 to 31.
     at = header >> 20;
   }
   return 0U;

@@ -39,8 +39,8 @@ void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
 }
 
 std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
-  // The inventory of a live node has the names of the GPUs' nodes, which decide. In a snapshot without them, the number
-  // in the name is the fallback.
+  // The inventory of a live node has the device nodes of each GPU, so their names identify the GPU. A snapshot can lack
+  // them. Then the number in the name of a device node identifies the GPU.
   const bool nodes_known = std::ranges::any_of(all, [](const Gpu* gpu) { return !gpu->nodes.empty(); });
   std::vector<const Gpu*> gpus;
   for (const std::string& path : paths) {
@@ -77,7 +77,7 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   for (const std::string_view entry : fabric::split(hint, ',')) {
     const auto index = fabric::parse_number<std::size_t>(fabric::trim(entry));
     if (!index) return {};
-    // The variable can name GPUs that this node does not have.
+    // NVIDIA_VISIBLE_DEVICES can name GPUs that this node does not have.
     if (*index < all.size()) add(gpus, all[*index]);
   }
   return gpus;

@@ -385,8 +385,8 @@ std::vector<std::string> Candidates::names() const {
         add(pf);
     }
   }
-  // VFs are booked only with an exclusive physical function, so they are locked only then. Fewer locks let more
-  // containers start at once.
+  // The VFs of a requested HCA are booked only if the HCA is exclusive, so they are locked only then. Containers that
+  // start at the same time wait for each lock that they share.
   if (!may_be(Mode::kExclusive, request, config)) return names;
   for (const NodeHca* hca : hcas) {
     for (const std::string& vf : vfs_of(*hca, inventory))

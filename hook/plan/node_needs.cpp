@@ -110,7 +110,7 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   const bool announces_addresses = in_own && !gets_rails;
   read.facts.netdevs |= announces_addresses || brings_rails;
   read.facts.addresses = announces_addresses || brings_rails || (in_own && may_bring_addresses(request, config));
-  // Each fact costs files of sysfs per HCA, so only needed ones are read.
+  // To read a fact, files of sysfs are opened for each HCA. So only the facts that the plan needs are read.
   read.gpus = read.facts.place;
   read.hcas = std::move(hcas);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

@@ -263,7 +263,7 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   if (input.view_mount == ViewMount::kLater) return {};
-  // In an exclusive RDMA subsystem the kernel filters the class directories by itself.
+  // In an exclusive RDMA subsystem no view is needed: the kernel shows a container only its own RDMA devices in sysfs.
   if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
   if (is_whole_node(input, granted.size())) return {};
   for (const NodeHca* node : granted)

@@ -128,7 +128,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
   for (const ViewEntry& entry : view) {
     std::string line;
     for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
-      // Names and targets have no zero byte, so different entries never give one text.
+      // The separator is a zero byte, which no name and no target has. So different entries have different lines.
       line += part + '\0';
     lines.push_back(std::move(line));
   }

@@ -89,7 +89,7 @@ struct PlannedHca {
   Mode mode = Mode::kHca;
   unsigned units = 1;  // number of child netdevs in mode shared-multi, otherwise 1
   std::optional<unsigned> limit;
-  bool held_only = false;  // only booked, against other owners; not granted (Plan::also_open)
+  bool held_only = false;  // booked, which restricts other owners, but not granted (Plan::also_open)
   // Identity of the HCA in the ledger, independent of renames; empty: its name. The ledger sets it when it books.
   std::string device = {};
   std::optional<OpenState> open = {};  // nullopt: the release of the HCA ignores open contexts
@@ -129,14 +129,14 @@ struct Holding {
   unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
   unsigned others = 0;                         // units of other owners; below the limit, stale grants count too
-  std::string doubtful = {};                   // another owner of unknown state, for the message
+  std::string doubtful = {};                   // describes another owner of unknown state, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 
 // The mount of the sysfs view.
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
-  kOverlay,  // a read-only overlay of these directories, for a container that could remount a bind mount writable
+  kOverlay,  // a read-only overlay of the shared directories: the container could remount a bind mount writable
   kLater,    // no mount in the plan: the createRuntime hook makes it, in the node's user namespace
 };
 
