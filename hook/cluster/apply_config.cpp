@@ -148,7 +148,8 @@ Checked check(const std::string& directory, const NodeSettings& node) {
     return checked;
   }
   applied.digest = text_digest(*text);
-  // The cluster's text is valid or not only together with the node's own files, so all of these must be readable.
+  // The cluster's text is checked together with the node's own files. If one of these files cannot be read, nothing is
+  // checked.
   applied.problems = present.problems;
   if (!present.problems.empty()) return checked;
   const auto texts = below_own({source, *text, true}, present.texts);

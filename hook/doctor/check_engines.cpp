@@ -149,7 +149,7 @@ Check check_engine(const NodeEngines& engines) {
   for (const std::string& message : engines.unread)
     // A missing file is not in `unread`. So the usual cause of an entry is that doctor does not run as root.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
-  // The finding is added only if the check has no other finding, which may be the cause.
+  // If the check already has another finding, this finding may only be its consequence and is not added.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);

@@ -293,7 +293,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // a pool's only rail: the node needs it for its route, and jobs need it too
+    if (in_pool < 2 && !moves) continue;  // node and jobs must share the pool's only rail: there is no remedy
     check.add(Grade::kWarning, printable(node->name()),
               fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
                           moves ? ", and mode `exclusive` is refused" : ""),
@@ -313,7 +313,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
-      // The kernel adds loopback and link-local addresses to every netdev.
+      // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
@@ -358,8 +358,8 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
 }
 
 unsigned roce_mtu(int netdev_mtu) {
-  // The kernel subtracts the largest possible headers, then takes the largest InfiniBand MTU that is not above the
-  // rest.
+  // The kernel subtracts the largest possible headers from the netdev's MTU. The largest InfiniBand MTU that fits into
+  // the difference is the result.
   constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
   for (const int mtu : {4096, 2048, 1024, 512, 256})
     if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);

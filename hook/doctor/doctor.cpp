@@ -49,8 +49,8 @@ Check check_config(const NodeSettings& node, Config& config) {
   return check;
 }
 
-// Returns the sources of the node's index. Only netlink reports the addresses of netdevs. A live node and a snapshot
-// therefore have them; a tree of files below a root has none.
+// Returns the sources of the node's index. The addresses of netdevs are known on a live node, by netlink, and in a
+// snapshot, which records them. A tree of files below a root directory has no addresses.
 NodeIndexSources index_sources(const NodeSettings& node) {
   NodeIndexSources sources;
   if (!node.snapshot || !node.root.empty()) sources.root = node.root;

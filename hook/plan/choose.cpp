@@ -132,7 +132,7 @@ Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::str
   return error;
 }
 
-// Takes all HCAs of the request in its order.
+// Returns all HCAs of a request without a count, in the order of the request. Errors: an HCA has too few free units.
 Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_view source) {
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
@@ -291,7 +291,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
-    // A list, or `all`, is granted completely or not at all. If a count narrows it, the count picks from its HCAs.
+    // A list, or `all`, is granted completely or not at all. If a count narrows it, pick() takes that many of its HCAs.
     units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }

@@ -354,7 +354,7 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
-  std::vector<std::string> names;  // HCAs of the PF that moved to the requesting container
+  std::vector<std::string> names;  // the PF's HCAs are in the inventory only if they moved to the requesting container
   for (const fabric::Hca& other : inventory.hcas) {
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
   }

@@ -229,7 +229,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;  // moved netdevs count too, so that the names of the other netdevs do not change
+    ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {

@@ -59,7 +59,7 @@ std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hc
   return on_function;
 }
 
-// Returns ACTIVE ports first: their netdevs carry the traffic.
+// Returns the ports of the HCA, ACTIVE ports first, because the netdevs of ACTIVE ports carry the traffic.
 std::vector<const Port*> active_first(const Hca& hca) {
   std::vector<const Port*> ports;
   for (const Port& port : hca.ports)
