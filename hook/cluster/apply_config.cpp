@@ -72,8 +72,8 @@ bool is_on(const Network& network, const Pool& pool) {
   return network.pool ? *network.pool == pool.name : pool.network == network.name;
 }
 
-// Returns the network's rails that have a netdev in this namespace, each with the addresses of the netdev. Returns none
-// if no HCA is visible.
+// Returns the network's rails, each with the addresses of its netdev. Skips rails with a netdev in another network
+// namespace.
 Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
                                                                           const NodeSettings& node) {
   const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));

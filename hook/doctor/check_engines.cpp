@@ -206,7 +206,7 @@ Check check_programs(const NodeEngines& engines) {
 // Containers inherit RLIMIT_MEMLOCK from the engine. LimitMEMLOCK of the systemd unit is checked too, because it
 // applies after the engine's next restart.
 Check check_memlock(const NodeEngines& engines) {
-  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; a lower limit is unexpected
+  constexpr std::uint64_t kUsual = 8 << 20;  // default RLIMIT_MEMLOCK of systemd since version 250
   Check check{"memlock", {}, {}};
   std::vector<std::string> seen;
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {

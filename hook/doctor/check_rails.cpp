@@ -217,7 +217,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                      : "raise the netdev's MTU: packets above it are lost"};
 }
 
-// The MTU of a rail, and the largest MTU of the rails of the same Kin.
+// The MTU of a rail, and the largest MTU of all rails with the same pool, link layer and model (Kin).
 struct RailMtu {
   int mtu = 0;
   int most = 0;
@@ -344,7 +344,7 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
     const std::string_view key = trimmed.substr(0, colon);
     const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
-      // `hca_id` starts a new HCA. The lines between it and its first `port` belong to no port.
+      // The line `hca_id` starts a new HCA. The lines from it to the next line `port` belong to no port.
       hca = value;
       port = 0;
     } else if (key == "port") {

@@ -149,9 +149,9 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
 // Returns the check "qos". Pure.
 Check check_qos(const std::vector<RailQos>& rails);
 
-// The next checks compare the configuration with the node: the node's slice of each range with `per_node`, the size of
-// each range, and the limits of RDMA objects. All are pure except check_node_index(), which reads the file with the
-// node's index.
+// The next checks compare config.json with the node: the node's part of each address range with `per_node`, the size of
+// each range, and the limits of RDMA objects. All are pure except check_node_index(), which can read the file that has
+// the node's index.
 
 // Returns a warning for each pool that allows shared modes, has HCAs of this node, and has no limit "hca_objects" in
 // the administrator's config.json. Returns a further warning if config.json has limits that the node cannot set.

@@ -28,7 +28,8 @@ struct DriverHalf {
   const char* module;
   bool always;  // whether every function of the driver has RDMA
 };
-// Network drivers and the RDMA modules that make HCAs of their functions (drivers/infiniband/hw of Linux 6.12).
+// Network drivers, each with the RDMA module that makes HCAs of the driver's PCI functions (drivers/infiniband/hw of
+// Linux 6.12).
 constexpr DriverHalf kDriverHalves[] = {
     {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
     {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},

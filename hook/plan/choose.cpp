@@ -11,7 +11,7 @@
 namespace hook {
 namespace {
 
-// Units of an HCA without a limit: more than any request.
+// Units of an HCA without a limit: no request may have a higher count.
 constexpr unsigned kNoBound = kMaxCount;
 
 // Keeps the tighter bound and its reason.
@@ -154,8 +154,8 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   return taken;
 }
 
-// Computes terms and room of each HCA. Errors: terms_for() fails. For a count, HCAs for which it fails are removed from
-// `hcas`, unless it fails for all of them.
+// Computes terms and room of each HCA. Errors: terms_for() fails. If the request has a count, an HCA for which
+// terms_for() fails is only removed from `hcas`, unless terms_for() fails for all HCAs.
 Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
   Offers offers;
   std::optional<Error> refused;

@@ -142,8 +142,8 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // Each GPU gets a list of all HCAs, sorted once. With 2,048 VFs, a search over all HCAs for each place of the order
-  // would be too slow.
+  // For each GPU, a list of all HCAs is sorted once by nearness. With 2,048 VFs, a search for the nearest remaining HCA
+  // at each step would be too slow.
   std::vector<std::vector<std::size_t>> selections;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

@@ -98,8 +98,8 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   read.facts = facts_for(request, config);
   read.facts.pfs = true;  // another owner may have the PF's HCA exclusively
   read.facts.use = container.variables;
-  // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
-  // namespace it needs a GID with an address on a netdev there.
+  // In a container's own network namespace, a usable RoCE port has a rail with an address and GIDs of RoCE v2. In the
+  // node's network namespace, it has a GID that is an address of one of the node's netdevs.
   const bool in_own = container.variables && !container.in_nodes;
   const bool gets_rails = in_own && adds_rails(request, config);
   const bool brings_rails = in_own && !container.brings.empty();

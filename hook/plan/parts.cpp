@@ -54,8 +54,8 @@ bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
   return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
 }
 
-// Returns whether the node has rdma_cm. A snapshot may lack this fact; a node with an accessible HCA normally has
-// rdma_cm.
+// Returns whether the node has rdma_cm. For a snapshot without this fact, returns whether an HCA is accessible: such a
+// node normally has rdma_cm.
 bool has_rdma_cm(const fabric::Inventory& inventory) {
   if (inventory.rdma_cm) return *inventory.rdma_cm;
   return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) { return hca.is_accessible(); });
@@ -147,8 +147,8 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may have only these HCAs.
-  // The node can have further HCAs.
+  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may lack other HCAs
+  // of the node. Then its size does not prove that all HCAs of the node are granted.
   const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }

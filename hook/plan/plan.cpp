@@ -22,7 +22,7 @@ Json node_json(const PlannedNode& node) {
                {"major", or_null(node.major)},
                {"minor", or_null(node.minor)},
                {"mode", octal(node.mode)}};
-  // Without uid and gid, root owns the node, so only another owner is written.
+  // A node without uid and gid in the JSON has owner root and group root.
   if (node.uid != 0) json["uid"] = node.uid;
   if (node.gid != 0) json["gid"] = node.gid;
   return json;
