@@ -118,7 +118,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
     const bool full = used >= *port.gid_tbl_len;
     check.add(full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
               fmt::format("{} of {} GID slots are in use{}", used, *port.gid_tbl_len,
-                          full ? ": the next container gets none" : ""),
+                          full ? ": the next container gets no GID" : ""),
               "run `rdma-hook recover`, which releases stale grants; remove addresses of the netdev, its "
               "VLANs and children (each uses one or two slots); "
               "or lower the pool's limits");

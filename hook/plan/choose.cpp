@@ -296,7 +296,7 @@ Result<Chosen> choose(const PlanInput& input) {
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
   if (matched.at_most && *matched.at_most > units.size()) {
-    chosen.warnings.push_back(fmt::format("{} requests {} HCAs, but can only narrow the {} of {}",
+    chosen.warnings.push_back(fmt::format("{0} requests {1} HCAs, but can only narrow the HCAs of {3}, which has {2}",
                                           input.among.request.narrowed_by.front().source, *matched.at_most,
                                           units.size(), input.among.request.selection.source));
   }
