@@ -296,8 +296,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
-  // With a root directory, all facts come from files below it. Netlink would report the setting of this machine
-  // instead.
+  // With a root directory, all facts come from files below it. Netlink would report this machine's setting.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }

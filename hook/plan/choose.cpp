@@ -287,7 +287,7 @@ Result<Chosen> choose(const PlanInput& input) {
   Hcas units;
   if (matched.count) {
     unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
-    // If lists narrow the HCAs to fewer than the requested count, the container gets all HCAs that remain.
+    // If lists narrow the HCAs to fewer than the requested count, only the remaining HCAs are requested.
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {

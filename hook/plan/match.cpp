@@ -103,8 +103,8 @@ std::string dev_of(const SpecDevice& device) {
   return fmt::format("{}:{}", device.major, device.minor);
 }
 
-// Returns the device number of the HCA's uverbs node; nullopt: the HCA has no node, or its
-// node has a dynamic number that the snapshot lacks.
+// Returns the device number of the HCA's uverbs node; nullopt: the HCA has no node, or its node has a
+// dynamic number that the snapshot lacks.
 std::optional<std::string> dev_of(const fabric::Hca& hca) {
   if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);

@@ -147,8 +147,8 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may lack other HCAs
-  // of the node. Then its size does not prove that all HCAs of the node are granted.
+  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may lack other HCAs of
+  // the node. Then its size does not prove that all HCAs of the node are granted.
   const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
