@@ -199,8 +199,8 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.push_back(problem_of(file, error, ""));
   };
   if (!lock) {
-    // Report only the error of the lock. If the directory is missing, `problems` has the same cause again for each file
-    // in the directory.
+    // Only the error of the lock is reported. If the directory is missing, `problems` has the same cause again for each
+    // file in the directory.
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {

@@ -1,5 +1,5 @@
-// The checks of `rdma-hook doctor`. A read_...() function reads facts from the node; a check_...() function is pure and
-// returns the findings about these facts.
+// The checks of `rdma-hook doctor`. A read_...() function reads facts from the node; a check_...() function
+// returns the findings about these facts and is pure, except check_node_index().
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,8 @@ struct ExpectedNode {
   fabric::Attr<SeenNode> seen;
 };
 
-// A PCI function that has a network driver but no HCA, because a separate RDMA module of the driver is missing.
+// A PCI network function that could have an HCA but has none: no driver is bound, or the driver's separate RDMA module
+// is not loaded or made no HCA.
 struct HalfDriven {
   std::string pci;
   std::string driver;           // "mlx5_core"; empty: no driver is bound

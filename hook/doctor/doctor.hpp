@@ -1,4 +1,4 @@
-// `rdma-hook doctor`: checks the node from the kernel to the engine. Each finding has a remedy.
+// `rdma-hook doctor`: checks the node from the kernel to the engine. A finding has a remedy if one is known.
 #pragma once
 
 #include <optional>

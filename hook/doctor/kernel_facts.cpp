@@ -310,7 +310,7 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
 
 Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kExtended = 0x100;
-  constexpr std::size_t kMostCapabilities = 960;  // each has four bytes or more; the limit ends a circular list
+  constexpr std::size_t kMostCapabilities = 960;  // each capability has 4 bytes or more; the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
   // The kernel returns only the first 64 bytes to callers without CAP_SYS_ADMIN.
@@ -335,7 +335,7 @@ std::vector<std::string> bridges_between(const Inventory& inventory) {
       const auto& left = *gpu.pci_path;
       const auto& right = *hca.pci_path;
       const auto [l, r] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
-      if (l == left.begin()) continue;  // only the root complex is above both devices
+      if (l == left.begin()) continue;  // the devices have no common bridge, only the root complex
       bridges.insert(l, left.end());
       bridges.insert(r, right.end());
     }

@@ -153,7 +153,7 @@ std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& 
   return static_cast<std::size_t>(found - order.begin());
 }
 
-// Returns each HCA once, in the order of PCIDEVICE_*, then by rail.
+// Returns each HCA once: first in the order of a device plugin's PCIDEVICE_* variables, then by rail.
 Hcas in_order(const Hcas& found, const Request& request) {
   std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
   for (const NodeHca* hca : found)

@@ -64,7 +64,8 @@ struct PlannedRdmaLimit {
   friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
 
-// An entry of a prepared directory that replaces a class directory of sysfs. Entries of one directory are consecutive.
+// An entry of a directory of the view, which replaces a class directory of sysfs in the container. Entries of one
+// directory are consecutive.
 struct ViewEntry {
   std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
   std::string name;       // "mlx5_0"; empty: only the directory itself
