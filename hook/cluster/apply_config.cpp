@@ -72,8 +72,8 @@ bool is_on(const Network& network, const Pool& pool) {
   return network.pool ? *network.pool == pool.name : pool.network == network.name;
 }
 
-// Returns the network's rails that have a netdev in this namespace, each with the addresses of the netdev. Returns none
-// if no HCA is visible.
+// Returns the network's rails, each with the addresses of its netdev. Skips rails with a netdev in another network
+// namespace.
 Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
                                                                           const NodeSettings& node) {
   const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
@@ -96,8 +96,8 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
 
 Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
-  // Only a node's index that comes from an address needs the addresses of netdevs, and only of netdevs that are visible
-  // here.
+  // The addresses of netdevs are read only if the node's index comes from an address. Netdevs in other network
+  // namespaces are skipped.
   if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
     for (const auto& rail : TRY(seen_rails(config, network, node)))
       TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
@@ -131,7 +131,7 @@ ConfigFiles read_present(const ConfigPaths& paths) {
 }
 
 struct Checked {
-  AppliedConfig applied;  // kDue, kSame or kRefused; `has` describes the configuration before a write
+  AppliedConfig applied;  // kDue, kSame or kRefused; applied.has describes the node's present configuration
   std::string text;       // the cluster's new text
   std::string would_have;
 };
@@ -148,7 +148,8 @@ Checked check(const std::string& directory, const NodeSettings& node) {
     return checked;
   }
   applied.digest = text_digest(*text);
-  // The cluster's text is valid or not only together with the node's own files, so all of these must be readable.
+  // The cluster's text is checked together with the node's own files. If one of these files cannot be read, nothing is
+  // checked.
   applied.problems = present.problems;
   if (!present.problems.empty()) return checked;
   const auto texts = below_own({source, *text, true}, present.texts);
@@ -198,8 +199,8 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
     applied.problems.push_back(problem_of(file, error, ""));
   };
   if (!lock) {
-    // Report only the error of the lock. If the directory is missing, `problems` has the same cause again for each file
-    // in the directory.
+    // Only the error of the lock is reported. If the directory is missing, `problems` has the same cause again for each
+    // file in the directory.
     applied.problems.clear();
     fail(lock.error());
   } else if (applied.outcome == AppliedConfig::Outcome::kDue) {

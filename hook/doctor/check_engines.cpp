@@ -147,9 +147,9 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    // `unread` has no missing files: the usual cause is that doctor does not run as root.
+    // A missing file is not in `unread`. So the usual cause of an entry is that doctor does not run as root.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
-  // The finding is added only if the check has no other finding, which may be the cause.
+  // If the check already has another finding, this finding may only be its consequence and is not added.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
   check_restarts(engines, check);
@@ -206,7 +206,7 @@ Check check_programs(const NodeEngines& engines) {
 // Containers inherit RLIMIT_MEMLOCK from the engine. LimitMEMLOCK of the systemd unit is checked too, because it
 // applies after the engine's next restart.
 Check check_memlock(const NodeEngines& engines) {
-  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250; a lower limit is unexpected
+  constexpr std::uint64_t kUsual = 8 << 20;  // default RLIMIT_MEMLOCK of systemd since version 250
   Check check{"memlock", {}, {}};
   std::vector<std::string> seen;
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {

@@ -118,7 +118,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
     const bool full = used >= *port.gid_tbl_len;
     check.add(full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
               fmt::format("{} of {} GID slots are in use{}", used, *port.gid_tbl_len,
-                          full ? ": the next container gets none" : ""),
+                          full ? ": the next container gets no GID" : ""),
               "run `rdma-hook recover`, which releases stale grants; remove addresses of the netdev, its "
               "VLANs and children (each uses one or two slots); "
               "or lower the pool's limits");
@@ -217,7 +217,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                      : "raise the netdev's MTU: packets above it are lost"};
 }
 
-// The MTU of a rail, and the largest MTU of the rails of the same Kin.
+// The MTU of a rail, and the largest MTU of all rails with the same pool, link layer and model (Kin).
 struct RailMtu {
   int mtu = 0;
   int most = 0;
@@ -226,7 +226,7 @@ struct RailMtu {
 std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
                                  const ActiveMtus& active) {
   const auto& [mtu, most] = rail;
-  // A rail gets at most one finding about its MTU, so the most important check comes first.
+  // A rail gets at most one finding about its MTU: the first check that fails decides.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{Grade::kWarning, name_of(node, port),
@@ -293,7 +293,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // a pool's only rail: the node needs it for its route, and jobs need it too
+    if (in_pool < 2 && !moves) continue;  // node and jobs must share the pool's only rail: there is no remedy
     check.add(Grade::kWarning, printable(node->name()),
               fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
                           moves ? ", and mode `exclusive` is refused" : ""),
@@ -313,7 +313,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
-      // The kernel adds loopback and link-local addresses to every netdev.
+      // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
@@ -344,7 +344,7 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
     const std::string_view key = trimmed.substr(0, colon);
     const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
-      // `hca_id` starts a new HCA. The lines between it and its first `port` belong to no port.
+      // The line `hca_id` starts a new HCA. The lines from it to the next line `port` belong to no port.
       hca = value;
       port = 0;
     } else if (key == "port") {
@@ -358,8 +358,8 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
 }
 
 unsigned roce_mtu(int netdev_mtu) {
-  // The kernel subtracts the largest possible headers, then takes the largest InfiniBand MTU that is not above the
-  // rest.
+  // The kernel subtracts the largest possible headers from the netdev's MTU. The largest InfiniBand MTU that fits into
+  // the difference is the result.
   constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
   for (const int mtu : {4096, 2048, 1024, 512, 256})
     if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);

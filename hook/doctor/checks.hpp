@@ -1,5 +1,5 @@
-// The checks of `rdma-hook doctor`. A read_...() function reads facts from the node; a check_...() function is pure and
-// returns the findings about these facts.
+// The checks of `rdma-hook doctor`. A read_...() function reads facts from the node; a check_...() function
+// returns the findings about these facts and is pure, except check_node_index().
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,8 @@ struct ExpectedNode {
   fabric::Attr<SeenNode> seen;
 };
 
-// A PCI function that has a network driver but no HCA, because a separate RDMA module of the driver is missing.
+// A PCI network function that could have an HCA but has none: no driver is bound, or the driver's separate RDMA module
+// is not loaded or made no HCA.
 struct HalfDriven {
   std::string pci;
   std::string driver;           // "mlx5_core"; empty: no driver is bound
@@ -149,9 +150,9 @@ std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::st
 // Returns the check "qos". Pure.
 Check check_qos(const std::vector<RailQos>& rails);
 
-// The next checks compare the configuration with the node: the node's slice of each range with `per_node`, the size of
-// each range, and the limits of RDMA objects. All are pure except check_node_index(), which reads the file with the
-// node's index.
+// The next checks compare config.json with the node: the node's part of each address range with `per_node`, the size of
+// each range, and the limits of RDMA objects. All are pure except check_node_index(), which can read the file that has
+// the node's index.
 
 // Returns a warning for each pool that allows shared modes, has HCAs of this node, and has no limit "hca_objects" in
 // the administrator's config.json. Returns a further warning if config.json has limits that the node cannot set.
@@ -260,7 +261,7 @@ struct NodeEngines {
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
-  std::vector<Error> unasked;  // errors of programs, such as `docker`, that could not be executed to ask them
+  std::vector<Error> unasked;              // why programs, such as `docker`, could not be executed
   std::optional<bool> docker_has_runtime;  // nullopt: unknown
 };
 

@@ -49,8 +49,8 @@ Check check_config(const NodeSettings& node, Config& config) {
   return check;
 }
 
-// Returns the sources of the node's index. Only netlink reports the addresses of netdevs. A live node and a snapshot
-// therefore have them; a tree of files below a root has none.
+// Returns the sources of the node's index. The addresses of netdevs are known on a live node, by netlink, and in a
+// snapshot, which records them. A tree of files below a root directory has no addresses.
 NodeIndexSources index_sources(const NodeSettings& node) {
   NodeIndexSources sources;
   if (!node.snapshot || !node.root.empty()) sources.root = node.root;
@@ -103,8 +103,8 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
-// Returns active_mtu from the output of ibv_devinfo, because no other source has it. Returns an empty map if the
-// program is missing.
+// Returns the active_mtu of each port, from the output of ibv_devinfo: no other source has it. Returns an empty map for
+// a snapshot or without HCAs, and if the program is missing or fails.
 ActiveMtus query_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
@@ -194,7 +194,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return checks;
   }
   Inventory& inventory = *read;
-  // With a root, the facts come from a tree of files, but netlink would report the routes of this machine.
+  // With a root directory, all facts come from files below it. Netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
     append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);

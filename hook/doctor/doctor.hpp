@@ -1,4 +1,4 @@
-// `rdma-hook doctor`: checks the node from the kernel to the engine. Each finding has a remedy.
+// `rdma-hook doctor`: checks the node from the kernel to the engine. A finding has a remedy if one is known.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace hook {
 
-// Runs all checks. Never fails: an error becomes a finding. A snapshot without a root is checked only for the facts
-// that it has. With a root, the files, configuration and ledger below the root are checked too, unless options set
-// other paths.
+// Runs all checks. Never fails: an error becomes a finding. A snapshot without node.root is checked only for the
+// facts that it has. With node.root, the files, configuration and ledger below this directory are checked too, unless
+// options set other paths.
 std::vector<Check> examine_node(const NodeSettings& node);
 
 // Returns the worst grade of all findings; nullopt if there are only notes or none.

@@ -28,7 +28,8 @@ struct DriverHalf {
   const char* module;
   bool always;  // whether every function of the driver has RDMA
 };
-// Network drivers and the RDMA modules that make HCAs of their functions (drivers/infiniband/hw of Linux 6.12).
+// Network drivers, each with the RDMA module that makes HCAs of the driver's PCI functions (drivers/infiniband/hw of
+// Linux 6.12).
 constexpr DriverHalf kDriverHalves[] = {
     {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
     {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},
@@ -49,8 +50,8 @@ bool is_hca_of(const Inventory& inventory, const std::string& pci) {
   return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) { return hca.pci == pci; });
 }
 
-// Returns the PCI network functions that could have an HCA but have none. Functions of vendors that also make NICs
-// without RDMA count only if the node has no HCA at all.
+// Returns the PCI network functions that could have an HCA but have none. If a driver also serves NICs without RDMA,
+// its functions are returned only if the node has no HCA at all.
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
   std::vector<HalfDriven> found;
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
@@ -295,7 +296,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
-  // With a root, the facts come from a tree of files, but netlink would report the setting of this machine.
+  // With a root directory, all facts come from files below it. Netlink would report this machine's setting.
   if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }
@@ -309,7 +310,7 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
 
 Attr<unsigned> acs_control(std::string_view space) {
   constexpr std::size_t kExtended = 0x100;
-  constexpr std::size_t kMostCapabilities = 960;  // each has four bytes or more; the limit ends a circular list
+  constexpr std::size_t kMostCapabilities = 960;  // each capability has 4 bytes or more; the limit ends a circular list
   constexpr unsigned kAcs = 0x000D;
   constexpr std::size_t kControl = 6;
   // The kernel returns only the first 64 bytes to callers without CAP_SYS_ADMIN.
@@ -318,8 +319,8 @@ Attr<unsigned> acs_control(std::string_view space) {
   for (std::size_t i = 0; i < kMostCapabilities && at >= kExtended && at + kControl + 2 <= space.size(); ++i) {
     const unsigned header = number_at(space, at, 4);
     if ((header & 0xffff) == kAcs) return number_at(space, at + kControl, 2);
-    // The header of an extended capability (PCI Express 5.0) has two parts: the id in bits 0 to 15, and the offset of
-    // the next capability in bits 20 to 31.
+    // The header of an extended capability (PCI Express 5.0) has the id in bits 0 to 15 and the offset of the next
+    // capability in bits 20 to 31.
     at = header >> 20;
   }
   return 0U;
@@ -334,7 +335,7 @@ std::vector<std::string> bridges_between(const Inventory& inventory) {
       const auto& left = *gpu.pci_path;
       const auto& right = *hca.pci_path;
       const auto [l, r] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
-      if (l == left.begin()) continue;  // only the root complex is above both devices
+      if (l == left.begin()) continue;  // the devices have no common bridge, only the root complex
       bridges.insert(l, left.end());
       bridges.insert(r, right.end());
     }

@@ -56,13 +56,14 @@ void check_names(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// The exported variables, such as NCCL_IB_GID_INDEX, keep the index that was valid when the container started.
+// Adds a warning for each GID whose index changed after the container started: the container's variables, such as
+// NCCL_IB_GID_INDEX, keep the old index.
 void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
-    const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("in no slot");
+    const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("not in the GID table");
     check.findings.push_back(
         {Grade::kWarning, fabric::printable(gid.placed.holder),
-         fmt::format("its GID {} of {} was at index {} when it started, and is {} now",
+         fmt::format("its GID {} of {} was at index {} when the container started, and is {} now",
                      to_string(gid.placed.addresses.front()), fabric::printable(gid.placed.hca), gid.placed.index, now),
          "restart the container: its programs use the old index"});
   }

@@ -11,7 +11,7 @@
 namespace hook {
 namespace {
 
-// Units of an HCA without a limit: more than any request.
+// Units of an HCA without a limit: no request may have a higher count.
 constexpr unsigned kNoBound = kMaxCount;
 
 // Keeps the tighter bound and its reason.
@@ -71,7 +71,7 @@ int tier(const NodeHca& node, const PlanInput& input) {
   return node.is_active() ? 2 : 3;
 }
 
-// Sorts by tier, then by nearness to the GPUs, then in the given order.
+// Sorts the HCAs by tier(), then by nearness to the container's GPUs. Equal HCAs keep their order.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   std::vector<const fabric::Gpu*> gpus;
   if (!input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty()) {
@@ -132,7 +132,7 @@ Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::str
   return error;
 }
 
-// Takes all HCAs of the request in its order.
+// Returns all HCAs of a request without a count, in the order of the request. Errors: an HCA has too few free units.
 Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_view source) {
   Hcas taken;
   std::map<const NodeHca*, unsigned> units;
@@ -154,8 +154,8 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   return taken;
 }
 
-// Computes terms and room of each HCA. Errors: terms_for() fails. For a count, HCAs for which it fails are removed from
-// `hcas`, unless it fails for all of them.
+// Computes terms and room of each HCA. Errors: terms_for() fails. If the request has a count, an HCA for which
+// terms_for() fails is only removed from `hcas`, unless terms_for() fails for all HCAs.
 Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
   Offers offers;
   std::optional<Error> refused;
@@ -287,16 +287,16 @@ Result<Chosen> choose(const PlanInput& input) {
   Hcas units;
   if (matched.count) {
     unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
-    // A list that leaves fewer HCAs than the count also narrows the count.
+    // If lists narrow the HCAs to fewer than the requested count, only the remaining HCAs are requested.
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
-    // A list, or `all`, is granted completely or not at all. If a count narrows it, the count picks from its HCAs.
+    // A list, or `all`, is granted completely or not at all. If a count narrows it, pick() takes that many of its HCAs.
     units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
   if (matched.at_most && *matched.at_most > units.size()) {
-    chosen.warnings.push_back(fmt::format("{} requests {} HCAs, but can only narrow the {} of {}",
+    chosen.warnings.push_back(fmt::format("{0} requests {1} HCAs, but can only narrow the HCAs of {3}, which has {2}",
                                           input.among.request.narrowed_by.front().source, *matched.at_most,
                                           units.size(), input.among.request.selection.source));
   }

@@ -56,8 +56,8 @@ struct Chosen {
 };
 
 // Returns why a VF cannot be used because of its physical function: "is a VF of mlx5_0, which is held by container
-// web-1". A VF cannot be used either if its physical function is in another network namespace and the requesting owner
-// has no grant of it. Returns "" if the HCA can be used or is no VF.
+// web-1". A VF also cannot be used if its physical function is in another network namespace, unless the requesting
+// owner has a grant of the physical function. Returns "" if the HCA can be used or is no VF.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 
 // Chooses the HCAs of a request. A list keeps its order; "all" and a count use the order of rails. A count prefers HCAs

@@ -21,8 +21,8 @@ std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   return gpus;
 }
 
-// Returns 3 for "nvidia3" and "dri/renderD131". "dri/cardN" returns nullopt: the display of a BMC has such a node too,
-// which shifts the numbers.
+// Returns the number of the GPU that a device node's name has: 3 for "nvidia3" and "dri/renderD131". Returns nullopt
+// for "dri/cardN": the display of a BMC has a card node too, so N can differ from the GPU's number.
 std::optional<std::size_t> ordinal(std::string_view node) {
   constexpr std::string_view kRender = "dri/renderD";
   constexpr std::size_t kFirstRender = 128;
@@ -39,8 +39,8 @@ void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
 }
 
 std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
-  // The inventory of a live node has the names of the GPUs' nodes, which decide. In a snapshot without them, the number
-  // in the name is the fallback.
+  // The inventory of a live node has the device nodes of each GPU, so their names identify the GPU. A snapshot can lack
+  // them. Then the number in the name of a device node identifies the GPU.
   const bool nodes_known = std::ranges::any_of(all, [](const Gpu* gpu) { return !gpu->nodes.empty(); });
   std::vector<const Gpu*> gpus;
   for (const std::string& path : paths) {
@@ -77,7 +77,7 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   for (const std::string_view entry : fabric::split(hint, ',')) {
     const auto index = fabric::parse_number<std::size_t>(fabric::trim(entry));
     if (!index) return {};
-    // The variable can name GPUs that this node does not have.
+    // NVIDIA_VISIBLE_DEVICES can name GPUs that this node does not have.
     if (*index < all.size()) add(gpus, all[*index]);
   }
   return gpus;
@@ -142,8 +142,8 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // Each GPU gets a list of all HCAs, sorted once. With 2,048 VFs, a search over all HCAs for each place of the order
-  // would be too slow.
+  // For each GPU, a list of all HCAs is sorted once by nearness. With 2,048 VFs, a search for the nearest remaining HCA
+  // at each step would be too slow.
   std::vector<std::vector<std::size_t>> selections;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

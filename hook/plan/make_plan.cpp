@@ -39,7 +39,7 @@ std::vector<const NodeHca*> each_once(const Chosen& chosen) {
 // Warns about unread facts that the plan can do without.
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
-    // All other unread parts become errors in the functions that need them (was_read()).
+    // Each other unread part causes an error in the function that needs the part (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
     // Ports of several HCAs can have one netdev. It is then read once for each port and may fail each time.
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, plan.warnings);
@@ -66,12 +66,12 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
     plan.no_rail.push_back(unit.node->name());
     if (plan.no_rail.size() > 1) continue;
     const std::size_t networks = input.among.config.networks.size();
-    const std::string why = networks == 0
-                                ? "config.json has no \"networks\""
-                                : fmt::format(
-                                      "its pool `{}` has no network, and the annotation names none of the {} in "
-                                      "config.json; add \"network\" to the pool",
-                                      unit.node->pool->name, networks);
+    const std::string why =
+        networks == 0 ? "config.json has no \"networks\""
+                      : fmt::format(
+                            "its pool `{}` has no network, and the annotation names no network of config.json, "
+                            "which has {}; add \"network\" to the pool",
+                            unit.node->pool->name, networks);
     plan.warnings.push_back(
         fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
   }
@@ -129,8 +129,8 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
   warn_of_no_network(input, chosen, plan);
-  // These checks precede the return: a container without a grant can also have device nodes, from a device plugin or
-  // --device. The HCAs of these nodes are checked and booked.
+  // hold_granted() is called even if nothing is granted: a device plugin or --device can have added device nodes to the
+  // container. The HCAs of these nodes are checked and booked.
   TRY_VOID(hold_granted(input, plan));
   hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;

@@ -103,7 +103,8 @@ std::string dev_of(const SpecDevice& device) {
   return fmt::format("{}:{}", device.major, device.minor);
 }
 
-// Returns the device number of the HCA's uverbs node; nullopt: no node, or a snapshot lacks its dynamic number.
+// Returns the device number of the HCA's uverbs node; nullopt: the HCA has no node, or its node has a
+// dynamic number that the snapshot lacks.
 std::optional<std::string> dev_of(const fabric::Hca& hca) {
   if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
@@ -143,7 +144,8 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
                0, "pass the device node under its own name"};
 }
 
-// Returns the position of the HCA in PCIDEVICE_*, by PCI address, netdev or name.
+// Returns the position of the HCA in `order` (from a device plugin's PCIDEVICE_* variables), by PCI address, netdev or
+// name; order.size() if it is not in the list.
 std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
   const auto found = std::ranges::find_if(order, [&](const std::string& one) {
     return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
@@ -151,7 +153,7 @@ std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& 
   return static_cast<std::size_t>(found - order.begin());
 }
 
-// Returns each HCA once, in the order of PCIDEVICE_*, then by rail.
+// Returns each HCA once: first in the order of a device plugin's PCIDEVICE_* variables, then by rail.
 Hcas in_order(const Hcas& found, const Request& request) {
   std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
   for (const NodeHca* hca : found)
@@ -205,7 +207,8 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   }
   const Hcas found = taken_by(selector, context.node.by_rail());
   if (found.empty()) return no_such_hca(context, selector, source);
-  // Each HCA of such a selector must be usable: without an error the container would get fewer HCAs than it names.
+  // A selector without a glob fails if one of its HCAs is not usable. Otherwise the container would silently get fewer
+  // HCAs than it names.
   if (!has_glob(selector)) {
     for (const NodeHca* node : found) {
       if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
@@ -351,7 +354,7 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
-  std::vector<std::string> names;  // HCAs of the PF that moved to the requesting container
+  std::vector<std::string> names;  // the PF's HCAs are in the inventory only if they moved to the requesting container
   for (const fabric::Hca& other : inventory.hcas) {
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
   }
@@ -382,8 +385,8 @@ std::vector<std::string> Candidates::names() const {
         add(pf);
     }
   }
-  // VFs are booked only with an exclusive physical function, so they are locked only then. Fewer locks let more
-  // containers start at once.
+  // The VFs of a requested HCA are booked only if the HCA is exclusive, so they are locked only then. Containers that
+  // start at the same time wait for each lock that they share.
   if (!may_be(Mode::kExclusive, request, config)) return names;
   for (const NodeHca* hca : hcas) {
     for (const std::string& vf : vfs_of(*hca, inventory))

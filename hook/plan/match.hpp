@@ -13,7 +13,7 @@
 
 namespace hook {
 
-// The HCAs of one part of the request.
+// The HCAs that one selector matches (`gpu`: one group for each GPU), or all HCAs of a request without such selectors.
 struct MatchedGroup {
   std::vector<const NodeHca*> hcas;
   // The HCAs are equally near to a GPU: HCAs without free units are skipped, but at least one must have free units.
@@ -69,7 +69,7 @@ class Candidates {
 // inventory knows.
 Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory, const Request& request);
 
-// Returns all HCAs that are as near to the GPU as the nearest, in the given order.
+// Returns the nearest HCA of the GPU and all HCAs that are equally near, in the given order.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);
 
 // Returns the HCAs in the order of preference for these GPUs: each GPU in turn takes its nearest remaining HCA. Without

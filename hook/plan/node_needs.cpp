@@ -98,8 +98,8 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   read.facts = facts_for(request, config);
   read.facts.pfs = true;  // another owner may have the PF's HCA exclusively
   read.facts.use = container.variables;
-  // In a container's own namespace a RoCE port needs a rail with an address and GIDs of RoCE v2. In the node's
-  // namespace it needs a GID with an address on a netdev there.
+  // In a container's own network namespace, a usable RoCE port has a rail with an address and GIDs of RoCE v2. In the
+  // node's network namespace, it has a GID that is an address of one of the node's netdevs.
   const bool in_own = container.variables && !container.in_nodes;
   const bool gets_rails = in_own && adds_rails(request, config);
   const bool brings_rails = in_own && !container.brings.empty();
@@ -110,7 +110,7 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   const bool announces_addresses = in_own && !gets_rails;
   read.facts.netdevs |= announces_addresses || brings_rails;
   read.facts.addresses = announces_addresses || brings_rails || (in_own && may_bring_addresses(request, config));
-  // Each fact costs files of sysfs per HCA, so only needed ones are read.
+  // To read a fact, files of sysfs are opened for each HCA. So only the facts that the plan needs are read.
   read.gpus = read.facts.place;
   read.hcas = std::move(hcas);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

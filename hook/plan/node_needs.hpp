@@ -17,12 +17,13 @@ namespace hook {
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});
 
 struct ContainerNetwork {
-  bool variables = false;               // variables can still be added, so usable ports must be counted
+  bool variables = false;               // variables can still be added: RDMA_INIT_REQUIRE needs the usable ports
   bool in_nodes = false;                // the container is in the node's network namespace
   const std::set<std::string>& brings;  // netdevs that the runtime moves into the container's namespace
 };
 
-// Returns the facts to read of the node; the caller sets `root`. hcas: the requested HCAs; nullopt: all.
+// Returns options for reading the facts of the node that the plan needs. The caller must set the option `root`. hcas:
+// the requested HCAs; nullopt: all.
 fabric::NodeReadOptions read_options(const Request& request, const Config& config,
                                      std::optional<std::vector<std::string>> hcas, const ContainerNetwork& container);
 

@@ -54,8 +54,8 @@ bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
   return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
 }
 
-// Returns whether the node has rdma_cm. A snapshot may lack this fact; a node with an accessible HCA normally has
-// rdma_cm.
+// Returns whether the node has rdma_cm. For a snapshot without this fact, returns whether an HCA is accessible: such a
+// node normally has rdma_cm.
 bool has_rdma_cm(const fabric::Inventory& inventory) {
   if (inventory.rdma_cm) return *inventory.rdma_cm;
   return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) { return hca.is_accessible(); });
@@ -109,7 +109,8 @@ bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
-// Returns true for a snapshot without netdevs: only a live node has class directories.
+// Returns true for a snapshot without netdevs. An inventory with class directories of sysfs is no snapshot: only a live
+// node has them.
 bool is_without_netdevs(const fabric::Inventory& inventory) {
   return inventory.netdevs.empty() && inventory.class_directories.empty();
 }
@@ -146,8 +147,8 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
-  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may have only these HCAs.
-  // The node can have further HCAs.
+  // If the request names HCAs, or consists of device nodes in linux.devices, the inventory may lack other HCAs of
+  // the node. Then its size does not prove that all HCAs of the node are granted.
   const bool partly_read = input.among.request.has_nodes_of_grant || named_hcas(input.among.request);
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
@@ -209,7 +210,7 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
-    // A container gets no device node for an HCA that is only booked (held_only), so the HCA gets no limit.
+    // Limits apply only to granted HCAs, so an HCA that is only booked (held_only) gets no limit.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
     if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
   }
@@ -228,7 +229,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;  // moved netdevs count too, so that the names of the other netdevs do not change
+    ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
@@ -262,7 +263,7 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   if (input.view_mount == ViewMount::kLater) return {};
-  // In an exclusive RDMA subsystem the kernel filters the class directories by itself.
+  // In an exclusive RDMA subsystem no view is needed: the kernel shows a container only its own RDMA devices in sysfs.
   if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
   if (is_whole_node(input, granted.size())) return {};
   for (const NodeHca* node : granted)

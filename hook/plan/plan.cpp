@@ -22,7 +22,7 @@ Json node_json(const PlannedNode& node) {
                {"major", or_null(node.major)},
                {"minor", or_null(node.minor)},
                {"mode", octal(node.mode)}};
-  // Without uid and gid, root owns the node, so only another owner is written.
+  // A node without uid and gid in the JSON has owner root and group root.
   if (node.uid != 0) json["uid"] = node.uid;
   if (node.gid != 0) json["gid"] = node.gid;
   return json;
@@ -128,7 +128,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
   for (const ViewEntry& entry : view) {
     std::string line;
     for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
-      // Names and targets have no zero byte, so different entries never give one text.
+      // The separator is a zero byte, which no name and no target has. So different entries have different lines.
       line += part + '\0';
     lines.push_back(std::move(line));
   }

@@ -64,18 +64,19 @@ struct PlannedRdmaLimit {
   friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
 
-// An entry of a prepared directory that replaces a class directory of sysfs. Entries of one directory are consecutive.
+// An entry of a directory of the view, which replaces a class directory of sysfs in the container. Entries of one
+// directory are consecutive.
 struct ViewEntry {
   std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
   std::string name;       // "mlx5_0"; empty: only the directory itself
-  std::string target;     // target of the kernel's link: "../../devices/pci0000:00/..."; empty: a file with `text`
+  std::string target;     // target of the kernel's link: "../../devices/..."; empty: no link, but a file with `text`
   std::string text = {};
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
 // The contexts that processes had open at the time of the grant, for an exclusive HCA that stays in the node's network
-// namespace. The release compares them with the contexts that are open at its own time: only contexts that are not in
-// this record can belong to the owner.
+// namespace. When the grant is released, the contexts that are open then are compared with this record: only contexts
+// that are not in the record can belong to the owner of the grant.
 struct OpenState {
   std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
   std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
@@ -89,7 +90,7 @@ struct PlannedHca {
   Mode mode = Mode::kHca;
   unsigned units = 1;  // number of child netdevs in mode shared-multi, otherwise 1
   std::optional<unsigned> limit;
-  bool held_only = false;  // only booked, against other owners; not granted (Plan::also_open)
+  bool held_only = false;  // booked, which restricts other owners, but not granted (Plan::also_open)
   // Identity of the HCA in the ledger, independent of renames; empty: its name. The ledger sets it when it books.
   std::string device = {};
   std::optional<OpenState> open = {};  // nullopt: the release of the HCA ignores open contexts
@@ -125,18 +126,18 @@ struct Plan {
 
 // The present grants of an HCA, as far as a plan depends on them.
 struct Holding {
-  bool own = false;                            // the requesting container or its pod has it
+  bool own = false;                            // the requesting container or its pod has the HCA
   unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
-  unsigned others = 0;                         // units of other owners; exact if below the limit
-  std::string doubtful = {};                   // another owner of unknown state, for the message
+  unsigned others = 0;                         // units of other owners; below the limit, stale grants count too
+  std::string doubtful = {};                   // describes another owner of unknown state, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 
 // The mount of the sysfs view.
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
-  kOverlay,  // a read-only overlay of these directories, for a container that could remount a bind mount writable
+  kOverlay,  // a read-only overlay of the shared directories: the container could remount a bind mount writable
   kLater,    // no mount in the plan: the createRuntime hook makes it, in the node's user namespace
 };
 

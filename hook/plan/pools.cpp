@@ -32,8 +32,8 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
 }
 
 // Returns the port's netdev among the netdevs on the HCA's PCI function. The function can also have representors
-// (netdevs of its VFs in switchdev mode) and the netdev of another port; dev_port, counted from 0, distinguishes ports
-// (mlx4).
+// (netdevs of its VFs in switchdev mode) and, with mlx4, the netdev of another port. The sysfs file dev_port of a
+// netdev has the number of its port, counted from 0.
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
   for (const Netdev& netdev : inventory.netdevs) {
@@ -42,7 +42,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
   if (on_function.empty()) return std::nullopt;
   const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
   const auto found = std::ranges::find_if(on_function, of_port);
-  // If no dev_port matches, the netdev of the function belongs to the first port.
+  // If no netdev has the dev_port of the port, the function's first netdev counts as the netdev of the first port.
   if (found != on_function.end()) return (*found)->name;
   if (hca.ports.size() > 1 && port.number > 1) return std::nullopt;
   return on_function.front()->name;
@@ -51,7 +51,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
 std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   if (port.netdev) return port.netdev;
   auto on_function = pci_netdev(inventory, hca, port);
-  // If one function has several netdevs, the port's GIDs identify the port's netdev by its addresses.
+  // If the PCI function has several netdevs, the port's GIDs decide: each GID of a RoCE port names its netdev.
   if (auto named = gid_netdev(inventory, port)) {
     const Netdev* netdev = fabric::find_netdev(inventory, *named);
     if (!on_function || netdev->pci == hca.pci) return named;
@@ -59,7 +59,7 @@ std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hc
   return on_function;
 }
 
-// Returns ACTIVE ports first: their netdevs carry the traffic.
+// Returns the ports of the HCA, ACTIVE ports first, because the netdevs of ACTIVE ports carry the traffic.
 std::vector<const Port*> active_first(const Hca& hca) {
   std::vector<const Port*> ports;
   for (const Port& port : hca.ports)
@@ -89,8 +89,8 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
 // Whether selectors match an HCA. The order of the values makes std::min the logical "and".
 enum class Takes { kNo, kUnknown, kYes };
 
-// Returns kYes if the list is empty or matches(entry) is true for an entry, otherwise `unless`. unless: kUnknown if the
-// value could not be read and could match any entry; otherwise kNo.
+// Returns kYes if the list is empty or matches(entry) is true for an entry. Otherwise returns `unless`: the caller
+// passes kUnknown if the HCA's value could not be read, because it could match an entry, and else kNo.
 template <typename Matches>
 Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
   if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;

@@ -19,11 +19,11 @@ struct NodeHca {
   // container that has the HCA's device node counts as a user of the HCA.
   const fabric::Unread* pool_unread = nullptr;
   std::size_t index = 0;             // index in the inventory
-  unsigned rail = 0;                 // place in the order: config.rails, HCAs in pools, PCI address, name
+  unsigned rail = 0;                 // rail number: first `rails` of config.json, then HCAs in pools, then other HCAs
   std::vector<std::string> netdevs;  // names that "netdev:" matches: netdevs of its ports and their bonds
   // The netdev that moves to a container or gets a child netdev: the netdev of the first ACTIVE port. If that netdev
-  // has a master (bond, bridge, netvsc), it is the master, because an enslaved netdev cannot have a macvlan. nullopt:
-  // unknown.
+  // has a master (bond, bridge, netvsc), the master is used, because an enslaved netdev cannot have a macvlan.
+  // nullopt: unknown.
   std::optional<std::string> netdev;
   bool enslaved = false;  // `netdev` is such a master
 

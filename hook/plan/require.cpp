@@ -21,12 +21,12 @@ constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 
 struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
-  Lack lack = Lack::kActivePort;  // of all unusable HCAs: the highest Lack, which needs the least work
+  Lack lack = Lack::kActivePort;  // highest Lack of the unusable HCAs: the obstacle that needs the least work
   // Upper bound of the HCAs that rdma-init can find, over all link layers. It includes an HCA without a rail, because
   // another network may add a netdev to the container. It includes an HCA that has a rail without an address, because
   // the kernel adds a link-local address to the rail.
   std::size_t at_most = 0;
-  Lack hindrance = Lack::kActivePort;  // as `lack`, but only of the HCAs that at_most excludes
+  Lack hindrance = Lack::kActivePort;  // highest Lack of the HCAs that at_most does not count
 };
 
 class Use {
@@ -127,7 +127,7 @@ const Words& words_for(Lack lack) {
   return kWords[static_cast<std::size_t>(lack)];
 }
 
-// Keeps the container's RDMA_INIT_REQUIRE and warns if rdma-init would refuse to start with it.
+// Keeps the container's RDMA_INIT_REQUIRE. Warns if rdma-init will not start the trainer because of this value.
 void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {
   plan.env[kRequire] = own;
   const auto number = fabric::parse_number<unsigned>(own);

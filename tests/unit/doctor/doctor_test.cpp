@@ -169,9 +169,11 @@ class DoctorMovedGid : public DoctorLedger {
 TEST_F(DoctorMovedGid, NamesTheOwner) {
   give_rail();
   EXPECT_EQ(said(3), "");
-  EXPECT_EQ(said(5), "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is at index 5 now");
-  EXPECT_EQ(said(std::nullopt),
-            "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is in no slot now");
+  EXPECT_EQ(said(5),
+            "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when the container started, and is at index 5 now");
+  EXPECT_EQ(
+      said(std::nullopt),
+      "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when the container started, and is not in the GID table now");
 }
 
 TEST_F(DoctorLedger, ReportsUnreadableRailsOnceForAllGrants) {

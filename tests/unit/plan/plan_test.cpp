@@ -259,9 +259,8 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   EXPECT_EQ(narrowed(scene, "mlx5_0"), "annotation a: selects none of the container's HCAs");
   EXPECT_EQ(narrowed(scene, "1"), "mlx5_3");
   EXPECT_EQ(narrowed(scene, "3"), "mlx5_3 mlx5_1");
-  EXPECT_EQ(
-      decide(scene)->warnings,
-      Strings{"annotation a requests 3 HCAs, but can only narrow the 2 of /dev/infiniband/uverbs* of the container"});
+  EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a requests 3 HCAs, but can only narrow the HCAs of "
+                                             "/dev/infiniband/uverbs* of the container, which has 2"});
   const PlanScene unknown = given({7});
   EXPECT_EQ(hcas(unknown), "");
   ASSERT_EQ(decide(unknown)->warnings.size(), 1U);
