@@ -81,8 +81,9 @@ struct PortUse {
   bool usable() const { return obstacle == PortObstacle::kNone; }
 };
 
-// Finds the owner of each GID by the addresses of this network namespace. The GID tables must be in the inventory, read
-// from the machine or a snapshot. Unlike GidSearch, it knows down netdevs, because they explain why a port is not used.
+// Finds the netdev of each GID by the addresses of this network namespace. The GID tables must be in the inventory,
+// read from the machine or a snapshot. Unlike GidSearch, includes netdevs that are down: they explain why a port is not
+// used.
 class OwnAddresses {
  public:
   // The inventory must outlive this object and the results of use_of().

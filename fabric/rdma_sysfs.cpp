@@ -231,8 +231,8 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
   return index > GidSlots::kMost;
 }
 
-// Reads the GID table slot by slot, with the type of each GID, until the table ends or all needed GIDs are found (see
-// Scan). With whole_tables and without hand_out (rdma-init), also reads the ndev of every GID.
+// Reads the GID table slot by slot, with the type of each GID, until the table ends or all GIDs that Scan asks
+// for are found. For rdma-init (whole_tables without hand_out), also reads the netdev (ndev) of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
   const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;

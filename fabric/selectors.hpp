@@ -33,8 +33,8 @@ struct SelectorList {
   std::string text;  // original text
 };
 
-// Where a list is used. kPorts refuses index:, rail: and gpu, because a container does not know the node's order of
-// HCAs.
+// Where a list is used. kPorts (rdma-init) refuses index: and rail:, because a container does not know the node's order
+// of HCAs, and gpu, which only a request on the node can use.
 enum class SelectorScope { kPorts, kNode };
 
 // Parses a list of selectors. Errors: an empty list or entry, a list that starts with `=`, a selector that the scope

@@ -15,7 +15,7 @@ namespace init {
 struct ChoiceRules {
   std::optional<fabric::SelectorList> hcas;  // --hca
   std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA of the user: it defines the ports
-  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX of the user: its GIDs define the family
+  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX of the user: the GIDs at this index define the family
 };
 
 struct Choice {

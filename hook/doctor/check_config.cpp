@@ -20,8 +20,8 @@ std::vector<Finding> findings_of_controller(const Result<RdmaController>& contro
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);
   if (!none) return {};
-  return {
-      {Grade::kWarning, "limits", fmt::format("{}: hca_objects and hca_handles are not set", none->why), none->remedy}};
+  return {{Grade::kWarning, "limits", fmt::format("{}: hca_objects and hca_handles have no effect", none->why),
+           none->remedy}};
 }
 
 constexpr const char* kObject = "node_index";

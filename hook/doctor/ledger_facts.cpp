@@ -45,8 +45,8 @@ void check_names(const LedgerFacts& facts, Check& check) {
       check.add(
           Grade::kWarning, before,
           fmt::format(
-              "the HCA that was allocated under this name is named `{}` now: it does not match requests, `rails` of "
-              "config.json and NCCL_IB_HCA",
+              "the HCA that was allocated under this name is now named `{}`: requests, `rails` of config.json and "
+              "NCCL_IB_HCA do not find the HCA by this name",
               now),
           fmt::format(
               "run `rdma dev set {} name {}`; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "

@@ -44,8 +44,8 @@ struct OpenLedger {
   // Repairs the ledger after calls that were killed. A failure is only logged as a warning: it must not stop the start
   // of this container.
   void repair(const Log& log) const;
-  // Logs the rails' warnings, and one line for each grant released since the last call. Adds the reasons of the
-  // releases to the outcome. A container that left its pod's grant is logged for a poststop only.
+  // Logs the rails' warnings, and one line for each grant released since the last report. Adds the reasons of the
+  // releases to the outcome. A container that left its pod's grant gets a line only if `by` is kPoststop.
   void report(Releaser by, Call& call) const;
 };
 

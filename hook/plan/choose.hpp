@@ -63,7 +63,7 @@ std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 // Chooses the HCAs of a request. A list keeps its order; "all" and a count use the order of rails. A count prefers HCAs
 // that the container or its pod already has, then HCAs with device nodes in linux.devices, then HCAs with ACTIVE ports.
 // Among equals it prefers HCAs near the container's GPUs.
-// Errors (refusals): errors of the candidates, a mode that the pool does not allow, HCAs without free units.
+// Errors (refusals): those of Candidates::matched; a mode that the pool does not allow; HCAs without free units.
 Result<Chosen> choose(const PlanInput& input);
 
 }  // namespace hook

@@ -440,8 +440,8 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   if (leaving.empty() && !staying.empty()) return {};  // if both are empty, the record has no rail and is removed below
   TRY_VOID(restore(*record, leaving, deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
-  // After an error the rails with an unreleased lease stay in the record. Rails with addresses from ranges do not stay:
-  // recover() and take_addresses() find these addresses in the pool.
+  // After an error the rails with a lease of an IPAM plugin stay in the record. Rails with addresses from ranges do not
+  // stay: recover() and take_addresses() find these addresses in AddressPool.
   const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
   if (!returned) {
     warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");

@@ -29,9 +29,9 @@ struct ProgramId {
 Result<ProgramId> own_id();
 
 // Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
-// searched in the absolute directories of path (format of $PATH), then in the directories where distributions install
-// runtimes, because the PATH of a service often lacks one of them. Skips the program with the id self, rdma-runtime,
-// under any name. Errors: no runtime exists; a relative path with a slash.
+// searched in the absolute directories of `path` (format of $PATH), then in the directories where distributions install
+// runtimes, because the PATH of a service often lacks one of them. Skips rdma-runtime itself, the file with the id
+// `self`, under any name. Errors: no runtime exists; a relative path with a slash.
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 

@@ -158,7 +158,7 @@ class Reader {
   Reader(std::span<char* const> arguments, Dialect dialect, Invocation& result)
       : arguments_(arguments), dialect_(dialect), result_(result) {}
 
-  // Returns the first argument that is not an option. If there is none, returns the "value" of an unknown option.
+  // Returns the first argument that is not an option. If there is none, returns the argument after an unknown option.
   std::optional<std::string_view> command() {
     const auto found = next_operand(kGlobal, true);
     return found ? found : swallowed_;

@@ -60,9 +60,9 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
-// Adds a warning if the plan has CAP_IPC_LOCK and RLIMIT_MEMLOCK still limits the memory that ibv_reg_mr() can
-// register. createRuntime cannot add a capability, and in a user namespace CAP_IPC_LOCK has no effect. If
-// RLIMIT_MEMLOCK is unlimited, the warning only reports that the capability is missing.
+// Warns if the plan's CAP_IPC_LOCK has no effect: createRuntime cannot add a capability, and in a user namespace the
+// capability does not count. If RLIMIT_MEMLOCK limits the memory that ibv_reg_mr() can register, the warning has the
+// remedy. If RLIMIT_MEMLOCK is unlimited, the warning only reports a missing capability.
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
   const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();

@@ -53,7 +53,7 @@ class RangeDirectory {
 
   // Allocates an address. If `claim` already has an address of the range that is not in `given`, returns this address.
   // Otherwise books and returns the next free address that is not in `never`.
-  // Errors: EADDRNOTAVAIL, with remedy: all addresses of the range are in use.
+  // Errors, with remedy: all addresses of the range are in use (EADDRNOTAVAIL).
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                const PoolClaim& claim, const std::set<fabric::Address>& given);
   // Removes the claims that take() added.
@@ -93,7 +93,7 @@ class AddressPool {
   // node's own addresses. In a subnet with more than two addresses, never allocates the first address or an IPv4
   // subnet's broadcast address.
   // nth: number of the child of this rail in shared-multi, from 0.
-  // Errors: EADDRNOTAVAIL, with remedy: all addresses of a range are in use; a malformed range; a range for one rail
+  // Errors: all addresses of a range are in use (EADDRNOTAVAIL, with remedy); a malformed range; a range for one rail
   // that overlaps a range for all rails. After an error the key has no more addresses than before. If the process is
   // killed in this function, only addresses of this key stay allocated.
   Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,

@@ -50,7 +50,7 @@ class RailMove {
   Result<void> begin(unsigned fill) {
     first_ = next_ = unused_numbers(rail_.table, fill);
     if (first_ + fill > kNumbers) {
-      return Error{.message = "the GID table has too many placeholder addresses (192.0.2.0/24) of other alignments",
+      return Error{.message = "other calls left too many placeholder addresses (192.0.2.0/24) in the GID table",
                    .hint = "run `rdma-hook recover`"};
     }
     is_out_ = true;  // set before the call, because a call that fails may have removed the address
