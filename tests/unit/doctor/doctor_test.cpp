@@ -250,7 +250,7 @@ TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   const Check check = check_ledger(facts);
   ASSERT_EQ(check.findings.size(), 1U) << "mlx5_2 is in a container's namespace, mlx5_3 has no identity";
   EXPECT_EQ(check.findings[0].object, "rxe1");
-  EXPECT_NE(check.findings[0].message.find("is named `mine` now"), std::string::npos) << check.findings[0].message;
+  EXPECT_NE(check.findings[0].message.find("is now named `mine`"), std::string::npos) << check.findings[0].message;
   EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
 }
 
