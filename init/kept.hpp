@@ -59,7 +59,7 @@ class Kept {
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
   // Records the value with its problem, if the variable is set.
   void keep(std::string_view name, std::optional<std::string> problem);
-  // Records the remaining set variables that affect the choice and that no check covers.
+  // Records all other variables of the user that affect RDMA (is_related()), as values without a problem.
   void keep_related();
 
   // Returns true if --export includes the library.

@@ -74,8 +74,8 @@ class OtherValues {
     for (const Candidate& candidate : candidates_) {
       if (candidate.hca->name != name) continue;
       if (colon == std::string_view::npos && list.netdevs)
-        return fmt::format("names {} without its port (`{}`), which matches nothing", printable(name),
-                           printable(candidate.name()));
+        return fmt::format("names {} without its port: write `{}`, because a name without a port matches nothing",
+                           printable(name), printable(candidate.name()));
       if (colon != std::string_view::npos && std::to_string(candidate.port->number) != entry.substr(colon + 1))
         continue;
       if (exclude || candidate.usable()) return std::nullopt;

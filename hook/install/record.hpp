@@ -1,6 +1,6 @@
 // The record of an installation, /var/lib/rdma-init/install.json: the files that install wrote and the texts that they
-// had before. It is written before the first file and removed after the last file, so that a later call can complete a
-// call that was killed.
+// had before. install writes it before the first file. Uninstall removes it after it has restored the last file. So a
+// later call can complete a call that was killed.
 #pragma once
 
 #include <cstdint>

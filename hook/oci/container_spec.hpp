@@ -21,7 +21,8 @@ struct SpecDevice {
   char type = 'c';
   std::int64_t major = 0;
   std::int64_t minor = 0;
-  // N of the node's uverbsN, if the kernel assigned this number to it dynamically; nullopt: none, or not checked.
+  // N of the node's uverbsN, if this major and minor number is one that the kernel assigned to uverbsN dynamically;
+  // nullopt: none, or not checked.
   std::optional<unsigned> dynamic_uverbs = {};
   // Returns N of the uverbsN that has this number, independent of the path; nullopt: none, or not known.
   std::optional<unsigned> uverbs() const;

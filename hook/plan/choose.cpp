@@ -258,7 +258,7 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   if (multi) {
     if (const auto space = gid_space(*node.hca)) bound(room, own + space->children(), space->text(), false);
   }
-  // The container or its pod keeps the units that it already has.
+  // The container or its pod keeps the units (places on the HCA) that it already has.
   if (room.units < own) room = {own, room.why, room.held};
   return room;
 }

@@ -228,7 +228,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (!granted) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
-  // With device nodes, check_nics() has compared their number with the NICs, so the selection narrows nothing.
+  // If device nodes exist, check_nics() has compared their number with the annotation's NICs: nothing to narrow.
   if (!trusted && said.selection && (!said.nics || request.given.empty()))
     request.narrowed_by.push_back(*said.selection);
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request

@@ -104,8 +104,8 @@ class AlignLink {
   virtual Clock::time_point now() { return Clock::now(); }
 };
 
-// Limits of an alignment on live rails. During the alignment other containers of the node start and end, and change the
-// same tables.
+// Upper bounds of an alignment on live rails: placeholders, rounds and time. They are needed because other containers
+// of the node start and end during the alignment, and change the same tables.
 //
 // The kernel changes a GID table some time after the netlink call that changed an address, but in the order of the
 // calls: one ordered work queue serves the whole node (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls

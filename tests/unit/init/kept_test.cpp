@@ -277,7 +277,7 @@ TEST(OtherValues, HaveOneProblemEach) {
       {"UCX_NET_DEVICES", "mlx5_[0-3]:1", ""},
       {"UCX_NET_DEVICES", "mlx5_7:1",
        "UCX_NET_DEVICES=mlx5_7:1 (environment): names mlx5_7:1, which is not in this container"},
-      {"UCX_NET_DEVICES", "mlx5_0", "without its port (`mlx5_0:1`)"},
+      {"UCX_NET_DEVICES", "mlx5_0", "without its port: write `mlx5_0:1`"},
       {"UCX_NET_DEVICES", "mlx5_1:1", "names mlx5_1:1, which cannot be used"},
       {"UCX_NET_DEVICES", "mlx5_0:2", "names mlx5_0:2, which is not"},
       {"NVSHMEM_HCA_LIST", "mlx5_0:1", ""},
