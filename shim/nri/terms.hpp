@@ -44,7 +44,8 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
 // before 1.2 and crun write a value of several lines with one write(2).
 bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
 
-// Returns the RLIMIT_MEMLOCK that the container has without an adjustment; nullopt: not known. inherited: as above.
+// Returns the RLIMIT_MEMLOCK that the container has without an adjustment; nullopt: not known. inherited: as for
+// nri_adjustment().
 std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);
 
 }  // namespace shim

@@ -85,7 +85,7 @@ class Start {
   Result<void> run(const GrantInSpec& grant) {
     hook::ContainerRequest requesting =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
-    // If the configuration cannot be read, shim::run() has already logged a warning.
+    // Without settings_.admin the configuration could not be read, and shim::run() has already logged a warning.
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!requesting.note.text.empty()) {
