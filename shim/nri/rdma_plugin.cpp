@@ -92,8 +92,8 @@ Result<NamespaceEnds> NamespaceEnds::open() {
 Result<void> NamespaceEnds::watch(const std::string& path) {
   if (!events_.ok() || paths_.contains(path)) return {};
   const std::string directory = path.substr(0, path.rfind('/'));
-  // The directory is watched, not the file. A namespace's file is a mount point, and its unlink(2) is an event of its
-  // directory.
+  // The directory is watched, because a watch on the path would watch the namespace that is mounted over the file. The
+  // unlink(2) of the file is an event of the directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
   if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
   directories_[watch] = directory;
@@ -224,8 +224,8 @@ Result<void> RdmaPlugin::synchronize_end() {
   synchronized_with_ = runtime_;
   returns_due_ = true;
   requesting_pods_.clear();
-  // An unlisted container may be alive if it is young: containerd 1.7 may synchronize during the creation of a
-  // container, before it lists that container.
+  // A container that the runtime did not list may be alive if it is young: containerd 1.7 may synchronize during the
+  // creation of a container, before it lists that container.
   const std::int64_t now = std::time(nullptr);
   std::chrono::seconds wait{0};
   for (const auto& [id, since] : doubtful_.unbound) {

@@ -30,7 +30,7 @@ constexpr std::string_view kArchitecture = "";
 #endif
 
 // crun resolves a relative --config against its own working directory, except the name config.json, which is the
-// bundle's file. runc tries the bundle first.
+// bundle's file. runc first resolves a relative --config against the bundle.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;

@@ -93,8 +93,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
   bool retry() override {
-    // The calls are moved out of waiting_ first, because allocate() must run without mutex_: functions that it
-    // calls lock mutex_ themselves.
+    // The calls are moved out of waiting_ first, because allocate() calls snapshot(), which locks mutex_ itself.
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
