@@ -43,8 +43,8 @@ hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
-// Logs the error of a call and returns the answer. The answer's afterwards() writes the counters, so that the runtime
-// does not wait for them.
+// Logs the error of a call and returns the answer. The answer's afterwards() writes the metrics' counters, so that
+// the runtime does not wait for this write.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
   // The result is copied, because `done` moves into the answer before the counters are written.
@@ -97,8 +97,8 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
       "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
-// Warns of RDMA limits that NRI cannot set. The plugin cannot write them itself, because the container has no cgroup
-// yet. `rdma-hook verify` can, because it runs later.
+// Warns of RDMA limits that NRI cannot set. The plugin cannot write these limits itself, because the container has
+// no cgroup yet. `rdma-hook verify` can, because it runs later.
 void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(

@@ -128,7 +128,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
-  // _exit(2) runs no exit handlers: this process inherited them from the plugin, and they must run in the plugin only.
+  // _exit(2) runs no exit handlers: this process inherited the plugin's handlers, which must run in the plugin only.
   ::_exit(0);
 }
 

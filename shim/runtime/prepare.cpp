@@ -136,7 +136,7 @@ class Start {
   }
 
   // Books HCAs for a restored container without the createRuntime hook: crun runs no hooks at restore
-  // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs them (libcontainer/criu_linux.go,
+  // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs hooks (libcontainer/criu_linux.go,
   // criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
     if (!requesting.spec.has_own_pidns) {
