@@ -43,7 +43,7 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
-  const auto same = hook::read_presence(*user.process);  // after the cgroup: another process may have got the number
+  const auto same = hook::read_presence(*user.process);  // checked last: another process may have got the PID
   return same && *same == hook::Presence::kPresent;
 }
 
@@ -145,7 +145,7 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
 }
 
 void NodeReader::log_once(const std::string& about, const std::string& what) {
-  // An empty text means that the subject has no failure now, so that the same failure is logged again if it comes back.
+  // An empty `what` means that `about` has no failure now. If the same failure comes back, it is logged again.
   if (std::exchange(last_message_[about], what) != what && !what.empty()) log_.warning(what);
 }
 

@@ -69,8 +69,8 @@ class NodeReader {
   // Returns the resource names in the administrator's config.json, each once. They include resources whose HCAs could
   // not be read yet.
   std::set<std::string> configured_resources() const;
-  // Returns the error of the last read() about the configuration; if there is none, its error about the HCAs; empty: no
-  // error.
+  // Returns the error of the last read(): about the configuration or, if the configuration was read, about the HCAs.
+  // Empty: no error.
   std::string problem() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 

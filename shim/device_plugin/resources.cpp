@@ -45,8 +45,8 @@ struct Problem {
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
                    const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
-  // may_pass stays false for a foreign owner's grant: the kubelet must not assign the HCA while the grant exists, which
-  // may be long.
+  // An owner outside of Kubernetes holds the HCA and may keep it for long. may_pass stays false, so that
+  // keep_settling() does not delay the announcement: the kubelet must not assign this HCA.
   if (room.held && room.units == 0) return {room.why};
   if (!nodes) return {nodes.error().message, true};
   if (node.is_active()) return {};
@@ -257,7 +257,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   return chosen;
 }
 
-// Each free HCA has been taken once. If more IDs are needed, takes further IDs of the HCAs, one of each HCA in turn.
+// Adds IDs until there are `size`, one of each HCA in turn. Call it after each free HCA has given one ID.
 void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids) {
   for (std::size_t before = 0; before != ids.size();) {
     before = ids.size();
@@ -322,7 +322,7 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
       // Only a new problem is withheld. A problem of `before` that may pass stays announced.
       if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
-      hca = old->hcas[known->hca];  // with the device nodes, which do not exist now
+      hca = old->hcas[known->hca];  // because the new entry may lack the device nodes
       device.problem = known->problem;
       device.may_pass = false;
     }

@@ -33,8 +33,8 @@ struct CountedDevice {
   std::string id;       // "mlx5_0" for an exclusive HCA, "mlx5_0#2" for a shared one
   std::size_t hca = 0;  // index in Resource::hcas
   std::string problem;  // cause of being unhealthy: "mlx5_0 is held by container web-1"; empty: healthy
-  // True if the problem may end by itself: for example, an HCA has no node or no active port while it moves between
-  // network namespaces.
+  // True if the problem may end by itself: for example, an HCA has no device node or no active port while it moves
+  // between network namespaces.
   bool may_pass = false;
   friend bool operator==(const CountedDevice&, const CountedDevice&) = default;
 };

@@ -41,8 +41,8 @@ constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried
 // Longest time from a registration to the kubelet's call of ListAndWatch. The kubelet calls it at once, and without it
 // knows no devices. After this time the plugin registers again.
 constexpr seconds kUntilWatched{10};
-// After a first registration, failures are logged only if they last longer than this time. A shorter failure is a
-// restart of the kubelet, after which the new registration is logged.
+// After a first registration, a failure is logged only if it lasts longer than this time. A shorter one is normal when
+// the kubelet restarts, and the new registration is logged.
 constexpr seconds kUntilSaid{10};
 
 // Lets other threads end poll(2) in the main thread: they call the function from call(). That function shares ownership

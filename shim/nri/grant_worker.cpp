@@ -43,8 +43,8 @@ hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
-// Logs the error of a call and returns the answer. The answer's afterwards() writes the counters, so that the runtime
-// does not wait for them.
+// Logs the error of a call and returns the answer. The answer's afterwards() writes the metrics' counters, so that
+// the runtime does not wait for this write.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
   // The result is copied, because `done` moves into the answer before the counters are written.
@@ -97,8 +97,8 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
       "HCAs are visible in the container; remedy: use rdma-runtime, or map other users");
 }
 
-// Warns of RDMA limits that NRI cannot set. The plugin cannot write them itself, because the container has no cgroup
-// yet. `rdma-hook verify` can, because it runs later.
+// Warns of RDMA limits that NRI cannot set. The plugin cannot write these limits itself, because the container has
+// no cgroup yet. `rdma-hook verify` can, because it runs later.
 void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
@@ -108,8 +108,8 @@ void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, 
 }
 
 Result<std::string> grant_to_container(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
-  // The grant records no process: the container's first process does not exist yet, and the runtime, which sent the
-  // request, outlives the container.
+  // The grant records no process: the container's first process does not exist yet. The runtime's process would be
+  // wrong, because it outlives the container.
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
   // Messages name the container's id, because users know it from the runtime, and not the token.
@@ -123,8 +123,8 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   who.user.name = request.container.name;
   for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
-    // Earlier attempts to create this container leave the grant, because their HCAs would otherwise stay booked until
-    // the pod ends.
+    // Earlier attempts to create this container are removed from their grants. Otherwise the HCAs of these attempts
+    // would stay booked until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
@@ -149,8 +149,8 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// Removes the pod's users without a process from a grant that a container or its token owns. A pod in the node's
-// network namespace has such grants; any other pod's namespace owns its grant.
+// Removes the pod's users without a process from a grant that a container or a token (hook::token_owner()) owns. Only
+// a pod in the node's network namespace has such grants: the grant of any other pod belongs to the pod's namespace.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));

@@ -30,7 +30,7 @@ class GrantWorker {
   // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
-  // Runs a job of job_of() or recover_job(). Errors: those of the hook's createRuntime, and those of the ledger.
+  // Runs a job of job_of() or recover_job(). Errors: of the hook's createRuntime and of the ledger.
   // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
   // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.

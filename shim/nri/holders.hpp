@@ -24,7 +24,7 @@ struct GrantPart {
 bool has_process(const hook::GrantUser& user);
 // Returns true if the grant is unbound: a token (hook::token_owner()) owns it, and the user has no process yet.
 // rdma-nri makes such a grant at CreateContainer. Until a hook binds it to the container, only the user's container id
-// tells whose it is.
+// tells for which container it is.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
 // Parts of grants whose end the ledger alone cannot detect: the runtime or the kernel must report it. Collected in one
 // pass over all grants.

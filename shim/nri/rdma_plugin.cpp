@@ -29,8 +29,8 @@ namespace {
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
 
-// Longest time between CreateContainer and the first listing of the container: the kubelet's timeout for one request to
-// the runtime (--runtime-request-timeout).
+// Longest time between CreateContainer and the time from which the runtime's Synchronize lists the container: the
+// kubelet's timeout for one request to the runtime (--runtime-request-timeout).
 constexpr std::chrono::seconds kLongestCreation{120};
 
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
@@ -92,8 +92,8 @@ Result<NamespaceEnds> NamespaceEnds::open() {
 Result<void> NamespaceEnds::watch(const std::string& path) {
   if (!events_.ok() || paths_.contains(path)) return {};
   const std::string directory = path.substr(0, path.rfind('/'));
-  // The directory is watched, not the file. A namespace's file is a mount point, and its unlink(2) is an event of its
-  // directory.
+  // The directory is watched, because a watch on the path would watch the namespace that is mounted over the file. The
+  // unlink(2) of the file is an event of the directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
   if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
   directories_[watch] = directory;
@@ -126,7 +126,7 @@ bool NamespaceEnds::take() {
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
-        // restrict_process() forbids execve(2), so begin() must start the IPAM helper first: the helper executes
+        // restrict_process() forbids execve(2), so begin() starts the IPAM helper before it: the helper executes
         // programs.
         const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_process());
@@ -224,8 +224,8 @@ Result<void> RdmaPlugin::synchronize_end() {
   synchronized_with_ = runtime_;
   returns_due_ = true;
   requesting_pods_.clear();
-  // An unlisted container may be alive if it is young: containerd 1.7 may synchronize during the creation of a
-  // container, before it lists that container.
+  // A container that the runtime did not list may be alive if it is young: containerd 1.7 may synchronize during the
+  // creation of a container, before it lists that container.
   const std::int64_t now = std::time(nullptr);
   std::chrono::seconds wait{0};
   for (const auto& [id, since] : doubtful_.unbound) {
@@ -256,10 +256,10 @@ void RdmaPlugin::return_what_is_left() {
 }
 
 // Answers a request. Only CreateContainer returns errors. The removal of pods and containers must not fail: the next
-// call or `rdma-hook recover` releases grants that are left. An error at the start of a pod would do harm. containerd
-// 2.1.9 forgets the sandbox of a pod that a plugin refuses: its pause container, shim and mounts stay on the node, once
-// more for each retry of the kubelet. Instead, the pod's first container that requests HCAs gets the rails, or is
-// refused with the same message.
+// call or `rdma-hook recover` releases grants that are left. An error of RunPodSandbox would do harm: containerd 2.1.9
+// forgets the sandbox of a pod that a plugin refuses, so that its pause container, shim and mounts stay on the node.
+// Each retry of the kubelet adds another such sandbox. Instead, the pod's first container that requests HCAs gets the
+// rails, or is refused with the same message.
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
@@ -298,11 +298,11 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
     // The name of the other plugin is known only if NRI recorded an owner of the device.
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()
-                                   ? "another plugin"
-                                   : fmt::format("plugin `{}`", fabric::printable(owner->second));
+                                   ? "another NRI plugin"
+                                   : fmt::format("NRI plugin `{}`", fabric::printable(owner->second));
     std::string reason = fmt::format(
-        "NRI {} {} `{}`, a device node of a granted HCA; remedy: remove that plugin, or set a lower index for it",
-        plugin, is_there ? "replaced" : "removed", fabric::printable(node.path));
+        "{} {} `{}`, a device node of a granted HCA; remedy: remove that plugin, or set a lower index for it", plugin,
+        is_there ? "replaced" : "removed", fabric::printable(node.path));
     log_.error(
         Error{fmt::format("container {}: {}", fabric::printable(validation.container_id.substr(0, 12)), reason)});
     release_later(validation.container_id);

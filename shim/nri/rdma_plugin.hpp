@@ -29,8 +29,9 @@ namespace shim {
 // Detects the end of pods: watches the files in /var/run/netns or a similar directory by which runtimes keep the
 // network namespaces of pods.
 //
-// Events of the runtime are not enough: a containerd that was restarted does not report the end of pods from before its
-// restart, because it restores the state of containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
+// The runtime's events do not report the end of every pod: a containerd that was restarted does not report the end of
+// pods from before its restart, because it restores the state of containers only (syncPlugin() in
+// internal/nri/nri.go, 1.7.24 and 2.1.9).
 class NamespaceEnds {
  public:
   // Errors: root's limit of inotify instances is reached, or no memory.
@@ -105,7 +106,8 @@ class RdmaPlugin : public NriHandler {
   Result<void> synchronize_end() override;
   // Errors: for CreateContainer only.
   Result<std::string> answer(const NriRequest& request) override;
-  // Returns a reason if a later plugin removed or replaced a device node of a granted HCA.
+  // Returns the reason to refuse a container: a later plugin removed or replaced a device node of a granted HCA. Empty:
+  // there is no reason.
   std::string refusal(const NriValidation& validation) override;
 
   // Returns true if Synchronize took longer than the runtime waits. NRI 0.6.1 then stops calling this plugin without
@@ -123,15 +125,15 @@ class RdmaPlugin : public NriHandler {
   // Time at which to query the runtime's containers again. Synchronize did not list some containers with a grant, but
   // they are so young that their creation may not have finished. nullopt: there are no such containers.
   std::optional<Clock::time_point> recount_at() const { return recount_at_; }
-  // Returns the ids of these young containers and resets recount_at().
+  // Returns the ids of the young containers because of which recount_at() has a value, and resets recount_at().
   std::set<std::string> take_spared();
   // Marks the containers `ids`, which the runtime does not know, so that return_what_is_left() releases their grants.
   void end_unknown(std::set<std::string> ids);
 
  private:
   Result<std::string> call_worker(const NriRequest& request);
-  // Returns true if the pod or container of the request requests HCAs, or has a grant to release. This is false for
-  // most.
+  // Returns true if the pod or container of the request requests HCAs, or has a grant to release. For most
+  // requests this is false.
   Result<bool> needs_worker(const NriRequest& request);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);

@@ -38,10 +38,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
-// If a connection lasted at least this long, the pauses between attempts start with kFirstPause again.
+// If a connection lasted at least this long, the pauses between attempts to connect start with kFirstPause again.
 constexpr std::chrono::seconds kGoodConnection{10};
-// Longest wait for the second registration of a Recount. Meanwhile the plugin answers no request on its own connection,
-// where the runtime waits only 2 s for an answer.
+// Longest wait for the registration of a Recount, which connects a second time. Meanwhile the plugin answers no request
+// on its first connection, where the runtime waits only 2 s for an answer.
 constexpr milliseconds kRegistration{200};
 constexpr const char* kEvictionReason =
     "requests RDMA devices but has no grant: created while rdma-nri was not connected";
@@ -107,8 +107,8 @@ hook::ProbedState not_connected(const Error& error) {
 // devices.
 class Recount : private NriHandler {
  public:
-  // Connects and registers, without waiting for the runtime's Synchronize. ids: the containers in question. Errors: the
-  // runtime cannot be reached, or refuses the registration.
+  // Connects and registers, without waiting for the runtime's Synchronize. ids: the containers for step().
+  // Errors: the runtime cannot be reached, or refuses the registration.
   static Result<std::unique_ptr<Recount>> begin(const std::string& socket, const PluginIdentity& identity,
                                                 std::set<std::string> ids) {
     std::unique_ptr<Recount> recount(new Recount(std::move(ids)));
@@ -280,8 +280,8 @@ class Loop {
 
 }  // namespace
 
-// The pidfd is opened before the process is checked. It always refers to the same process, even if another process gets
-// the number between check and kill.
+// The pidfd is opened before the process is checked. A pidfd always refers to the same process, even if another process
+// gets the PID between check and kill.
 Result<void> end_container(const std::string& id, pid_t pid) {
   if (pid <= 0 || id.empty()) return make_error("the runtime reported no process of the container");
   const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

@@ -33,7 +33,7 @@ hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 // token: becomes the annotation by which createRuntime finds the booking; empty: none. inherited: RLIMIT_MEMLOCK of the
 // runtime; nullopt: not known. controller: the node's cgroup controller for RDMA; kNone: no limits are set. Errors: the
 // container already has a device with another device number at the path of a node in the plan; the device number of
-// such a node is unknown.
+// a node in the plan is unknown.
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
                                            const NriContainer& container,
                                            const std::optional<hook::Rlimit>& inherited = std::nullopt,
@@ -44,7 +44,8 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
 // before 1.2 and crun write a value of several lines with one write(2).
 bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
 
-// Returns the RLIMIT_MEMLOCK that the container has without an adjustment; nullopt: not known. inherited: as above.
+// Returns the RLIMIT_MEMLOCK that the container has without an adjustment; nullopt: not known. inherited: as for
+// nri_adjustment().
 std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);
 
 }  // namespace shim

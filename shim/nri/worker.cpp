@@ -111,7 +111,7 @@ Error ended() {
 // Runs in the new process. The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
 void Worker::be_worker(pid_t parent, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // If the parent ended before prctl(2), this process would never get the signal, so it ends itself.
+  // If the parent ended before prctl(2), the kernel never sends that SIGKILL, so this process ends itself.
   if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
   const auto isolated = hook::isolate();
   const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
@@ -128,7 +128,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
-  // _exit(2) runs no exit handlers: this process inherited them from the plugin, and they must run in the plugin only.
+  // _exit(2) runs no exit handlers: this process inherited the plugin's handlers, which must run in the plugin only.
   ::_exit(0);
 }
 
@@ -188,7 +188,7 @@ Result<std::string> Worker::exchange(std::string_view request, Clock::time_point
     text.append(buffer, static_cast<std::size_t>(count));
     if (text.size() < kHeader) continue;
     const std::size_t size = read_u32(text);
-    // The worker parses untrusted input: its answer is checked like any other.
+    // The worker parses untrusted input, so its answer is checked like untrusted input.
     if (size == 0 || size > kLargestAnswer + 1) return Error{"the worker's answer is empty or too long", EMSGSIZE, {}};
     if (text.size() < kHeader + size) continue;
     text.erase(0, kHeader);

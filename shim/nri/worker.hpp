@@ -32,8 +32,8 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker() { retire(); }
 
-  // Starts the process, if there is none, with a copy of the plugin's memory. The first request then does not wait for
-  // it. Errors: fork(2) or socketpair(2) fails.
+  // Starts the process, if there is none, with a copy of the plugin's memory. If this is done early, the first request
+  // does not wait for the start. Errors: fork(2) or socketpair(2) fails.
   Result<void> start();
   // Sends a request of at most 16 MiB. Returns the answer of at most 4 MiB, or the worker's error (message, code,
   // hint). Kills the process at the deadline: the work must be safe to interrupt at any point. After any error the next

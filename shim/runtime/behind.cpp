@@ -73,8 +73,9 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
 std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
-  // With XDG_RUNTIME_DIR the default root is not predictable: each runtime has its own rules for the owner of that
-  // directory. An empty value, which Podman sets for root, counts as unset in both (tried: runc 1.1.5, crun 1.8.1).
+  // If XDG_RUNTIME_DIR is set, the default root is not predictable: runc and crun have different rules about the owner
+  // of that directory. An empty value, which Podman sets for root, counts as unset for both (tried: runc 1.1.5,
+  // crun 1.8.1).
   const char* const own = std::getenv("XDG_RUNTIME_DIR");
   const bool is_default = given.empty() && (!own || *own == '\0');
   if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;

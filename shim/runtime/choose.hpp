@@ -52,7 +52,7 @@ Result<Configured> configured_runtime(Settings& settings);
 // cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
 Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
                                  const hook::ProcessIdentity& self);
-// Removes the record of note_runtime(), because the runtime could not be executed.
+// Call it if the runtime could not be executed: removes the record of note_runtime().
 void forget_note(const Invocation& invocation, const std::string& ledger);
 // Called before `delete`: marks the container's record, so that a later sweep_runtimes() removes it if the container is
 // gone. Removes the marked records of earlier containers.

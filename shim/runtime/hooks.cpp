@@ -39,8 +39,8 @@ bool is_same_program(const std::string& left, const std::string& right) {
   return left == right || std::filesystem::equivalent(left, right, failed);
 }
 
-// Returns true if the entry runs this program for this stage. The first argument of rdma-hook names the stage. An entry
-// with the argument `verify` does not count, because it adds no devices.
+// Returns true if the entry runs the program of `command` for `stage`. The first argument of rdma-hook names the stage.
+// An entry with the argument `verify` does not count, because it adds no devices.
 bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
   const auto* path = text_of(hook::member(entry, "path"));
   const Json* arguments = hook::member(entry, "args");

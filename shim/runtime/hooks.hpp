@@ -23,9 +23,9 @@ struct HookCommand {
   std::vector<std::string> options;  // after --engine NAME
 };
 
-// Returns true if config already runs the same program as a hook at createRuntime or prestart.
+// Returns true if config already has a hook at createRuntime or prestart that runs the program of `command`.
 bool has_create_hook(const HookCommand& command, const hook::Json& config);
-// Returns true if config already runs the same program as a hook at poststop.
+// Returns true if config already has a hook at poststop that runs the program of `command`.
 bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };

@@ -100,7 +100,8 @@ constexpr std::array kExec = {
     OptionSpec{"ignore-paused"},
 };
 
-// Flags of the other commands that name a container. An option that is not in this table is assumed to have a value.
+// Options of all other commands that take a container's id. An option that is not in this table is assumed to have a
+// value.
 constexpr std::array kOther = {
     OptionSpec{"all", 'a'},      OptionSpec{"force", 'f'},
     OptionSpec{"stats"},         OptionSpec{"resources", 'r', kValue},
@@ -110,7 +111,7 @@ constexpr std::array kOther = {
     OptionSpec{"pre-dump"},      OptionSpec{"auto-dedup"},
 };
 
-// Options of `ps`, which uses -f for --format.
+// Options of `ps`. Its -f means --format, while -f of other commands means --force.
 constexpr std::array kPs = {
     OptionSpec{"format", 'f', kValue},
 };
@@ -180,7 +181,7 @@ class Reader {
   const Wanted& wanted() const { return wanted_; }
 
  private:
-  // Without an id so far, the last argument is the id. It may have been skipped as the "value" of an unknown option,
+  // If no id was found, the last argument is the id. It may have been skipped as the "value" of an unknown option,
   // which then has no value.
   void take_swallowed_id() {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;

@@ -25,10 +25,10 @@ class RuntimeLog {
  public:
   RuntimeLog(const Invocation& invocation, Dialect dialect);
 
-  // Writes to syslog, to the file and to stderr, because CRI-O shows stderr.
+  // Writes to syslog, to the file of --log and to stderr, because CRI-O shows stderr.
   void error(const Error& error) const;
-  // Writes to syslog and to the file. If there is no file, writes to stderr only if it is a terminal: CRI-O passes no
-  // file, and stderr is then the container's log, which must not contain warnings about the node.
+  // Writes to syslog and to the file of --log. Without such a file, writes to stderr only if it is a terminal: CRI-O
+  // passes no --log, and stderr is then the container's log, which must not contain warnings about the node.
   void warning(std::string_view message) const;
 
  private:

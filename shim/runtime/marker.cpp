@@ -53,7 +53,7 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
   if (!process.is_object()) return make_error("the file of `--process`: expected an object");
-  // edit_spec() edits the whole config.json of a container, so the process is put into a minimal one.
+  // edit_spec() edits the whole config.json of a container, so the process is put into a minimal config.json.
   hook::Plan plan;
   // edit_spec() changes nothing for a plan without HCAs, so the plan gets an HCA.
   plan.hcas.emplace_back();

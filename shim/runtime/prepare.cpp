@@ -30,7 +30,7 @@ constexpr std::string_view kArchitecture = "";
 #endif
 
 // crun resolves a relative --config against its own working directory, except the name config.json, which is the
-// bundle's file. runc tries the bundle first.
+// bundle's file. runc first resolves a relative --config against the bundle.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
@@ -85,7 +85,7 @@ class Start {
   Result<void> run(const GrantInSpec& grant) {
     hook::ContainerRequest requesting =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
-    // If the configuration cannot be read, shim::run() has already logged a warning.
+    // Without settings_.admin the configuration could not be read, and shim::run() has already logged a warning.
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!requesting.note.text.empty()) {
@@ -136,7 +136,7 @@ class Start {
   }
 
   // Books HCAs for a restored container without the createRuntime hook: crun runs no hooks at restore
-  // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs them (libcontainer/criu_linux.go,
+  // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs hooks (libcontainer/criu_linux.go,
   // criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
     if (!requesting.spec.has_own_pidns) {

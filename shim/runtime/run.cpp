@@ -172,7 +172,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
     settings = read();
     auto configured = configured_runtime(settings);
     if (!configured) {
-      // `rdma-hook doctor` compares the version even if the configuration is invalid.
+      // `rdma-hook doctor` runs `--version` and needs this line even if the configuration is invalid.
       if (behind.invocation.action == Action::kVersion) print(kVersionLine);
       return fail(configured.error());
     }

@@ -100,15 +100,16 @@ bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, c
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
-    // A rule that allows the call only for some arguments counts as allowing it: those are assumed to include RDMA's.
+    // A rule that allows the call only for some arguments counts as allowing it, because RDMA libraries are assumed to
+    // use these arguments.
     if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }
   return refused;
 }
 
-// Removes the calls from unconditional rules that refuse them, because they would contradict the rule that
-// allow_calls() adds.
+// Removes the system calls `names` from the unconditional rules that refuse them: such a rule would contradict the
+// rule that allow_calls() adds.
 void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
     if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;

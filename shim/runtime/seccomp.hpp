@@ -36,8 +36,9 @@ std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompCo
 // Returns a warning of one line with its remedy; empty if `refused` is empty.
 std::string seccomp_warning(std::span<const NeededCall> refused);
 
-// Allows the calls in linux.seccomp of the container's config.json: removes them from unconditional rules that refuse
-// them, and adds one rule. Does nothing without a profile. Errors: a member has a wrong type; config is then unchanged.
+// Allows `calls` in linux.seccomp of the container's config.json: removes these system calls from unconditional rules
+// that refuse them, and adds one rule that allows them. Does nothing without a profile. Errors: a member has a wrong
+// type; config is then unchanged.
 Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
 
 }  // namespace shim

@@ -133,7 +133,7 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
   std::vector<std::string> leftovers;
   fabric::sysfs::each_name(directory, [&](std::string_view name) {
     const auto writer = temporary_writer(name);
-    // The start time distinguishes the writer from a later process with the same number.
+    // read_presence() compares the start time too, because a later process may have the writer's PID.
     const bool is_dead = writer && hook::is_proven_gone(hook::read_presence(*writer));
     if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
     return true;

@@ -19,7 +19,8 @@ namespace {
 
 using fabric::UniqueFd;
 
-// Returns the timeout for poll(2); -1 without a deadline. It is rounded up, so that the deadline has passed afterwards.
+// Returns the timeout for poll(2); -1 without a deadline. It is rounded up, so that after a timeout of poll(2) the
+// deadline has passed.
 int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   if (!until) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Connection::Clock::now()).count();
@@ -192,7 +193,7 @@ Result<void> Connection::flush() {
     } else if (errno == EAGAIN) {
       pollfd watched{socket_.get(), POLLOUT, 0};
       if (Clock::now() >= until)
-        return Error{fmt::format("the runtime has not read for {} s", kPatience.count()), ETIMEDOUT};
+        return Error{fmt::format("the runtime has not read from its socket for {} s", kPatience.count()), ETIMEDOUT};
       ::poll(&watched, 1, milliseconds_until(until));
     } else if (errno != EINTR) {
       return sys_error(errno, "cannot send to the runtime");
@@ -250,7 +251,7 @@ Result<std::string> Connection::handle(const Message& message) {
   } catch (const std::exception& problem) {
     // An exception becomes an error that refuses the container. If the plugin crashed instead, the runtime would create
     // the container without its devices.
-    return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};
+    return Error{fmt::format("cannot serve the request: {}", problem.what()), ENOMEM};
   }
 }
 

@@ -62,8 +62,8 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   // Answers a request of the runtime with the payload of the response, at most 4 MiB. The views in the request are
-  // valid until it returns. An error is sent as a status (status_of_errno(), status_message()), which makes the
-  // creation of a container fail; the connection stays usable. The handler must not use call() or serve().
+  // valid until the handler returns. An error is sent as a status (status_of_errno(), status_message()), which makes
+  // the creation of a container fail; the connection stays usable. The handler must not use call() or serve().
   using Handler = std::function<Result<std::string>(const Request& request)>;
 
   enum class Ended {

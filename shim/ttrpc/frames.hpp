@@ -95,8 +95,8 @@ inline constexpr std::size_t kMessageHeaderSize = 10;
 // Longest data that ttrpc's receivers in Go accept (channel.go, messageLengthMax).
 inline constexpr std::size_t kMaxSendData = std::size_t{4} << 20;
 // Longest data that this plugin accepts. It is above kMaxSendData, because ttrpc before 1.2.6 (containerd 1.7) sends
-// longer messages than it accepts: the Synchronize of a large node would otherwise be lost. NRI's frames limit it to
-// kMaxMuxPayload.
+// longer messages than it accepts: the Synchronize of a large node would otherwise be lost. NRI's frames limit the
+// data to kMaxMuxPayload.
 inline constexpr std::size_t kMaxReceiveData = std::size_t{16} << 20;
 
 struct Message {

@@ -93,7 +93,7 @@ std::string status_message(const Error& error) {
   text = fabric::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);
-  return fabric::one_line(text) + "...";  // one_line() replaces a character that the cut has split
+  return fabric::one_line(text) + "...";  // one_line() replaces a UTF-8 character that the cut has split
 }
 
 }  // namespace shim

@@ -93,8 +93,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   }
 
   bool retry() override {
-    // The list is emptied first and the mutex released, because allocate() calls functions that must not run under the
-    // mutex.
+    // The calls are moved out of waiting_ first, because allocate() calls snapshot(), which locks mutex_ itself.
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
@@ -183,7 +182,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
-    // A request that failed before its first container was understood is reported without HCAs.
+    // If not even the first container's devices are known, the failure is reported without HCAs.
     if (!done && containers.empty()) settings_.allocated({}, done);
     asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
     return true;
@@ -302,7 +301,7 @@ class Call final : public Registration {
     {
       const std::lock_guard lock(mutex_);
       result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
-      ended_.notify_all();  // under the lock, because the object may be freed once it is released
+      ended_.notify_all();  // under the lock, because the object may be freed after the unlock
     }
     wake_up();
   }

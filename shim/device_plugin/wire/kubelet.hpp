@@ -52,7 +52,7 @@ class Registration {
     std::string endpoint;  // file name of the plugin's socket
     std::string resource;
   };
-  // Starts the call. wake: called from another thread when it has ended.
+  // Starts the call. wake: called from another thread when the call has ended.
   static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
   virtual ~Registration() = default;  // waits until the call has ended
   // Returns the result of the call; nullptr: the call has not ended.

@@ -26,7 +26,7 @@ constexpr std::int32_t kDevicesField = 4;  // of NRI's enum Field
 
 // Numbers of the fields that contain messages with lists, by nesting level: pod and container in a request; `linux` in
 // a pod (8) and in a container (11); `resources` in a container's `linux`. In a container, 8 is `env`, whose strings
-// are searched too. That does no harm: a string of at most 128 KiB (execve) cannot reach kMaxFields.
+// are thus counted like messages. That does no harm: a string of at most 128 KiB (execve) cannot reach kMaxFields.
 constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
 constexpr std::size_t kContainerLevel = 1;
@@ -41,8 +41,9 @@ std::size_t count_fields(std::string_view message, std::uint32_t number) {
   return count;
 }
 
-// Returns the largest of these numbers: the fields of the message, the fields of a message inside it, the options of
-// its mounts. If the message is invalid, counts the fields before the error, which the parser reports later.
+// Returns the largest of these counts: the fields of the message, the fields of any message inside it, the options of
+// all its mounts together. If the message is invalid, counts the fields before the error, which the parser reports
+// later.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;

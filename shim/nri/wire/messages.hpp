@@ -96,8 +96,8 @@ struct ContainerAdjustment {
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
   std::vector<Rlimit> rlimits;
-  // Files of the container's cgroup (v2). runc before 1.2 and crun write each value with one write(2), even if it has
-  // several lines.
+  // Values for files of the container's cgroup (v2), by file name. A value should have one line: runc before 1.2 and
+  // crun write several lines with one write(2), which the kernel refuses for rdma.max.
   std::map<std::string, std::string> unified = {};
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };

@@ -59,8 +59,8 @@ Result<std::string> NriDispatcher::dispatch(const Request& request) {
   for (const Method& known : kMethods) {
     if (known.name != method) continue;
     if (!configured_ && known.handle != &NriDispatcher::configure)
-      // Other requests need the engine and the timeout, which are known only after Configure.
-      return Error{fmt::format("{} before Configure", method), EAGAIN};
+      // All other requests need the engine and the timeout, which the Configure request reports.
+      return Error{fmt::format("the runtime sent {} before Configure", method), EAGAIN};
     return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
   }
   return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
@@ -83,7 +83,7 @@ Result<std::string> NriDispatcher::configure(const Request& request) {
   return response;
 }
 
-// Repeats the request's field `more` in the answer; otherwise the runtime closes the connection.
+// Repeats the request's field `more` in the answer: without this field the runtime closes the connection.
 Result<std::string> NriDispatcher::synchronize(const Request& request) {
   if (!synchronizing_) handler_.synchronize_begin();
   synchronizing_ = false;  // a request after a failure starts a new Synchronize

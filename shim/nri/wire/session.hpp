@@ -35,7 +35,7 @@ class NriHandler {
   virtual Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
 
   // The session calls these functions after configure(): they list the existing pods and containers in any number of
-  // parts, then the end. The session stores none of them, because a large node has thousands. A second
+  // parts, then the end. The session itself stores no pods and containers, because a large node has thousands. A second
   // synchronize_begin() discards the first list.
   virtual void synchronize_begin() {}
   virtual void found(const NriPod& /*pod*/) {}

@@ -49,14 +49,14 @@ TEST_F(DispatcherTest, ConfigureReturnsEventsAndRecordsRuntime) {
 }
 
 TEST_F(DispatcherTest, RefusesRequestsBeforeConfigure) {
-  EXPECT_EQ(ask("Synchronize", ""), "EAGAIN Synchronize before Configure");
+  EXPECT_EQ(ask("Synchronize", ""), "EAGAIN the runtime sent Synchronize before Configure");
   recorder_.failure = shim_peer::Error{"bad config", EINVAL};
   EXPECT_EQ(ask("Configure", ""), "EINVAL bad config");
-  EXPECT_EQ(ask("StateChange", ""), "EAGAIN StateChange before Configure");
+  EXPECT_EQ(ask("StateChange", ""), "EAGAIN the runtime sent StateChange before Configure");
   EXPECT_EQ(recorder_.told, Told{"configure"});
   recorder_.wanted.clear();
   EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event") << "zero would mean all events";
-  EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN CreateContainer before Configure");
+  EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN the runtime sent CreateContainer before Configure");
 }
 
 TEST_F(DispatcherTest, RefusesUnknownServicesAndMethods) {

@@ -109,7 +109,7 @@ TEST_F(ConnectionTest, SendsErrorsAsStatuses) {
   peer_.send(message(1, 1, 1, request("Fail", "")) + message(1, 3, 1, request("Throw", "")) +
              message(1, 5, 1, request("M", "", "other")) + message(1, 7, 1, request("Nested", "")));
   EXPECT_EQ(answers(),
-            (Answers{"1: status 2: pool `a` is empty (add HCAs)", "3: status 2: unexpected: no memory",
+            (Answers{"1: status 2: pool `a` is empty (add HCAs)", "3: status 2: cannot serve the request: no memory",
                      "5: status 12: service", "7: status 2: a request's handler must not use the connection"}));
 }
 
@@ -210,7 +210,7 @@ TEST_F(ConnectionTest, PassesLargeMessagesBothWays) {
 
 TEST_F(ConnectionTest, FailsWhenRuntimeDoesNotRead) {
   peer_.send(message(1, 1, 1, request("Large", "4000000")));
-  EXPECT_EQ(connection_->serve().error().message, "the runtime has not read for 2 s");
+  EXPECT_EQ(connection_->serve().error().message, "the runtime has not read from its socket for 2 s");
 }
 
 // Calls to the runtime.
