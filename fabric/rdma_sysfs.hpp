@@ -37,7 +37,8 @@ struct HcaFacts {
   // With `use`: the netdev of each ACTIVE RoCE port, and whether the port has a GID with an address of this network
   // namespace. If there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
   bool own_gids = false;
-  bool gid_types = false;  // with `use`, without own_gids: GIDs of ACTIVE RoCE ports, up to the first RoCE v2
+  // With `use` and without own_gids: GIDs with type, of ACTIVE RoCE ports, up to the first RoCE v2 GID.
+  bool gid_types = false;
   bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 

@@ -14,10 +14,10 @@
 
 namespace init {
 
-// GIDs of the node's addresses, for a container with device nodes and without a netdev of any HCA. In the shared mode
-// of the RDMA subsystem (rdma-system(8)), a queue pair sends with any GID of the port's table (tested with Linux 7.3
-// and rxe). Only RDMA_CM requires the address in the caller's network namespace. A GID of another container is in the
-// same table but carries no traffic. Pure.
+// A container with device nodes and without a netdev of any HCA can use the GIDs of the node's addresses. In the shared
+// mode of the RDMA subsystem (rdma-system(8)), a queue pair sends with any of these GIDs (tested with Linux 7.3 and
+// rxe). Only RDMA_CM requires the address in the caller's network namespace. The GID of another container is in the
+// same table, but a connection that uses it carries no traffic. All functions here are pure.
 
 // Addresses of the node's netdevs by HCA and port, from the program that granted the HCAs.
 using NodeAddresses = std::map<std::pair<std::string, unsigned>, std::vector<fabric::Address>>;

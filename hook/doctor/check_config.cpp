@@ -101,10 +101,10 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
       // overflows.
       const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
       if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
-      findings.push_back(
-          {Grade::kWarning, fmt::format("network {}", name),
-           fmt::format("{} has {} entries for {} virtual functions of a node", to_string(**range), last + 1, functions),
-           (*range)->per_node ? "raise \"per_node\"" : "widen the range"});
+      findings.push_back({Grade::kWarning, fmt::format("network {}", name),
+                          fmt::format("the range {} has only {} entries, but a node has {} virtual functions",
+                                      to_string(**range), last + 1, functions),
+                          (*range)->per_node ? "raise \"per_node\"" : "widen the range"});
     }
   }
   return findings;

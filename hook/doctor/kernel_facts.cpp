@@ -162,7 +162,7 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
 // A kernel before 6.7 does not report the setting `privileged-qkey`. The check then reports it as unknown, not as safe.
 Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "only privileged processes can use controlled QKEYs", {}, facts.privileged_qkey.has_value()};
-  if (!check.looked) check.summary = "the kernel does not report the rule for controlled QKEYs";
+  if (!check.looked) check.summary = "the kernel does not report `privileged-qkey`, the setting for controlled QKEYs";
   if (!facts.privileged_qkey.value_or(false)) return check;
   check.add(
       Grade::kWarning, "privileged-qkey",

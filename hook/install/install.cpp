@@ -226,8 +226,8 @@ bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
       [](const FileEdit& left, const FileEdit& right) { return left.path == right.path && left.after == right.after; });
 }
 
-// Returns true if the engine refused the configuration that install wrote, so that the other form may succeed (see
-// guess_form()).
+// Returns true if the engine refused the configuration that install wrote. install then tries the other form of the
+// configuration, because guess_form() may have guessed wrong.
 bool is_refusal(const Error& error) {
   return error.code == 0 || error.code == EINVAL;
 }

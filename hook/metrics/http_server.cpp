@@ -123,7 +123,7 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_requesting_ && !client.is_requested) continue;  // the pending text request is older than the client
+      if (is_requesting_ && !client.is_requested) continue;  // this client waits for the next text
       if (!is_requesting_) {
         const char byte = 'm';
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;

@@ -275,7 +275,7 @@ FAULTS = [
      "node_index", "users other than root"),
     ("index too large", sliced(300), None, "config", "broken", "node_index", "it has 256 slices of /24"),
     ("address of no slice", sliced("address", "10.77.0.0/16"), None, "config", "broken", "rail0 (mlx5_0)", "slice of 10.77.0.0/16: the node has no address of this subnet on rail 0"),
-    ("fewer MAC addresses than functions", functions(1, 9), None, "config", "warning", "network rail", "has 1 entries for 2 virtual functions"),
+    ("fewer MAC addresses than functions", functions(1, 9), None, "config", "warning", "network rail", "has only 1 entries, but a node has 2 virtual functions"),
     ("index beyond the MAC addresses", functions(2, 2), None, "config", "broken", "node_index", "has 2 slices of 2"),
     ("no NODE_NAME", sliced("NODE_NAME"), None, "config", "note", "node_index", "NODE_NAME is not set"),
     ("no peermem", None, lambda node: (node.remove("sys/module/nvidia_peermem"), node.write("proc/driver/nvidia/version", "NVRM version: x\n")),

@@ -51,7 +51,8 @@ class RangeDirectory {
   // function only for an object that look() returned.
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
-  // Allocates an address. If `claim` already has an address of the range that is not in `given`, returns this address.
+  // Allocates an address. given: addresses that this request has already received. If `claim` already has another
+  // address of the range, returns that address.
   // Otherwise books and returns the next free address that is not in `never`.
   // Errors, with remedy: all addresses of the range are in use (EADDRNOTAVAIL).
   Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
