@@ -84,7 +84,8 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
 // The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
 using Claims = std::map<std::string, PlannedHca>;
 
-// Adds the index entry or the exclusive link of an HCA that a grant holds but the index does not have.
+// Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
+// the index lacks it.
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
   const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));

@@ -34,10 +34,10 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                                                    std::vector<std::string>& warnings);
 
 // Returns whether the rail of a unit will have an address other than link-local: from the network or, in mode
-// exclusive, from the netdev. In a snapshot without netdevs, each netdev counts as having such an address.
+// exclusive, from the netdev. If a snapshot does not list netdevs, each HCA counts as having such an address.
 bool has_address(const PlanInput& input, const ChosenHca& unit);
 // Returns whether the HCA's netdev has an address other than link-local on the node. In mode exclusive, the address
-// moves with the netdev. In a snapshot without netdevs, each netdev counts as having such an address.
+// moves with the netdev. If a snapshot does not list netdevs, each HCA counts as having such an address.
 bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node);
 
 // Sets RDMA_INIT_REQUIRE to the number of HCAs that the container can use: rdma-init waits for them and fails if fewer

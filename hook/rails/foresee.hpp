@@ -27,7 +27,7 @@ struct ForeseenRail {
 };
 
 struct Foreseen {
-  std::vector<ForeseenRail> rails;    // rails that the grant already has come first
+  std::vector<ForeseenRail> rails;    // the rails that the grant already has, then the new ones
   std::vector<std::string> warnings;  // checks that were not possible, and rails without an address
 };
 

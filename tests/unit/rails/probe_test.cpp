@@ -355,7 +355,10 @@ TEST_F(RunProbes, EndsWhenTheGatewayAnswers) {
   ASSERT_TRUE(scene_.run("link set p0 address 02:00:00:00:01:00"));
   ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 0) && scene_.add_address("fd00::1/64", 0));
   for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
-    const auto got = run(scene_, {scene_.probe(kGateway, 0, source, target)}, kEndless);
+    const Probe probe = scene_.probe(kGateway, 0, source, target);
+    // A busy kernel can ignore the first solicitation of a new IPv6 address, which kEndless would not repeat.
+    ASSERT_TRUE(run(scene_, {probe}, kPatient).answers[0].answered) << target;
+    const auto got = run(scene_, {probe}, kEndless);
     EXPECT_TRUE(got.answers[0].answered) << target;
     EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
     EXPECT_EQ(got.answers[0].tries, 1U) << target;
