@@ -57,7 +57,7 @@ using HcaHolds = std::map<std::string, HcaHold>;
 
 // Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
 // no longer on the node stays in its resource: healthy if a pod's grant holds it, because it is then in the pod's
-// network namespace, else unhealthy. inventory: its list of HCAs must have been readable. others: receives
+// network namespace, else unhealthy. inventory: its list of HCAs must have been readable. `others` receives
 // the names of HCAs that no resource counts because of their rate or link layer (hook::other_kinds_of()).
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
