@@ -123,14 +123,12 @@ class HttpServer {
         answer(client, 200, text_);
         continue;
       }
-      if (is_requesting_ && !client.is_requested) continue;  // this client waits for the next text
-      if (!is_requesting_) {
-        const char byte = 'm';
-        if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
-        is_requesting_ = true;
-        for (Client& other : clients_)
-          other.is_requested = other.state == ClientState::kWaits;
-      }
+      if (is_requesting_) continue;  // the client gets the requested text, or the next one if it came after the request
+      const char byte = 'm';
+      if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
+      is_requesting_ = true;
+      for (Client& other : clients_)
+        other.is_requested = other.state == ClientState::kWaits;
     }
   }
 
