@@ -102,7 +102,7 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
       } else {
         refusal.message +=
-            "; the driver of the device cannot disconnect its users; software devices (rxe, siw) never can move";
+            "; the driver of the device cannot disconnect its users; software devices (rxe, siw) can never move";
         refusal.hint = "use a newer kernel or driver, or share the RDMA subsystem: `rdma system set netns shared`";
       }
       break;
