@@ -17,4 +17,9 @@ std::string remedy_of(const Error& error, const char* otherwise) {
   return "raise the node's limit of open files: sysctl fs.file-max";
 }
 
+std::string with_remedy(const Error& error, const char* otherwise) {
+  const std::string remedy = remedy_of(error, otherwise);
+  return remedy.empty() ? error.message : error.message + "; remedy: " + remedy;
+}
+
 }  // namespace fabric

@@ -99,6 +99,8 @@ inline void keep_first(Result<void>& first, Result<void> next) {
 // otherwise: the remedy if none is known. It is a parameter so that callers need no `x.empty() ? otherwise : x` in a
 // braced initializer: GCC 12 destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");
+// Returns the message with the remedy of remedy_of() behind it, as logs print an error: "cannot X; remedy: do Y".
+std::string with_remedy(const Error& error, const char* otherwise = "");
 
 // The result of reading a kernel attribute: its value, or the errno of the kernel. The errno carries information:
 // gid_attrs/types/N returns EINVAL for an empty slot, carrier returns EINVAL while a netdev is down.

@@ -107,8 +107,7 @@ void Log::set_container(std::string_view id) {
 }
 
 void Log::error(const Error& error) const {
-  const std::string remedy = fabric::remedy_of(error);
-  write(Severity::kError, remedy.empty() ? error.message : error.message + "; remedy: " + remedy);
+  write(Severity::kError, fabric::with_remedy(error));
 }
 
 void Log::warning(std::string_view message) const {

@@ -154,11 +154,9 @@ void NodeReader::read_config() {
   // The texts are compared, because this costs less than parsing them.
   if (texts && config_ && *texts == texts_) return log_once("config", "");
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
-  if (!config) {
-    const std::string hint = fabric::remedy_of(config.error());
-    return log_once("config", config.error().message + (hint.empty() ? "" : "; remedy: " + hint) +
-                                  (config_ ? "; the previous configuration stays in use" : ""));
-  }
+  if (!config)
+    return log_once("config",
+                    fabric::with_remedy(config.error()) + (config_ ? "; the previous configuration stays in use" : ""));
   log_once("config", "");
   texts_ = std::move(*texts);
   config_ = *config;

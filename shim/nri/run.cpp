@@ -96,10 +96,10 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
 
 hook::ProbedState not_connected(const Error& error) {
   const bool is_missing = error.code == ENOENT || error.code == ECONNREFUSED;
-  const std::string remedy = fabric::remedy_of(
-      error, is_missing ? "start the runtime; restart it if `rdma-hook install` has changed its configuration" : "");
-  return {false, fmt::format("not connected to the runtime: {}{}{}", error.message,
-                             remedy.empty() ? "" : "; remedy: ", remedy)};
+  return {false, "not connected to the runtime: " +
+                     fabric::with_remedy(error, is_missing ? "start the runtime; restart it if `rdma-hook install` has "
+                                                             "changed its configuration"
+                                                           : "")};
 }
 
 // Queries again which containers the runtime knows. A runtime lists them only to a new connection, so this class opens

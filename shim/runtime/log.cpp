@@ -46,8 +46,7 @@ RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
     : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
 void RuntimeLog::error(const Error& error) const {
-  const std::string remedy = fabric::remedy_of(error);
-  const std::string text = remedy.empty() ? error.message : error.message + "; remedy: " + remedy;
+  const std::string text = fabric::with_remedy(error);
   append("error", kPrefix + text);
   write_stderr("error: " + text);
   syslog().error(error);
