@@ -28,8 +28,10 @@ std::optional<Result<Selector>> parse_node_selector(std::string_view entry, Sele
   const bool index = entry.starts_with("index:");
   if (!index && !entry.starts_with("rail:") && entry != "gpu") return std::nullopt;
   if (scope != SelectorScope::kNode) {
-    return make_error("`{}`: a container does not know the node's order of HCAs; use NAME, netdev:, pci: or guid:",
-                      printable(entry));
+    return make_error(
+        "`{}`: only the node selects by its own order of HCAs or by the container's GPUs; use NAME, netdev:, pci: or "
+        "guid:",
+        printable(entry));
   }
   if (entry == "gpu") return Selector{Selector::Kind::kGpu, std::string(entry), std::nullopt, 0};
   const auto number = parse_number<unsigned>(entry.substr(entry.find(':') + 1));

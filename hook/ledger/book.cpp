@@ -147,7 +147,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
   for (PlannedHca& hca : hcas) {
     const auto locked =
         std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
-    if (locked == hcas_.end()) return make_error("cannot book `{}`: it is not locked", hca.name);
+    if (locked == hcas_.end()) return make_error("internal error: cannot book `{}`: it is not locked", hca.name);
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
     std::string looked_at;

@@ -119,9 +119,9 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
                     ? make_error("no GPU of the container is known")
                     : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
   error.hint =
-      "add GPUs as device nodes (--device, CDI, a device plugin) or name HCAs; NVIDIA_VISIBLE_DEVICES counts only by "
-      "indices with \"env_may_request\" (for \"default_devices\" also UUIDs), never by `all` or the UUID of a MIG "
-      "device";
+      "give the container its GPUs as device nodes (--device, CDI or a device plugin), or name HCAs; from "
+      "NVIDIA_VISIBLE_DEVICES only indices count, with \"env_may_request\" (for \"default_devices\" also UUIDs, except "
+      "of a MIG device)";
   return error;
 }
 

@@ -323,7 +323,7 @@ class DevicePlugin {
       return true;
     }
     if (std::exchange(last_message_, opened.error().message) != opened.error().message)
-      log_.warning(opened.error().message + "; trying again");
+      log_.warning(fabric::with_remedy(opened.error()) + "; trying again");
     return false;
   }
 

@@ -345,7 +345,7 @@ TEST_F(LedgerTest, RefusesInvalidNames) {
   EXPECT_FALSE(ledger_.lock({std::string(64, 'x')}));
   auto locked = ledger_.lock({"mlx5_0"});
   EXPECT_EQ(locked->book(web_, {{"mlx5_1", Mode::kHca, 1, std::nullopt}}, {web_.key, "web", myself()}).error().message,
-            "cannot book `mlx5_1`: it is not locked");
+            "internal error: cannot book `mlx5_1`: it is not locked");
   EXPECT_FALSE(locked->book(Owner{Owner::Kind::kContainer, "../x", "", {}}, {kShared}, {"c", "c", myself()}));
   EXPECT_FALSE(locked->book(web_, {kShared}, {"../c", "c", myself()}));
 }
