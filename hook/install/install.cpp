@@ -1,7 +1,5 @@
 #include "hook/install/install.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +8,6 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "hook/apply/base_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
@@ -26,8 +23,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 // Returns the text of a base specification, from which containerd makes the config.json of each container: the output
 // of `ctr oci spec` with rdma-hook added. `ctr` is searched in the directory of the engine's program. Returns an empty
@@ -158,10 +153,6 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
   return {};
 }
 
-Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
-  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
-}
-
 // Writes the files of a plan. All temporary files are written, and checked by the engine, before the first file is
 // replaced. After that only renames remain, and they need no space.
 // record: written first, without a write time; it is the node's record until all files are in place.
@@ -185,14 +176,6 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
     TRY_VOID(crio ? check_overridden(plan, printed) : check_printed(facts, plan, printed));
   }
   return commit_install_record(root);
-}
-
-// Removes the copied programs, then the record. The files are restored before, so the record lists only the programs.
-Result<void> remove_what_was_put(const std::string& root) {
-  const auto record = TRY(read_install_record(root));
-  if (!record) return {};
-  TRY_VOID(remove_programs(root, record->put));
-  return remove_install_record(root, *record);
 }
 
 // directories: directories that an earlier install made and that still exist.
@@ -327,16 +310,6 @@ Result<std::string> report_installed(const InstallOptions& options) {
   return said;
 }
 
-// Locks out other installs and uninstalls until the returned descriptor is closed. The lock is on /etc, which always
-// exists, so that no lock file is left behind.
-Result<UniqueFd> lock_out_others(const std::string& root) {
-  UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{"another `rdma-hook install` or uninstall is running", 0, "run this again when it has ended"};
-  return lock;
-}
-
 // Installs on a node on which no file of an earlier install is left.
 // before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
@@ -387,75 +360,6 @@ Result<std::string> install_again(const InstallOptions& options, InstallRecord r
   error.message += fmt::format("; then: {}", back.error().message);
   error.hint = "correct the cause, then run `rdma-hook install`";
   return error;
-}
-
-Error still_held(const HeldGrants& held, const std::string& programs) {
-  std::string message = fmt::format(
-      "kept the programs in `{1}`: {0} containers or pods have RDMA devices and need the programs when they "
-      "end; the engine's files are restored",
-      held.count, programs);
-  std::string remedy = "drain the node or stop the containers that `rdma-hook devices` lists, then run this again";
-  if (!held.stuck.empty()) {
-    message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);
-    remedy =
-        "run `rdma-hook recover` and follow its remedy; stop the containers that `rdma-hook devices` lists; then run "
-        "this again";
-  }
-  return Error{std::move(message), EBUSY, std::move(remedy)};
-}
-
-// Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
-// restart is needed but --restart is not set, grants need the programs for their release, or the distribution's file
-// names the programs.
-Result<std::string> take_away_programs(const InstallOptions& options) {
-  const auto record = TRY(read_install_record(options.root));
-  if (!record) return std::string();
-  if (is_distribution(record->engine)) {
-    const auto found = find_distribution(options.root, record->engine, record->programs);
-    if (found && (found->is_in_use || found->is_added))
-      return Error{
-          fmt::format("kept the programs in `{}`: `{}` names rdma-runtime", record->programs, found->file), EBUSY,
-          fmt::format("remove the lines of rdma-init from that file, run `{}`, then run this again", found->restart)};
-  }
-  if (!options.restart && is_restart_due(options.root, *record))
-    return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
-                 EBUSY,
-                 "run `rdma-hook install --uninstall --restart`: it restarts the engine and removes the programs"};
-  std::string said = TRY(restart_if_due(options.root, options.restart));
-  if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
-    return still_held(held, record->programs);
-  TRY_VOID(remove_what_was_put(options.root));
-  for (const std::string& program : record->put)
-    said += fmt::format("removed `{}`\n", program);
-  return said;
-}
-
-// Restores the files of the record, then removes the copied programs.
-Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
-  std::string said;
-  std::vector<std::string> kept;
-  TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, said));
-  if (!kept.empty())
-    return changed_since(kept,
-                         "remove the lines of rdma-init from these files, or add --force, which prints and drops the "
-                         "changes; then run this again");
-  TRY_VOID(renew_write_time(options.root));
-  if (!record.put.empty()) return said + TRY(take_away_programs(options));
-  if (said.empty()) return said + "all files are already restored\n";
-  // restore_files() removed the record, because no copied program is left. A copy of the record decides whether a
-  // restart is due.
-  InstallRecord restored = record;
-  restored.state = InstallState::kRestored;
-  restored.written = write_time_now();
-  if (!is_restart_due(options.root, restored)) return said;
-  return said + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
-}
-
-Result<std::string> would_uninstall(const InstallOptions& options, const InstallRecord& record) {
-  std::string said = TRY(foresee_restore(options.root, record, options.force));
-  for (const std::string& program : record.put)
-    said += fmt::format("would remove `{}`\n", program);
-  return said;
 }
 
 // Sets up a node of a distribution such as k3s: copies the programs if the configuration of its containerd names
@@ -525,33 +429,10 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   return said + TRY(install_again(options, *record));
 }
 
-Result<std::string> uninstall_locked(const InstallOptions& options) {
-  const auto record = TRY(read_install_record(options.root));
-  if (record && options.dry_run) return would_uninstall(options, *record);
-  std::string said = "nothing is installed\n";
-  if (record) {
-    said = TRY(uninstall_record(options, *record));
-  } else if (!options.dry_run) {
-    TRY_VOID(remove_unfinished_record(options.root));
-  }
-  // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
-  // so the file and its directory are removed.
-  if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
-  return said;
-}
-
-// Labels the node by its record: ready, or a restart is due.
-// otherwise: the state if the node has no record of an engine, or if the files of the record are restored.
-Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise) {
-  const auto record = TRY(read_install_record(root));
-  if (!record || record->is_restored() || is_distribution(record->engine)) return label_node(root, otherwise);
-  return label_node(root, is_restart_due(root, *record) ? NodeState::kRestartDue : NodeState::kReady);
-}
-
 }  // namespace
 
 Result<std::string> install(const InstallOptions& options, std::string& lines) {
-  const UniqueFd lock = TRY(lock_out_others(options.root));
+  const auto lock = TRY(lock_out_others(options.root));
   auto done = install_locked(options, lines);
   if (options.dry_run) return done;
   const bool is_unsupported = !done && done.error().code == kUnsupportedNode;
@@ -559,15 +440,6 @@ Result<std::string> install(const InstallOptions& options, std::string& lines) {
                                                       : is_unsupported ? std::optional(NodeState::kUnsupported)
                                                                        : std::nullopt);
   if (done && !labelled) *done += labelled.error().message + "\n";
-  return done;
-}
-
-Result<std::string> uninstall(const InstallOptions& options) {
-  const UniqueFd lock = TRY(lock_out_others(options.root));
-  auto done = uninstall_locked(options);
-  if (options.dry_run) return done;
-  const auto labelled = label_by_record(options.root, std::nullopt);
-  if (done && !labelled) return labelled.error();
   return done;
 }
 

@@ -5,7 +5,10 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "hook/install/distribution.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/record.hpp"
+#include "hook/install/restart.hpp"
 
 namespace hook {
 namespace {
@@ -35,6 +38,12 @@ Result<void> label_node(const std::string& root, std::optional<NodeState> state)
   const std::string from = TRY(node_path(root, hidden));
   if (::rename(from.c_str(), TRY(node_path(root, file)).c_str()) != 0) return sys_error(errno, "replace `{}`", file);
   return {};
+}
+
+Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise) {
+  const auto record = TRY(read_install_record(root));
+  if (!record || record->is_restored() || is_distribution(record->engine)) return label_node(root, otherwise);
+  return label_node(root, is_restart_due(root, *record) ? NodeState::kRestartDue : NodeState::kReady);
 }
 
 }  // namespace hook

@@ -29,4 +29,8 @@ std::string node_label_text(NodeState state);
 // again.
 Result<void> label_node(const std::string& root, std::optional<NodeState> state);
 
+// Labels the node by its install record: ready, or a restart is due.
+// otherwise: the state if the node has no record of an engine, or if the files of the record are restored.
+Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise);
+
 }  // namespace hook

@@ -1,5 +1,7 @@
 #include "hook/install/record.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -154,6 +156,14 @@ Result<void> remove_unfinished_record(const std::string& root) {
     remove_empty_directories(root, directories);
   }
   return {};
+}
+
+Result<fabric::UniqueFd> lock_out_others(const std::string& root) {
+  fabric::UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{"another `rdma-hook install` or uninstall is running", 0, "run this again when it has ended"};
+  return lock;
 }
 
 Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/unique_fd.hpp"
 #include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
 
@@ -73,6 +74,10 @@ enum class EditState { kInstalled, kNotWritten, kChanged };
 // Parses a record. Pure. Errors: `text` is not a record, or a file's text in the record does not match its hash.
 Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
+
+// Locks out other installs and uninstalls until the returned descriptor is closed: flock(2) of ROOT/etc, which always
+// exists, so that no lock file is left behind. Errors: another install or uninstall is running.
+Result<fabric::UniqueFd> lock_out_others(const std::string& root);
 
 // Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged; the error has a remedy.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);

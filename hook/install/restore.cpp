@@ -1,5 +1,6 @@
 #include "hook/install/restore.hpp"
 
+#include <cerrno>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -152,6 +153,10 @@ Result<std::string> foresee_restore(const std::string& root, const InstallRecord
   for (const FileEdit& edit : plan.left)
     said += fmt::format("would keep `{}`, which was changed since install\n", edit.path);
   return said;
+}
+
+Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
+  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
 }
 
 }  // namespace hook

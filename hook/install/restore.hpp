@@ -33,6 +33,10 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
 // Returns the changes that restore_files() would make, as diffs, and the paths of the files that it would keep.
 Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force);
 
+// Returns the error EEXIST for files that were changed since install and are kept.
+// kept: their paths, in backquotes.
+Error changed_since(const std::vector<std::string>& kept, const char* remedy);
+
 // Removes the temporary files that a killed call left: those of the record, of its files and of kCheckFile.
 Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);
 

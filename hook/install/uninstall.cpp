@@ -1,0 +1,112 @@
+#include <cerrno>
+#include <utility>
+
+#include "hook/install/distribution.hpp"
+#include "hook/install/install.hpp"
+#include "hook/install/node_files.hpp"
+#include "hook/install/node_label.hpp"
+#include "hook/install/programs.hpp"
+#include "hook/install/restart.hpp"
+#include "hook/install/restore.hpp"
+
+namespace hook {
+namespace {
+
+Error still_held(const HeldGrants& held, const std::string& programs) {
+  std::string message = fmt::format(
+      "kept the programs in `{1}`: {0} containers or pods have RDMA devices and need the programs when they "
+      "end; the engine's files are restored",
+      held.count, programs);
+  std::string remedy = "drain the node or stop the containers that `rdma-hook devices` lists, then run this again";
+  if (!held.stuck.empty()) {
+    message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);
+    remedy =
+        "run `rdma-hook recover` and follow its remedy; stop the containers that `rdma-hook devices` lists; then run "
+        "this again";
+  }
+  return Error{std::move(message), EBUSY, std::move(remedy)};
+}
+
+// Restarts the engine if it may not have read the restored files, then removes the copied programs. Errors: EBUSY, a
+// restart is needed but --restart is not set, grants need the programs for their release, or the distribution's file
+// names the programs.
+Result<std::string> take_away_programs(const InstallOptions& options) {
+  const auto record = TRY(read_install_record(options.root));
+  if (!record) return std::string();
+  if (is_distribution(record->engine)) {
+    const auto found = find_distribution(options.root, record->engine, record->programs);
+    if (found && (found->is_in_use || found->is_added))
+      return Error{
+          fmt::format("kept the programs in `{}`: `{}` names rdma-runtime", record->programs, found->file), EBUSY,
+          fmt::format("remove the lines of rdma-init from that file, run `{}`, then run this again", found->restart)};
+  }
+  if (!options.restart && is_restart_due(options.root, *record))
+    return Error{fmt::format("kept the programs in `{}` until the engine reads its restored files", record->programs),
+                 EBUSY,
+                 "run `rdma-hook install --uninstall --restart`: it restarts the engine and removes the programs"};
+  std::string said = TRY(restart_if_due(options.root, options.restart));
+  if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
+    return still_held(held, record->programs);
+  // The files are restored, so the record lists only the programs.
+  TRY_VOID(remove_programs(options.root, record->put));
+  TRY_VOID(remove_install_record(options.root, *record));
+  for (const std::string& program : record->put)
+    said += fmt::format("removed `{}`\n", program);
+  return said;
+}
+
+// Restores the files of the record, then removes the copied programs.
+Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
+  std::string said;
+  std::vector<std::string> kept;
+  TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, said));
+  if (!kept.empty())
+    return changed_since(kept,
+                         "remove the lines of rdma-init from these files, or add --force, which prints and drops the "
+                         "changes; then run this again");
+  TRY_VOID(renew_write_time(options.root));
+  if (!record.put.empty()) return said + TRY(take_away_programs(options));
+  if (said.empty()) return said + "all files are already restored\n";
+  // restore_files() removed the record, because no copied program is left. A copy of the record decides whether a
+  // restart is due.
+  InstallRecord restored = record;
+  restored.state = InstallState::kRestored;
+  restored.written = write_time_now();
+  if (!is_restart_due(options.root, restored)) return said;
+  return said + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
+}
+
+Result<std::string> would_uninstall(const InstallOptions& options, const InstallRecord& record) {
+  std::string said = TRY(foresee_restore(options.root, record, options.force));
+  for (const std::string& program : record.put)
+    said += fmt::format("would remove `{}`\n", program);
+  return said;
+}
+
+Result<std::string> uninstall_locked(const InstallOptions& options) {
+  const auto record = TRY(read_install_record(options.root));
+  if (record && options.dry_run) return would_uninstall(options, *record);
+  std::string said = "nothing is installed\n";
+  if (record) {
+    said = TRY(uninstall_record(options, *record));
+  } else if (!options.dry_run) {
+    TRY_VOID(remove_unfinished_record(options.root));
+  }
+  // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
+  // so the file and its directory are removed.
+  if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
+  return said;
+}
+
+}  // namespace
+
+Result<std::string> uninstall(const InstallOptions& options) {
+  const auto lock = TRY(lock_out_others(options.root));
+  auto done = uninstall_locked(options);
+  if (options.dry_run) return done;
+  const auto labelled = label_by_record(options.root, std::nullopt);
+  if (done && !labelled) return labelled.error();
+  return done;
+}
+
+}  // namespace hook
