@@ -99,11 +99,9 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   // The lock is on the directory itself and not on a file in it, because a kubelet that starts removes the files.
   if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
-    if (code == EWOULDBLOCK) {
-      Error error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), code};
-      error.hint = "stop the other one: a node runs it as a DaemonSet or as a service, not both";
-      return error;
-    }
+    if (code == EWOULDBLOCK)
+      return Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), code,
+                   "stop the other one: a node runs it as a DaemonSet or as a service, not both"};
     return sys_error(code, "cannot lock `{}`", fabric::printable(path));
   }
   directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
