@@ -340,12 +340,12 @@ class NodeCase(TreeCase):
 
     def ledger(self):
         """Returns the ledger's files that belong to grants: all files except locks, counters, the ledger's namespaces, the
-        start of the next search for an address, states for --probe, and records and views of rdma-runtime."""
+        start of the next search for an address, states for --probe, and records and views of rdma-runtime. A running program may
+        remove views at any time."""
         found = {}
-        for path, (kind, *_, content) in walk(self.ledger_directory).items():
+        for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views")).items():
             name = os.path.basename(path)
-            is_other = (name in ("lock", "metrics", "place") or name.startswith("last@") or
-                        path.startswith(("runtime/", "state/", "views/")))
+            is_other = name in ("lock", "metrics", "place") or name.startswith("last@")
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found

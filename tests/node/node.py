@@ -65,10 +65,13 @@ class Node:
                 for name in (*names, "rdma_cm")}
 
 
-def walk(directory):
-    """Returns a map from each path below the directory to its type, mode, owner, device number, time and content."""
+def walk(directory, without=()):
+    """Returns a map from each path below the directory to its type, mode, owner, device number, time and content. without: names of
+    directories in it that are not read."""
     found = {}
     for parent, directories, files in os.walk(directory):
+        if parent == directory:
+            directories[:] = [name for name in directories if name not in without]
         for name in directories + files:
             path = os.path.join(parent, name)
             status = os.lstat(path)
