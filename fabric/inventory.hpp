@@ -16,6 +16,10 @@
 
 namespace fabric {
 
+// The GID indices that a queue pair can use: sgid_index of ibv_global_route is one byte (rdma-core 59,
+// libibverbs/verbs.h), although a table may be longer.
+inline constexpr unsigned kUsableGids = 256;
+
 struct GidEntry {
   unsigned index = 0;
   Address gid;

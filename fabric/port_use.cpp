@@ -160,6 +160,8 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
       if (!use.foreign || use.foreign->gid.is_link_local()) use.foreign = &entry;
     } else if (!owner->is_up()) {
       use.on_down_netdev = {&entry, owner};
+    } else if (entry.is_v2() && entry.index >= kUsableGids) {
+      use.too_high = &entry;
     } else if (entry.is_v2()) {
       use.gids.push_back({&entry, owner});
     } else if (entry.is_v1()) {

@@ -77,6 +77,7 @@ struct PortUse {
   OwnGid on_down_netdev;
   const GidEntry* unreadable = nullptr;
   const GidEntry* v1 = nullptr;
+  const GidEntry* too_high = nullptr;  // RoCE v2, but its index is not below kUsableGids
 
   bool usable() const { return obstacle == PortObstacle::kNone; }
 };

@@ -151,6 +151,12 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& p
 
 // Returns the obstacle of the GID table.
 std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
+  if (use.too_high) {
+    return Block{Obstacle::kIndexTooHigh,
+                 fmt::format("GID index {} is above {}, and a queue pair cannot use it", use.too_high->index,
+                             fabric::kUsableGids - 1),
+                 "let fewer containers share the HCA"};
+  }
   if (use.v1) {
     return Block{Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
                  "switch the HCA to RoCE v2"};
@@ -246,9 +252,10 @@ bool is_this_netns(const Candidate& candidate) {
 void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
   if (candidate.port->netdev) return;  // the netdev is in this netns and needs an address
-  const NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
+  NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
   candidate.needs_table = node.needs_table;
   if (!node.reason.empty()) candidate.reason = node.reason;
+  std::erase_if(node.gids, [](const GidEntry* entry) { return entry->index >= fabric::kUsableGids; });
   if (node.gids.empty()) return;
   for (const fabric::GidEntry* entry : node.gids) {
     if (filter.allows(entry->gid)) candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), {}});

@@ -82,6 +82,7 @@ enum class Obstacle {
   kNetdevDown,
   kTypeUnreadable,
   kOnlyV1,
+  kIndexTooHigh,
   kFiltered,  // the port has usable GIDs, but the options allow none of them
 };
 

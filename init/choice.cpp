@@ -201,7 +201,14 @@ class Chooser {
     if (roce == 0) return;
     const GidRank rank = ipv4 == 0 && ipv6 == 0 ? GidRank::kLinkLocal : ipv4 >= ipv6 ? GidRank::kIpv4 : GidRank::kIpv6;
     choice_.rank = rank;
-    keep([&](const Candidate& c) { return c.port->is_infiniband() || c.best(rank); },
+    // NCCL uses an index that is set on every port, whatever family its GID there has.
+    const auto is_kept = [&](const UsableGid& gid) {
+      return gid.index == kept_index && gid.rank != GidRank::kLinkLocal;
+    };
+    keep(
+        [&](const Candidate& c) {
+          return c.port->is_infiniband() || c.best(rank) || std::ranges::any_of(c.gids, is_kept);
+        },
          rank == GidRank::kIpv4 ? "no IPv4 GID of RoCE v2, and IPv4 covers most ports"
                                 : "no IPv6 GID of RoCE v2, and IPv6 covers most ports");
   }

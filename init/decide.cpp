@@ -16,16 +16,14 @@ std::optional<nccl::Version> Deciding::image_version() const {
   return image && !policy.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
 }
 
+std::optional<nccl::Version> Deciding::named_version() const {
+  return policy.nccl_version ? policy.nccl_version : image_version();
+}
+
 void Deciding::put(std::string_view name, std::string value, std::string reason) {
   if (kept.in_effect(name)) return;
   decision.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
   decision.env.emplace_back(name, std::move(value));
-}
-
-std::optional<fabric::Family> Deciding::kept_family() const {
-  const Setting* family = kept.find(kGidRuleNames[0]);
-  if (!family || (family->value != "AF_INET" && family->value != "AF_INET6")) return std::nullopt;
-  return family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
 }
 
 std::vector<WantedGid> Deciding::wanted() const {
@@ -46,7 +44,8 @@ nccl::GidRules Deciding::effective_rules(bool with_kept) const {
   // If IPv6 GIDs are chosen, export_nccl() will export AF_INET6. NCCL uses IPv4 without that variable.
   if (family.empty() && choice.rank && *choice.rank != GidRank::kIpv4) family = "AF_INET6";
   nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
-  rules.version = version();
+  // An index that replaces the user's is planned for the version that is named, because the user's was tried with it.
+  rules.version = replaces_index() ? named_version().value_or(version()) : version();
   return rules;
 }
 
@@ -72,10 +71,27 @@ std::optional<unsigned> Deciding::agreed_index() const {
   return index;
 }
 
+std::optional<unsigned> Deciding::index_for_others() const {
+  if (!kept.is_wrong(kIndexNames[0]) || !kept.fixed_index() || !choice.rank) return agreed_index();
+  std::vector<WantedGid> gids;
+  for (const std::size_t i : choice.ports) {
+    const UsableGid* best = at(i).port->is_infiniband() ? nullptr : at(i).best(*choice.rank);
+    if (!best) return std::nullopt;
+    gids.push_back({i, &at(i), *best});
+  }
+  const SharedIndex shared = share_index(gids, {});
+  return shared.others.empty() ? std::optional(shared.index) : std::nullopt;
+}
+
 std::vector<ChosenPort> Deciding::chosen_ports() const {
   std::vector<ChosenPort> ports;
   for (const std::size_t i : choice.ports) {
-    ChosenPort port{&at(i), {}};
+    ChosenPort port{&at(i), {}, {}};
+    if (meant && !meant->exclude) {
+      const auto entry = std::ranges::find_if(
+          meant->entries, [&](const auto& one) { return one.matches(at(i).hca->name, at(i).port->number); });
+      if (entry != meant->entries.end()) port.rail = entry->rail;
+    }
     if (const UsableGid* gid = effective_gid(i)) {
       port.netdev = gid->netdev;
     } else if (!at(i).netdevs.empty()) {
@@ -147,8 +163,8 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
 void filter_addresses(Deciding& d) {
   GidFilter filter = d.policy.gids;
   const Setting* family = d.kept.find(kGidRuleNames[0]);
-  if (const auto wanted_family = d.kept_family()) {
-    filter.family = wanted_family;
+  if (family && (family->value == "AF_INET" || family->value == "AF_INET6")) {
+    filter.family = family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
     if (!narrow(d, kGidRuleNames[0], filter, !d.policy.gids.family || d.policy.gids.family == filter.family)) {
       filter.family = d.policy.gids.family;
       family = nullptr;
@@ -156,8 +172,14 @@ void filter_addresses(Deciding& d) {
   }
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
+  if (range->own) {
+    // A range of an earlier run leads NCCL to the right GIDs and selects no addresses. It is planned again.
+    if (d.kept.may_replace(kGidRuleNames[1])) d.kept.keep(kGidRuleNames[1], "an earlier run planned it");
+    return;
+  }
   // If the user has not set NCCL_IB_ADDR_FAMILY, the range is checked with the family of its own addresses, because
   // rdma-init exports AF_INET6 if it chooses IPv6 GIDs.
+  if (family && family->own) family = nullptr;
   const bool ipv6 = range->value.find(':') < range->value.find('/');
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
@@ -177,17 +199,21 @@ void choose(Deciding& d) {
   rules.hcas = d.policy.hcas;
   if (const Setting* setting = d.kept.in_effect("NCCL_IB_HCA")) {
     rules.kept_hcas = nccl::parse_hca_list(setting->value, d.version());
+  } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA")) {
+    d.meant = meaning_of(wrong->value, d.candidates);
+    rules.kept_hcas = d.meant;
   }
   d.choice = choose_ports(d.inventory, d.candidates, rules);
   if (!rules.kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
     d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");
+  if (d.meant) return;
   // NCCL uses every port of the user's list, including ports that do not fit the other chosen ports.
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
         rules.kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
       d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
-      // With --override the user's list has no effect, so the choice is made again without it.
+      // With --override the meaning of the list replaces it, so the choice is made again.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
       return;
     }
@@ -208,9 +234,30 @@ void keep_gid_indices(Deciding& d) {
     const long index = ucx_auto                    ? -1
                        : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
                                                    : nccl::parse_param(setting->value, -1);
-    d.kept.keep(name,
-                index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full, d.kept_family()));
+    d.kept.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full));
+    // An earlier run exported the index for the ports with a GID of one family, and dropped the other ports.
+    const auto is_other_family = [&](const Candidate* one) {
+      const auto gid = std::ranges::find(one->gids, index, &UsableGid::index);
+      return gid != one->gids.end() && gid->rank != d.choice.rank;
+    };
+    if (setting->own && std::ranges::any_of(chosen, is_other_family)) d.kept.keep(name, "serves a part of the ports");
   }
+  keep_older(d, older_index(d));
+}
+
+// Checks the user's NCCL_IB_HCA and chooses the ports. A wrong list that means no usable port stays in effect: the
+// ports that it leaves out were not meant.
+void check_list_and_choose(Deciding& d) {
+  if (const Setting* list = d.kept.find("NCCL_IB_HCA")) {
+    d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
+    keep_older(d, older_list(d));
+    const nccl::HcaList meaning = meaning_of(list->value, d.candidates);
+    const auto is_meant = [&](const Candidate& c) {
+      return c.usable() && meaning.matches(c.hca->name, c.port->number);
+    };
+    if (std::ranges::none_of(d.candidates, is_meant)) d.kept.hold("NCCL_IB_HCA");
+  }
+  choose(d);
 }
 
 // Checks the kept values and chooses the ports. Returns false if no port is chosen.
@@ -219,21 +266,21 @@ bool keep_and_choose(Deciding& d) {
     d.decision.remarks.push_back(
         fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value), printable(off->source)));
   }
-  if (const Setting* index = d.kept.find(kIndexNames[0]); !index || nccl::parse_index(index->value) < 0)
-    filter_addresses(d);
-  if (const Setting* list = d.kept.find("NCCL_IB_HCA"))
-    d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
-  choose(d);
+  // An index of an earlier run follows from the addresses that the filter left.
+  const Setting* index = d.kept.find(kIndexNames[0]);
+  if (!index || index->own || nccl::parse_index(index->value) < 0) filter_addresses(d);
+  check_list_and_choose(d);
   for (const Candidate& candidate : d.candidates)
     d.decision.needs_full |= candidate.needs_table;
   if (d.choice.ports.empty()) return false;
   keep_gid_indices(d);
-  if (d.kept.find(kIndexNames[0]) && !d.kept.in_effect(kIndexNames[0])) {
-    // The user's NCCL_IB_GID_INDEX has no effect, so NCCL_IB_ADDR_FAMILY and _RANGE filter the GIDs again.
+  if (d.replaces_index()) {
+    // NCCL_IB_ADDR_FAMILY and _RANGE filter the GIDs again, and the other values are checked on the ports that are left.
     filter_addresses(d);
-    choose(d);
+    check_list_and_choose(d);
+    keep_gid_indices(d);
   }
-  return true;
+  return !d.choice.ports.empty();
 }
 
 // Checks NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM, which matter only while NCCL chooses the index.

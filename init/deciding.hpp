@@ -26,6 +26,7 @@ struct Deciding {
   Kept kept;
   std::vector<Candidate> candidates;
   std::vector<Candidate> all = {};  // the candidates before values of the user narrowed them; empty: not narrowed
+  std::optional<nccl::HcaList> meant = {};  // what a wrong NCCL_IB_HCA of the user means, if that replaces it
   Choice choice = {};
   IndexPlan plan = {};
   Decision decision = {};
@@ -34,10 +35,12 @@ struct Deciding {
   // Returns $NCCL_VERSION of the image. Returns nullopt if it is not set or no version, or --nccl-version overrides it.
   std::optional<nccl::Version> image_version() const;
   nccl::Version version() const { return policy.nccl_version.value_or(nccl::kNewest); }
+  // Returns the version of --nccl-version or $NCCL_VERSION, nullopt if neither is known.
+  std::optional<nccl::Version> named_version() const;
+  // Returns true if the user's NCCL_IB_GID_INDEX is wrong and will be replaced.
+  bool replaces_index() const { return kept.find(kIndexNames[0]) && !kept.in_effect(kIndexNames[0]); }
   // Exports a variable with a reason, if no value of the user stays in effect.
   void put(std::string_view name, std::string value, std::string reason);
-  // Returns the family of NCCL_IB_ADDR_FAMILY, nullopt if it is unset or neither AF_INET nor AF_INET6.
-  std::optional<fabric::Family> kept_family() const;
   // Returns the GID that each chosen RoCE port should use.
   std::vector<WantedGid> wanted() const;
   // Returns the rules with which NCCL will choose GIDs. with_kept: include values of the user that stay in effect.
@@ -49,12 +52,43 @@ struct Deciding {
   // Returns the index at which every chosen port has its GID, whether the user or the plan fixed it. Returns nullopt if
   // the indices differ or no port needs one.
   std::optional<unsigned> agreed_index() const;
+  // Returns the index for libraries other than NCCL: agreed_index(), but not an index of the user that is wrong.
+  std::optional<unsigned> index_for_others() const;
   std::vector<ChosenPort> chosen_ports() const;
   // Returns the names of ports for a message: "mlx5_0:1, mlx5_1:1".
   std::string list(const std::vector<std::size_t>& ports) const;
   // Records a refusal. The first one is kept.
   void refuse(std::string why, std::string remedy);
 };
+
+// A value of the user that NCCL before some version reads differently.
+struct OlderReading {
+  std::string name;
+  std::string what;      // one line
+  nccl::Version before;  // NCCL reads the value as intended from this version on
+};
+
+// Returns what an older NCCL reads differently in NCCL_IB_HCA.
+std::optional<OlderReading> older_list(const Deciding& d);
+// Returns what an older NCCL reads differently in NCCL_IB_GID_INDEX, on the chosen ports.
+std::optional<OlderReading> older_index(Deciding& d);
+// Records a reading as a problem, if $NCCL_VERSION or --nccl-version names such a version. Then --override replaces the
+// value, and --strict refuses it.
+void keep_older(Deciding& d, const std::optional<OlderReading>& reading);
+// Reports the readings that are no problem, because no version is known, as warnings. Exports values of configuration
+// files that an older NCCL does not read, or reads with a CR, if they may be replaced.
+void report_older(Deciding& d);
+
+struct UnusedRails {
+  std::vector<std::size_t> unused;  // candidates, one for each HCA
+  std::size_t equal = 0;            // number of these HCAs and of the used HCAs that they equal
+};
+
+// Finds HCAs of the same PCI vendor, device and link layer as a used HCA that a repair would make usable: the port is
+// down, or its GID, netdev or provider is wrong. An HCA of a PCI slot with a used function does not count, because one
+// port of such a card is often without a cable, and neither does an HCA that the user's or administrator's list leaves
+// out, or that is not granted to this container.
+UnusedRails find_unused_rails(const Deciding& d);
 
 // Fills the decision: exports, reasons, warnings and status. exports: true if ports were chosen.
 void report(Deciding& d, bool exports);

@@ -24,6 +24,7 @@ struct Policy {
   std::vector<std::string> exports = {"nccl", "ucx", "nvshmem"};
   std::optional<nccl::Version> nccl_version;  // --nccl-version
   std::size_t require = 0;                    // --require: HCAs with a usable port
+  std::size_t require_used = 0;               // --require-used: HCAs with a chosen port
   bool strict = false;
   bool override_wrong = false;  // --override
 };
@@ -55,6 +56,8 @@ struct Decision {
   std::string remedy;                 // for status kNone
   std::vector<std::string> notes;     // reasons for exports and replaced values, one line each
   std::size_t usable_hcas = 0;        // the number that --require compares
+  std::size_t unused_rails = 0;       // HCAs that equal a used one and cannot be used (find_unused_rails())
+  std::size_t equal_rails = 0;        // these and the used HCAs that they equal
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
   // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part

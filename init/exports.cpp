@@ -11,20 +11,15 @@ namespace init {
 namespace {
 
 std::string port_list(const ExportInput& input) {
-  return nccl_hca_value(input.ports).substr(1);
+  std::vector<std::string> names;
+  for (const ChosenPort& port : input.ports)
+    names.push_back(port.candidate->name());
+  return fabric::join(names, ",");
 }
 
 // Adds a name that is not empty and not in the list yet.
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
-}
-
-// Returns the HCAs without ports: "mlx5_0,mlx5_1".
-std::string device_list(const ExportInput& input) {
-  std::vector<std::string> names;
-  for (const ChosenPort& port : input.ports)
-    add_once(names, port.candidate->hca->name);
-  return fabric::join(names, ",");
 }
 
 // Returns the ports and netdevs for UCX_NET_DEVICES. The variable also selects UCX's TCP devices. Over RoCE, UCX aborts
@@ -48,45 +43,101 @@ std::string devices_by_pci(const ExportInput& input) {
   return device_list(sorted);
 }
 
-// The variables of a library; empty: the library has no such variable.
-struct Library {
-  std::string_view name;
-  std::string_view list = {};
-  std::string (*value)(const ExportInput&) = nullptr;  // value of `list`
-  std::string_view index = {};
-  std::string_view family = {};
+// NVSHMEM's IBGDA and IBDEVX skip devices without the prefix, which is "mlx5" by default (NVSHMEM 3.4.5). Empty if the
+// default is right, or if the names have no common prefix.
+std::string prefix_for_nvshmem(const ExportInput& input) {
+  constexpr std::string_view kDefault = "mlx5";
+  std::string_view prefix = input.ports.front().candidate->hca->name;
+  bool is_default = true;
+  for (const ChosenPort& port : input.ports) {
+    const std::string_view name = port.candidate->hca->name;
+    prefix = prefix.substr(0, static_cast<std::size_t>(std::ranges::mismatch(prefix, name).in1 - prefix.begin()));
+    is_default &= name.starts_with(kDefault);
+  }
+  return is_default ? "" : std::string(prefix);
+}
+
+// Mooncake uses one port number for all HCAs, 1 by default. Empty if the default is right, or if the numbers differ.
+std::string port_for_mooncake(const ExportInput& input) {
+  const unsigned number = input.ports.front().candidate->port->number;
+  const bool same =
+      std::ranges::all_of(input.ports, [&](const ChosenPort& port) { return port.candidate->port->number == number; });
+  return same && number != 1 ? std::to_string(number) : "";
+}
+
+// Without a list, UCCL takes the HCA that is nearest to the GPU. With a list, each GPU uses all its HCAs, so the list
+// is left out unless the container has other HCAs, which UCCL might take.
+std::string devices_for_uccl(const ExportInput& input) {
+  return input.has_others ? device_list(input) : "";
+}
+
+std::string exact_port_list(const ExportInput& input) {
+  return "=" + port_list(input);
+}
+
+// Each variable of an index is one number for all ports.
+std::string index_text(const ExportInput& input) {
+  return input.index ? std::to_string(*input.index) : "";
+}
+
+std::string family_text(const ExportInput& input) {
+  return input.ipv6 ? "AF_INET6" : "";
+}
+
+std::string default_netdev(const ExportInput& input) {
+  return input.default_netdev;
+}
+
+std::string exact_default_netdev(const ExportInput& input) {
+  return input.default_netdev.empty() ? "" : "=" + input.default_netdev;
+}
+
+struct Export {
+  std::string_view library;
+  std::string_view variable;
+  std::string (*value)(const ExportInput&);  // empty: the variable is not exported
 };
 
-constexpr std::array<Library, 10> kLibraries = {{
-    {"nccl"},  // the decision writes its variables
-    {"ucx", "UCX_NET_DEVICES", ports_and_netdevs, "UCX_IB_GID_INDEX"},
-    {"nvshmem", "NVSHMEM_HCA_LIST", port_list, "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_ADDR_FAMILY"},
-    {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci, "MSCCLPP_IB_GID_INDEX"},
-    {"gloo", "GLOO_SOCKET_IFNAME", [](const ExportInput& input) { return input.default_netdev; }},
-    {"uccl", "UCCL_IB_HCA", [](const ExportInput& input) { return nccl_hca_value(input.ports); }, "UCCL_IB_GID_INDEX"},
-    {"mooncake", "MC_TE_FILTERS", device_list, "MC_GID_INDEX"},
-    {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list, "OMPI_MCA_btl_openib_gid_index"},
-    {"libfabric", {}, nullptr, "FI_VERBS_GID_IDX"},
-    {"bootstrap", "NCCL_SOCKET_IFNAME",
-     [](const ExportInput& input) { return input.default_netdev.empty() ? "" : "=" + input.default_netdev; }},
-}};
+constexpr Export kExports[] = {{"ucx", "UCX_NET_DEVICES", ports_and_netdevs},
+                               {"ucx", "UCX_IB_GID_INDEX", index_text},
+                               {"nvshmem", "NVSHMEM_HCA_LIST", port_list},
+                               {"nvshmem", "NVSHMEM_HCA_PREFIX", prefix_for_nvshmem},
+                               {"nvshmem", "NVSHMEM_IB_GID_INDEX", index_text},
+                               {"nvshmem", "NVSHMEM_IB_ADDR_FAMILY", family_text},
+                               {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci},
+                               {"mscclpp", "MSCCLPP_IB_GID_INDEX", index_text},
+                               {"gloo", "GLOO_SOCKET_IFNAME", default_netdev},
+                               {"uccl", "UCCL_IB_HCA", exact_port_list},
+                               {"uccl", "UCCL_IB_GID_INDEX", index_text},
+                               {"uccl", "UCCL_P2P_RDMA_DEV", devices_for_uccl},
+                               {"uccl", "UCCL_P2P_RDMA_GID_INDEX", index_text},
+                               {"mooncake", "MC_TE_FILTERS", device_list},
+                               {"mooncake", "MOONCAKE_DEVICE", device_list},
+                               {"mooncake", "MC_IB_PORT", port_for_mooncake},
+                               {"mooncake", "MC_GID_INDEX", index_text},
+                               {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list},
+                               {"openmpi", "OMPI_MCA_btl_openib_gid_index", index_text},
+                               {"libfabric", "FI_VERBS_GID_IDX", index_text},
+                               {"bootstrap", "NCCL_SOCKET_IFNAME", exact_default_netdev}};
 
 }  // namespace
 
 std::vector<std::string_view> export_names() {
-  std::vector<std::string_view> names(kLibraries.size());
-  std::ranges::transform(kLibraries, names.begin(), &Library::name);
+  std::vector<std::string_view> names = {"nccl"};
+  for (const Export& one : kExports)
+    if (names.back() != one.library) names.push_back(one.library);
   return names;
 }
 
 fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
+  const auto known = export_names();
   std::vector<std::string> names;
   if (text == "none") return names;
   for (const std::string_view part : fabric::split(text, ',')) {
     const std::string_view name = fabric::trim(part);
-    if (std::ranges::find(kLibraries, name, &Library::name) == kLibraries.end()) {
+    if (std::ranges::find(known, name) == known.end()) {
       return fabric::make_error("`{}`: unknown library; --export accepts {} or none", fabric::printable(name),
-                                fmt::join(export_names(), ", "));
+                                fmt::join(known, ", "));
     }
     names.emplace_back(name);
   }
@@ -95,20 +146,31 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
 
 Variables library_variables(std::string_view library, const ExportInput& input) {
   Variables variables;
-  const auto known = std::ranges::find(kLibraries, library, &Library::name);
-  if (known == kLibraries.end()) return variables;
-  std::string value = known->value ? known->value(input) : "";
-  if (!value.empty()) variables.emplace_back(known->list, std::move(value));
-  // The index is exported only if all ports have the same, because each variable is one number for all ports.
-  if (input.index && !known->index.empty()) variables.emplace_back(known->index, std::to_string(*input.index));
-  if (input.ipv6 && !known->family.empty()) variables.emplace_back(known->family, "AF_INET6");
+  for (const Export& one : kExports) {
+    if (one.library != library) continue;
+    if (std::string value = one.value(input); !value.empty()) variables.emplace_back(one.variable, std::move(value));
+  }
   return variables;
+}
+
+std::string exports_mark(const Variables& exports) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : exports)
+    if (value.find(';') == std::string::npos) entries.push_back(name + "=" + value);
+  return fabric::join(entries, ";");
+}
+
+std::string device_list(const ExportInput& input) {
+  std::vector<std::string> names;
+  for (const ChosenPort& port : input.ports)
+    add_once(names, port.candidate->hca->name);
+  return fabric::join(names, ",");
 }
 
 std::string nccl_hca_value(const std::vector<ChosenPort>& ports) {
   std::string value = "=";
   for (const ChosenPort& port : ports)
-    value += (value.size() > 1 ? "," : "") + port.candidate->name();
+    value += (value.size() > 1 ? "," : "") + port.candidate->name() + port.rail;
   return value;
 }
 

@@ -20,7 +20,8 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
 
 struct ChosenPort {
   const Candidate* candidate = nullptr;
-  std::string netdev;  // netdev with the GID's address, or the IPoIB netdev; empty if there is none
+  std::string netdev;     // netdev with the GID's address, or the IPoIB netdev; empty if there is none
+  std::string rail = {};  // ":RAIL:PLANE" of the user's NCCL_IB_HCA, for NCCL only
 };
 
 struct ExportInput {
@@ -28,12 +29,21 @@ struct ExportInput {
   std::optional<unsigned> index;  // GID index; nullopt: the ports differ in it or have no GID
   bool ipv6 = false;
   std::string default_netdev;  // netdev of the default route; empty: not known
+  bool has_others = false;     // the container has further HCAs that open
 };
+
+// The chosen HCAs without ports, "mlx5_0,mlx5_1", for programs that take names of devices as arguments.
+inline constexpr std::string_view kDevicesName = "RDMA_INIT_DEVICES";
+std::string device_list(const ExportInput& input);
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the variables of one library, without empty values. Returns none for "nccl": decide() writes its variables.
+// input: at least one port.
 Variables library_variables(std::string_view library, const ExportInput& input);
+
+// Returns the value of kExportsName (settings.hpp), with which a later run of rdma-init recognizes these exports.
+std::string exports_mark(const Variables& exports);
 
 // Returns the value of NCCL_IB_HCA, such as "=mlx5_0:1,mlx5_1:1". "=" requires exact names; otherwise NCCL compares
 // prefixes.

@@ -29,6 +29,10 @@ bool visible_to_nccl(const Candidate& candidate) {
          (candidate.port->is_infiniband() || candidate.port->is_ethernet());
 }
 
+bool names_device(const nccl::HcaList::Entry& entry, const std::vector<Candidate>& candidates) {
+  return std::ranges::any_of(candidates, [&](const Candidate& c) { return c.hca->name == entry.name; });
+}
+
 // Returns the devices that an entry selects only because NCCL compares prefixes: mlx5_1 also selects mlx5_10.
 std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
   std::vector<std::string> names;
@@ -38,9 +42,7 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   };
   for (const auto& entry : list.entries) {
     // An entry that names no device, such as `mlx5`, is meant as a prefix.
-    const bool is_device =
-        std::ranges::any_of(candidates, [&](const Candidate& c) { return c.hca->name == entry.name; });
-    if (!is_device) continue;
+    if (!names_device(entry, candidates)) continue;
     for (const Candidate& candidate : candidates) {
       const std::string& hca = candidate.hca->name;
       if (!visible_to_nccl(candidate) || !hca.starts_with(entry.name) || named(hca)) continue;
@@ -95,14 +97,30 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   return std::nullopt;
 }
 
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
-                                           std::optional<fabric::Family> family) {
+nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates) {
+  nccl::HcaList meaning = nccl::parse_hca_list(value);
+  meaning.entries.clear();
+  value.remove_prefix((meaning.exclude ? 1 : 0) + (meaning.exact ? 1 : 0));
+  for (const std::string_view part : fabric::split(value, ',')) {
+    // One entry at a time, because NCCL ignores the entries after the 32nd.
+    nccl::HcaList one = nccl::parse_hca_list(fabric::trim(part));
+    if (one.exclude) continue;  // only the whole list can exclude
+    for (auto& entry : one.entries) {
+      entry.name = fabric::trim(entry.name);
+      if (entry.port < 1) entry.port = -1;
+      entry.is_prefix = !meaning.exact && !names_device(entry, candidates);
+      meaning.entries.push_back(std::move(entry));
+    }
+  }
+  return meaning;
+}
+
+std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
     const auto right = std::ranges::find(candidate->gids, index, &UsableGid::index);
     if (right != candidate->gids.end()) {
       const UsableGid* best = candidate->best();
-      if (family == fabric::Family::kIpv6 && candidate->best(GidRank::kIpv6) == nullptr) continue;
       if (right->rank != GidRank::kLinkLocal || best->rank == GidRank::kLinkLocal) continue;
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
                          fabric::printable(candidate->name()), to_string(best->gid), best->index);
@@ -142,7 +160,8 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
   return std::nullopt;
 }
 
-std::string neutral_value(std::string_view name, bool ipv6) {
+std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version) {
+  if (name == "NCCL_IB_GID_INDEX" && version < nccl::kChoosesGid) return "0";
   if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
   if (name == "UCX_IB_GID_INDEX") return "auto";
   if (name == kGidRuleNames[0]) return ipv6 ? "AF_INET6" : "AF_INET";
@@ -153,7 +172,11 @@ std::string neutral_value(std::string_view name, bool ipv6) {
 
 void Kept::keep(std::string_view name, std::optional<std::string> problem) {
   const Setting* setting = find(name);
-  if (setting) values_[std::string(name)] = {setting->value, setting->source, std::move(problem)};
+  if (setting && !is_wrong(name)) values_[std::string(name)] = {setting->value, setting->source, std::move(problem)};
+}
+
+void Kept::hold(std::string_view name) {
+  if (const auto kept = values_.find(name); kept != values_.end()) kept->second.irreplaceable = true;
 }
 
 void Kept::keep_related() {
@@ -169,20 +192,33 @@ bool Kept::writes_for(std::string_view library) const {
 bool Kept::may_replace(std::string_view name) const {
   const auto library =
       std::ranges::find_if(kPrefixes, [&](const auto& known) { return name.starts_with(known.first); });
-  return override_wrong_ && library != kPrefixes.end() && writes_for(library->second);
+  const Setting* setting = find(name);
+  return (override_wrong_ || (setting && setting->own)) && library != kPrefixes.end() && writes_for(library->second);
+}
+
+bool Kept::is_wrong(std::string_view name) const {
+  const auto kept = values_.find(name);
+  return kept != values_.end() && kept->second.problem;
 }
 
 const Setting* Kept::in_effect(std::string_view name) const {
-  const auto kept = values_.find(name);
   // A wrong value has no effect if an export replaces it.
-  if (kept != values_.end() && kept->second.problem && may_replace(name)) return nullptr;
+  if (is_wrong(name) && !values_.find(name)->second.irreplaceable && may_replace(name)) return nullptr;
   return find(name);
 }
 
-std::string Kept::find_cr() const {
-  const auto found = std::ranges::find_if(
-      settings_, [](const auto& entry) { return entry.second.had_cr && !entry.second.value.empty(); });
-  return found == settings_.end() ? "" : found->first;
+std::vector<std::string> Kept::with_cr() const {
+  std::vector<std::string> names;
+  for (const auto& [name, setting] : settings_)
+    if (setting.had_cr && !setting.value.empty()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> Kept::of_file(std::string_view path) const {
+  std::vector<std::string> names;
+  for (const auto& [name, setting] : settings_)
+    if (setting.source == path && !setting.value.empty()) names.push_back(name);
+  return names;
 }
 
 std::optional<unsigned> Kept::fixed_index() const {

@@ -18,6 +18,7 @@ struct KeptValue {
   std::string value;
   std::string source;
   std::optional<std::string> problem;  // one line
+  bool irreplaceable = false;          // wrong, and no better value is known: --override keeps it
 };
 using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 
@@ -30,12 +31,14 @@ inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version);
 
+// Returns the ports that the author of a value of NCCL_IB_HCA meant: blanks around an entry do not count, an entry that
+// names a device means this device only, every entry counts, and an empty or invalid port is every port.
+nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates);
+
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
 // network namespace, or does not exist, or its GID is link-local although the port has a better one. unknown: set to
-// true if a table was not read far enough to decide. family: the wanted family; with kIpv6, a link-local GID is no
-// problem if the port has no global IPv6 address.
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
-                                           std::optional<fabric::Family> family = {});
+// true if a table was not read far enough to decide.
+std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
 
 // Returns the problem of a value of NCCL_IB_ADDR_RANGE: to NCCL the range is another one than the text suggests, or
 // none. rules: the value as NCCL reads it. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for RoCE
@@ -45,8 +48,8 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
 // Returns a neutral value, which replaces a wrong value under --override if no better value is exported. It is the
 // library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its addresses. The
 // variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without
-// a neutral value. ipv6: the wanted family is IPv6.
-std::string neutral_value(std::string_view name, bool ipv6);
+// a neutral value. ipv6: the wanted family is IPv6. version: NCCL before 2.21 does not know the index -1.
+std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version);
 
 // The values found so far, and whether each one will be in effect.
 class Kept {
@@ -57,20 +60,26 @@ class Kept {
       : settings_(settings), override_wrong_(override_wrong), exports_(exports) {}
 
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
-  // Records the value with its problem, if the variable is set.
+  // Records the value with its problem, if the variable is set. A problem that is recorded stays.
   void keep(std::string_view name, std::optional<std::string> problem);
+  // Records that no better value is known in place of a recorded one, so that it stays in effect.
+  void hold(std::string_view name);
   // Records all other variables of the user that affect RDMA (is_related()), as values without a problem.
   void keep_related();
 
   // Returns true if --export includes the library.
   bool writes_for(std::string_view library) const;
-  // Returns true if a wrong value of the variable may be replaced. Variables of libraries outside --export are never
-  // replaced.
+  // Returns true if a wrong value of the variable may be replaced: with --override, or if an earlier run of rdma-init
+  // exported it. Variables of libraries outside --export are never replaced.
   bool may_replace(std::string_view name) const;
+  // Returns true if a problem of the variable's value is recorded.
+  bool is_wrong(std::string_view name) const;
   // Returns the user's value if it stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns a variable that a configuration file sets on a line with the ending CR LF, "" if there is none.
-  std::string find_cr() const;
+  // Returns the variables that a configuration file sets on a line with the ending CR LF.
+  std::vector<std::string> with_cr() const;
+  // Returns the variables that this file sets.
+  std::vector<std::string> of_file(std::string_view path) const;
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;
   const KeptValues& values() const { return values_; }

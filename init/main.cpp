@@ -77,8 +77,9 @@ void log_decision(const Log& log, const Decision& decision) {
   if (decision.refusal) log.error(*decision.refusal, decision.refusal_remedy);
 }
 
-int run_env(const Options& options, const Log& log, const Decision& decision) {
+int run_env(const Options& options, const Log& log, Decision decision) {
   log_decision(log, decision);
+  if (!decision.env.empty()) decision.env.emplace_back(kExportsName, exports_mark(decision.env));
   const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
                     : options.format == EnvFormat::kJson ? format_json(decision)
                                                          : format_sh(decision);
@@ -126,6 +127,7 @@ int run_program(const Options& options, char* const* environment, const Log& log
   Environment trainer(environment);
   for (const auto& [name, value] : decision.env)
     trainer.set(name, value);
+  if (!decision.env.empty()) trainer.set(kExportsName, exports_mark(decision.env));
   raise_memlock();
   return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }
@@ -143,7 +145,7 @@ int run_command(const Options& options, char* const* environment) {
   if (resolved->stopped_by) return 128 + *resolved->stopped_by;
   switch (options.command) {
     case Command::kEnv:
-      return run_env(options, log, resolved->decision);
+      return run_env(options, log, std::move(resolved->decision));
     case Command::kDoctor:
       return run_doctor(options, log, *resolved);
     case Command::kTopo:

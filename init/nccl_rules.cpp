@@ -24,12 +24,14 @@ bool leaves_port_empty(std::string_view entry) {
   return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
 }
 
-HcaList::Entry parse_entry(std::string_view text, const Version& version) {
+HcaList::Entry parse_entry(std::string_view text, bool exact, const Version& version) {
   HcaList::Entry entry;
   const std::size_t colon = text.find(':');
   entry.name = text.substr(0, std::min(colon, kNameLength));
+  entry.is_prefix = !exact;
   if (colon == std::string_view::npos) return entry;
   const std::string port(text.substr(colon + 1));
+  entry.rail = port.substr(std::min(port.find(':'), port.size()));
   if (leaves_port_empty(text) && version >= kEmptyPortIsAny) return entry;
   entry.port = std::strtol(port.c_str(), nullptr, 10);  // as atoi(): ":x" is port 0, which no HCA has
   return entry;
@@ -78,7 +80,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
   for (const std::string_view part : fabric::split(value, ',')) {
     if (part.empty()) continue;
     if (list.entries.size() == max_ports(version)) break;
-    list.entries.push_back(parse_entry(part, version));
+    list.entries.push_back(parse_entry(part, list.exact, version));
   }
   return list;
 }
@@ -91,10 +93,7 @@ bool has_empty_port(std::string_view value) {
 bool HcaList::matches(std::string_view hca, unsigned port) const {
   // "" and "=" select every port. "^" and "^=" select none: they exclude an empty list, which selects every port.
   if (entries.empty()) return !exclude;
-  const bool hit = std::ranges::any_of(entries, [&](const Entry& entry) {
-    const bool name = exact ? hca == entry.name : hca.starts_with(entry.name);
-    return name && (entry.port == -1 || entry.port == static_cast<long>(port));
-  });
+  const bool hit = std::ranges::any_of(entries, [&](const Entry& entry) { return entry.matches(hca, port); });
   return hit != exclude;
 }
 

@@ -20,7 +20,7 @@ struct Version {
 };
 
 inline constexpr Version kNewest{2, 30, 7};
-inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index means index 0
+inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index is 0, and -1 is -1
 inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
 inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
@@ -42,7 +42,12 @@ constexpr std::size_t max_ports(const Version& version) {
 struct HcaList {
   struct Entry {
     std::string name;
-    long port = -1;  // -1: every port
+    long port = -1;          // -1: every port
+    bool is_prefix = false;  // the name is the begin of names
+    std::string rail = {};   // ":RAIL:PLANE" after the port, which NCCL 2.30.5 reads; may be empty
+    bool matches(std::string_view hca, unsigned number) const {
+      return (is_prefix ? hca.starts_with(name) : hca == name) && (port == -1 || port == static_cast<long>(number));
+    }
   };
   bool exclude = false;
   bool exact = false;

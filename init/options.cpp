@@ -99,6 +99,10 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) {
        return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
+    {"require-used", "N", "exit with 78 unless N HCAs are chosen",
+     [](Options& o, std::string_view t) {
+       return expect(o.policy.require_used, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
+     }},
     {"strict", "", "exit with 78 instead of dropping a port without a right GID or keeping a wrong value",
      [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); }},
     {"override", "", "replace wrong values that are already set",

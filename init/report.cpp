@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "fabric/result.hpp"
@@ -94,9 +95,25 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
   }
   if (!differ) return;
   d.decision.warnings.push_back(
-      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose the right "
+      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.26 and later choose the right "
                   "one per port{}",
                   fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+}
+
+// Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL gets
+// their GIDs from the kernel, and 2.21 to 2.25 fail at the type of such a slot, which cannot be read.
+void warn_about_hidden_slots(Deciding& d, const std::vector<WantedGid>& gids, const nccl::Version& version) {
+  if (version < nccl::kChoosesGid || version >= nccl::kToleratesUnreadable) return;
+  std::vector<std::size_t> ports;
+  for (const WantedGid& one : gids) {
+    const auto is_before = [&](const fabric::GidEntry& entry) { return entry.index < one.gid.index; };
+    if (std::ranges::count_if(one.candidate->port->gids, is_before) < one.gid.index) ports.push_back(one.port);
+  }
+  if (ports.empty()) return;
+  d.decision.warnings.push_back(
+      fmt::format("NCCL {} fails on {} if the empty slots before its GID belong to other containers (NVIDIA's OFED "
+                  "drivers hide them); NCCL 2.26 and later do not",
+                  nccl::to_string(version), d.list(ports)));
 }
 
 // Warns if the exports are wrong for the version of NCCL that the image declares.
@@ -104,6 +121,7 @@ void check_versions(Deciding& d) {
   const auto gids = d.wanted();
   if (gids.empty() || d.plan.index) return;  // every version uses a fixed index unchanged
   warn_about_difference(d, gids);
+  if (const auto named = d.named_version()) warn_about_hidden_slots(d, gids, *named);
   const auto image = d.image_version();
   if (!image) return;
   nccl::GidRules rules = d.effective_rules(true);
@@ -136,18 +154,49 @@ void export_nccl(Deciding& d) {
   check_versions(d);
 }
 
+// NVSHMEM chooses GIDs with NCCL's algorithm and variables of its own (NVSHMEM 3.5.1). If no index serves all ports,
+// exports the range with which it chooses right. exports_index: NVSHMEM_IB_GID_INDEX is exported, unless the user has set
+// it.
+void export_range_for_nvshmem(Deciding& d, bool exports_index) {
+  const auto value = [&](std::string_view name) {
+    const Setting* setting = d.kept.find(name);
+    return setting ? std::string_view(setting->value) : std::string_view();
+  };
+  constexpr std::string_view kRange = "NVSHMEM_IB_ADDR_RANGE";
+  const auto gids = d.wanted();
+  const Setting* index = d.kept.in_effect(kIndexNames[2]);
+  if (gids.empty() || (index ? nccl::parse_param(index->value, -1) >= 0 : exports_index)) return;
+  const std::string_view family = value("NVSHMEM_IB_ADDR_FAMILY");
+  const nccl::GidRules rules = nccl::parse_gid_rules(family.empty() && d.is_ipv6() ? "AF_INET6" : family, value(kRange),
+                                                     value("NVSHMEM_IB_ROCE_VERSION_NUM"));
+  const IndexPlan plan = plan_nccl_choice(gids, rules, value(kRange).empty());
+  d.decision.needs_full |= plan.needs_tables;
+  if (plan.range) {
+    d.put(kRange, to_string(*plan.range), "NVSHMEM would choose a GID of another network namespace without it");
+  }
+  if (!plan.wrong.empty()) {
+    d.decision.warnings.push_back(
+        fmt::format("NVSHMEM would choose another GID on {}, and no setting of its own prevents it", d.list(plan.wrong)));
+  }
+}
+
 // Exports the same choice for the other libraries.
 void export_others(Deciding& d) {
   ExportInput input;
   input.ports = d.chosen_ports();
-  input.index = d.agreed_index();
+  input.index = d.index_for_others();
   input.ipv6 = d.is_ipv6();
   if (const fabric::Netdev* netdev = fabric::default_route_netdev(d.inventory)) input.default_netdev = netdev->name;
+  input.has_others = std::ranges::any_of(d.inventory.hcas, [&](const fabric::Hca& hca) {
+    return hca.is_accessible() && std::ranges::none_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca == &hca; });
+  });
   for (const std::string& library : d.policy.exports) {
     for (auto& [name, value] : library_variables(library, input)) {
       d.put(name, std::move(value), fmt::format("the same choice for {}", library));
     }
   }
+  if (d.kept.writes_for("nvshmem")) export_range_for_nvshmem(d, input.index.has_value());
+  if (!d.policy.exports.empty()) d.put(kDevicesName, device_list(input), "the chosen HCAs, for a command line");
 }
 
 // Replaces wrong values that no export has replaced (--override).
@@ -156,7 +205,8 @@ void neutralize_wrong_values(Deciding& d) {
     if (!kept.problem || !d.kept.may_replace(name) || is_exported(d, name)) continue;
     // The default of a range depends on the family that will be in effect.
     const Setting* family = name == kGidRuleNames[0] ? nullptr : d.kept.in_effect(kGidRuleNames[0]);
-    std::string value = neutral_value(name, d.is_ipv6() || (family && family->value == "AF_INET6"));
+    std::string value = neutral_value(name, d.is_ipv6() || (family && family->value == "AF_INET6"),
+                                      d.named_version().value_or(d.version()));
     if (!value.empty()) d.put(name, std::move(value), "the default instead of a wrong value");
   }
 }
@@ -178,6 +228,20 @@ void warn_about_node_gids(Deciding& d) {
   d.decision.warnings.push_back(
       fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
                   one ? "" : "es", fabric::join(uses, ", "), one ? "it" : "them"));
+}
+
+// Warns about HCAs of the same model as the chosen ones that cannot be used: the rails of one node are usually equal.
+void warn_about_unused_rails(Deciding& d) {
+  const UnusedRails rails = find_unused_rails(d);
+  d.decision.unused_rails = rails.unused.size();
+  d.decision.equal_rails = rails.equal;
+  if (rails.unused.empty()) return;
+  const std::size_t first = rails.unused.front();
+  d.decision.warnings.push_back(
+      fmt::format("{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks differ; "
+                  "--require-used {} refuses such a container",
+                  rails.unused.size(), rails.equal, printable(d.at(first).name()), d.choice.drop_reasons[first],
+                  rails.equal));
 }
 
 // Warns about chosen ports that work with restrictions.
@@ -204,66 +268,13 @@ void keep_the_rest(Deciding& d) {
     }
     d.decision.kept.emplace(name, value);
     if (!value.problem) continue;
-    const char* outlook = d.policy.override_wrong ? "no replacement is known" : "--override replaces it";
+    const bool is_final = d.policy.override_wrong || value.irreplaceable;
+    const char* outlook = is_final ? "no replacement is known" : "--override replaces it";
     d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
       d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
                fmt::format("correct or unset {}", printable(name)));
     }
-  }
-}
-
-// Warns if older versions of NCCL handle the user's fixed index, or a missing index, differently.
-template <typename MayBeBefore, typename Warn>
-void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Warn& warn) {
-  const auto index = d.kept.fixed_index();
-  if (!index) {
-    if (!d.agreed_index()) return;  // warn_about_difference() reports this case
-    std::vector<const Candidate*> chosen;
-    for (const WantedGid& one : d.wanted())
-      chosen.push_back(one.candidate);
-    const auto wrong = check_gid_index(0, chosen, d.decision.needs_full);
-    if (wrong && may_be_before(nccl::kChoosesGid)) {
-      warn(kIndexNames[0], fmt::format("NCCL before 2.21 uses index 0, and {}", *wrong));
-    }
-    return;
-  }
-  if (!may_be_before(nccl::kIgnoresIndexOnInfiniband)) return;
-  for (const std::size_t i : d.choice.ports) {
-    if (!d.at(i).port->is_infiniband()) continue;
-    const auto length = d.at(i).port->gid_tbl_len;
-    d.decision.needs_full |= !length;
-    if (!length || *index < *length) continue;
-    warn(kIndexNames[0],
-         fmt::format("{} has {} GIDs, and NCCL before 2.22 does not connect over an InfiniBand port that "
-                     "does not have this one",
-                     printable(d.at(i).name()), *length));
-    return;
-  }
-}
-
-// Warns about values of the user that older versions of NCCL read differently. The checks assume the newest version,
-// and the actual version is often not known.
-void warn_of_older_versions(Deciding& d) {
-  const auto known = d.policy.nccl_version ? d.policy.nccl_version : d.image_version();
-  const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
-  const auto warn = [&](std::string_view name, std::string_view what) {
-    d.decision.warnings.push_back(fmt::format("{}={}: {}", name, printable(d.kept.find(name)->value), what));
-  };
-  const Setting* list = d.kept.in_effect("NCCL_IB_HCA");
-  if (list && may_be_before(nccl::kEmptyPortIsAny) && nccl::has_empty_port(list->value)) {
-    warn("NCCL_IB_HCA", "NCCL before 2.30.5 reads an empty port as 0, which no HCA has");
-  }
-  if (d.kept.in_effect(kIndexNames[0])) warn_of_older_index(d, may_be_before, warn);
-  if (d.kept.find("NCCL_CONF_FILE") && may_be_before(nccl::kConfFile)) {
-    warn("NCCL_CONF_FILE", "NCCL before 2.23 does not know it, and reads ~/.nccl.conf");
-  }
-  const auto with_cr = d.kept.find_cr();
-  if (!with_cr.empty() && may_be_before(nccl::kTrimsCr)) {
-    d.decision.warnings.push_back(
-        fmt::format("{} ({}): the line ends with CR LF, and NCCL before 2.30 treats the CR as "
-                    "part of the value; `sed -i 's/\\r$//'` removes it",
-                    printable(with_cr), printable(d.kept.find(with_cr)->source)));
   }
 }
 
@@ -310,7 +321,32 @@ void summarize(Deciding& d) {
                   first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids, d.list(d.choice.ports));
 }
 
-// Sets the status, the summary and a refusal by --require.
+// Refuses the container if fewer HCAs are usable or used than --require and --require-used demand. Such a refusal
+// replaces a refusal by --strict, which concerns only the ports that exist.
+void require(Deciding& d) {
+  if (d.decision.usable_hcas < d.policy.require) {
+    Cause cause = explain_missing(d);
+    if (cause.reason.empty()) {
+      cause = {"no other HCAs in this container", "request more HCAs for the container, or lower --require"};
+    }
+    d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
+                                     d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);
+    d.decision.refusal_remedy = std::move(cause.remedy);
+    return;
+  }
+  std::set<const fabric::Hca*> used;
+  for (const std::size_t i : d.choice.ports)
+    used.insert(d.at(i).hca);
+  if (used.size() >= d.policy.require_used) return;
+  const auto left = std::ranges::find_if(d.decision.ports, [](const PortReport& port) { return !port.used; });
+  const bool any = left != d.decision.ports.end();
+  d.decision.refusal = fmt::format(
+      "--require-used {}: only {} HCA{} chosen{}", d.policy.require_used, used.size(), used.size() == 1 ? " is" : "s are",
+      any ? fmt::format(": {}:{}: {}", printable(left->device), left->port, left->reason) : "");
+  d.decision.refusal_remedy = any ? left->remedy : "request more HCAs for the container, or lower --require-used";
+}
+
+// Sets the status, the summary and a refusal by --require or --require-used.
 void finish(Deciding& d) {
   d.decision.usable_hcas = count_usable_hcas(d.candidates);
   report_ports(d);
@@ -327,16 +363,7 @@ void finish(Deciding& d) {
     d.decision.status = d.decision.warnings.empty() ? Status::kOk : Status::kOkWarn;
     summarize(d);
   }
-  // This refusal replaces a refusal by --strict, which concerns only the ports that exist.
-  if (d.decision.usable_hcas < d.policy.require) {
-    Cause cause = explain_missing(d);
-    if (cause.reason.empty()) {
-      cause = {"no other HCAs in this container", "request more HCAs for the container, or lower --require"};
-    }
-    d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
-                                     d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);
-    d.decision.refusal_remedy = std::move(cause.remedy);
-  }
+  require(d);
 }
 
 }  // namespace
@@ -347,9 +374,10 @@ void report(Deciding& d, bool exports) {
     export_others(d);
     neutralize_wrong_values(d);
     warn_about_ports(d);
+    warn_about_unused_rails(d);
   }
+  report_older(d);
   keep_the_rest(d);
-  if (d.kept.writes_for("nccl")) warn_of_older_versions(d);
   finish(d);
 }
 

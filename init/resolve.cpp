@@ -198,6 +198,8 @@ Settings snapshot_settings(const Inventory& inventory) {
   if (inventory.env) {
     for (const auto& [name, value] : *inventory.env)
       settings[name] = {value, "environment"};
+    const auto exported = inventory.env->find(kExportsName);
+    if (exported != inventory.env->end()) mark_own(exported->second, settings);
   }
   if (!inventory.conf) return settings;
   // The first file is NCCL_CONF_FILE, if the snapshot's environment has it. Otherwise a file other than /etc/nccl.conf
@@ -289,12 +291,15 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
   for (const Candidate& candidate : matching) {
     if (!awaited && selected(policy, candidate)) awaited = pending_match(inventory, policy, candidate, others_match);
   }
+  // Without an RDMA driver in the kernel, no HCA will appear.
+  const std::size_t required =
+      inventory.rdma_error == ENOENT ? 0 : std::max(policy.require, policy.require_used);
   std::size_t usable = count_usable_hcas(matching);
-  if (usable >= policy.require) return awaited;
+  if (usable >= required) return awaited;
   // --require also accepts HCAs that use the node's GIDs.
   usable = count_usable_hcas(find_candidates(inventory, policy.gids));
-  if (usable >= policy.require) return awaited;
-  return fmt::format("{} of {} HCAs with a usable port{}{}", policy.require - usable, policy.require,
+  if (usable >= required) return awaited;
+  return fmt::format("{} of {} HCAs with a usable port{}{}", required - usable, required,
                      awaited ? ", among them " : "", awaited.value_or(""));
 }
 
@@ -307,6 +312,8 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
     return resolved;
   }
   add_environment(environment, resolved.settings);
+  const char* exported = getenv(kExportsName);
+  mark_own(exported ? exported : "", resolved.settings);
   const SitePolicy site = read_site_policy(Rooted(options.root), options.env_file, options.root.empty());
   const Settings from_site = apply_policy(site, resolved.settings);
   const char* home = getenv("HOME");
@@ -324,6 +331,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
       text = conf_lines(text);
     resolved.inventory.conf = std::move(files);
     resolved.inventory.env.emplace();
+    if (exported) (*resolved.inventory.env)[kExportsName] = exported;
     for (const auto& [name, setting] : resolved.settings) {
       if (setting.source == "environment") (*resolved.inventory.env)[name] = setting.value;
     }

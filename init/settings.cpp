@@ -126,6 +126,14 @@ void add_environment(const char* const* environment, Settings& settings) {
   }
 }
 
+void mark_own(std::string_view exports, Settings& settings) {
+  for (const std::string_view entry : fabric::split(exports, ';')) {
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const auto found = settings.find(entry.substr(0, equals));
+    if (found != settings.end()) found->second.own = found->second.value == entry.substr(std::min(equals + 1, entry.size()));
+  }
+}
+
 std::vector<std::string> conf_paths(const Settings& settings, std::string_view home) {
   std::vector<std::string> paths;
   if (const Setting* named = find_setting(settings, "NCCL_CONF_FILE")) {

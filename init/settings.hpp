@@ -18,6 +18,7 @@ struct Setting {
   std::string value;
   std::string source;   // "environment" or the path of a file
   bool had_cr = false;  // the line in that file ends with CR LF
+  bool own = false;     // an earlier run of rdma-init exported it (mark_own())
 };
 
 // Settings by name. Only variables of the libraries that rdma-init exports for.
@@ -40,6 +41,13 @@ std::string conf_lines(std::string_view text);
 
 // Adds the library variables of an environment (the process's "environ").
 void add_environment(const char* const* environment, Settings& settings);
+
+// Marks the variables of the environment that an earlier run of rdma-init exported, unless they were changed since.
+// exports: kExportsName of the environment.
+void mark_own(std::string_view exports, Settings& settings);
+
+// The variable with which rdma-init marks its exports: "NAME=value;NAME=value". A value with a semicolon is left out.
+inline constexpr const char* kExportsName = "RDMA_INIT_EXPORTS";
 
 // Returns the paths of NCCL's configuration files in NCCL's order. home: $HOME.
 std::vector<std::string> conf_paths(const Settings& settings, std::string_view home);

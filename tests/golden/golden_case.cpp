@@ -147,7 +147,14 @@ void compare_env(const Expectation& expected, const Json& answer, Source source,
     if (!same) found.push_back(fmt::format("env {}: expected {}, got {}", name, shown(value), shown(got)));
   }
   if (!expected.whole_env) return;
+  std::set<std::string> used;
+  for (const Json& port : answer["ports"])
+    if (port["used"] == true) used.insert(port["device"].get<std::string>());
+  const std::string devices = answer["env"].value("RDMA_INIT_DEVICES", std::string());
+  if (answer["env"].contains("NCCL_IB_HCA") && items(devices) != used)
+    found.push_back(fmt::format("RDMA_INIT_DEVICES={} is not the list of the used devices", devices));
   for (const auto& [name, value] : answer["env"].items()) {
+    if (name.starts_with("RDMA_INIT_")) continue;
     if (!expected.env.contains(name)) found.push_back(fmt::format("env {}: not expected, got {}", name, value.dump()));
   }
 }

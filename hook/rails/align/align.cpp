@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <limits>
 
+#include "fabric/inventory.hpp"
+
 namespace hook {
 namespace {
 
@@ -53,12 +55,13 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   unsigned passed = 0;
   // The loop starts behind the first slots, one for each GID type: the kernel reserves them for the port's own GIDs,
   // even while they are empty.
-  for (unsigned index = types; index < rail.table.read && passed / types < max_placeholders; ++index) {
+  const unsigned end = std::min(rail.table.read, fabric::kUsableGids);
+  for (unsigned index = types; index < end && passed / types < max_placeholders; ++index) {
     if (!is_free[index]) continue;
     if (passed % types == types - 1) reach.fill[index] = passed / types + 1;
     ++passed;
   }
-  reach.fill[reach.from] = 0;
+  if (reach.from < end) reach.fill[reach.from] = 0;
   return reach;
 }
 
@@ -138,7 +141,9 @@ Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned m
   for (const AlignRail& rail : rails)
     reaches.push_back(TRY(reach_of(rail, max_placeholders)));
   Alignment alignment{reaches.front().from, {}};
-  const auto agrees = [&](const Reach& reach) { return reach.from == alignment.index; };
+  const auto agrees = [&](const Reach& reach) {
+    return reach.from == alignment.index && reach.from < fabric::kUsableGids;
+  };
   if (std::ranges::all_of(reaches, agrees)) return alignment;
   TRY_VOID(check_ports(rails));
   const auto index = lowest_common(reaches);

@@ -39,8 +39,8 @@ TEST_F(Exports, UseTheSyntaxOfEachLibrary) {
       {"mscclpp", {{"MSCCLPP_HCA_DEVICES", "mlx5_1,mlx5_0"}, {"MSCCLPP_IB_GID_INDEX", "3"}}},
       {"gloo", {{"GLOO_SOCKET_IFNAME", "eth0"}}},
       {"bootstrap", {{"NCCL_SOCKET_IFNAME", "=eth0"}}},
-      {"uccl", {{"UCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"}, {"UCCL_IB_GID_INDEX", "3"}}},
-      {"mooncake", {{"MC_TE_FILTERS", "mlx5_0,mlx5_1"}, {"MC_GID_INDEX", "3"}}},
+      {"uccl", {{"UCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"}, {"UCCL_IB_GID_INDEX", "3"}, {"UCCL_P2P_RDMA_GID_INDEX", "3"}}},
+      {"mooncake", {{"MC_TE_FILTERS", "mlx5_0,mlx5_1"}, {"MOONCAKE_DEVICE", "mlx5_0,mlx5_1"}, {"MC_GID_INDEX", "3"}}},
       {"openmpi", {{"OMPI_MCA_btl_openib_if_include", "mlx5_0:1,mlx5_1:1"}, {"OMPI_MCA_btl_openib_gid_index", "3"}}},
       {"libfabric", {{"FI_VERBS_GID_IDX", "3"}}},
       {"unknown", {}}};
@@ -73,6 +73,49 @@ TEST_F(Exports, NameANetdevOnceForUcxAndTheFamilyForNvshmem) {
   EXPECT_EQ(library_variables("nvshmem", input_).back(), (Variable{"NVSHMEM_IB_ADDR_FAMILY", "AF_INET6"}));
 }
 
+TEST_F(Exports, HaveAPrefixForNvshmemOnlyIfItsDefaultIsWrong) {
+  const auto prefix = [&](const char* first, const char* second) {
+    node_.hcas[0].name = first;
+    node_.hcas[1].name = second;
+    const auto variables = library_variables("nvshmem", input_);
+    return variables[1].first == "NVSHMEM_HCA_PREFIX" ? variables[1].second : "";
+  };
+  EXPECT_EQ(prefix("mlx5_0", "mlx5_1"), "");
+  EXPECT_EQ(prefix("rocep12s0", "rocep27s0"), "rocep");
+  EXPECT_EQ(prefix("mlx5_0", "mlx4_1"), "mlx");
+  EXPECT_EQ(prefix("mlx5_0", "bnxt_re0"), "") << "no prefix serves both";
+}
+
+TEST_F(Exports, HaveAPortForMooncakeOnlyIfItIsNotTheFirst) {
+  const auto port = [&](unsigned first, unsigned second) {
+    node_.hcas[0].ports[0].number = first;
+    node_.hcas[1].ports[0].number = second;
+    const auto variables = library_variables("mooncake", input_);
+    return variables[2].first == "MC_IB_PORT" ? variables[2].second : "";
+  };
+  EXPECT_EQ(port(1, 1), "");
+  EXPECT_EQ(port(2, 2), "2");
+  EXPECT_EQ(port(1, 2), "") << "Mooncake has one port number for all HCAs";
+}
+
+TEST_F(Exports, ListDevicesForUcclOnlyIfItMightTakeOthers) {
+  EXPECT_EQ(library_variables("uccl", input_)[2].first, "UCCL_P2P_RDMA_GID_INDEX");
+  input_.has_others = true;
+  EXPECT_EQ(library_variables("uccl", input_)[2], (Variable{"UCCL_P2P_RDMA_DEV", "mlx5_0,mlx5_1"}));
+}
+
+TEST_F(Exports, AreMarkedForALaterRun) {
+  const Variables exports = {{"NCCL_IB_HCA", "=mlx5_0:1"}, {"NCCL_IB_TC", "a;b"}, {"UCX_IB_GID_INDEX", "3"}};
+  EXPECT_EQ(exports_mark(exports), "NCCL_IB_HCA==mlx5_0:1;UCX_IB_GID_INDEX=3");
+  Settings settings = {{"NCCL_IB_HCA", {"=mlx5_0:1", "environment"}},
+                       {"NCCL_IB_TC", {"a;b", "environment"}},
+                       {"UCX_IB_GID_INDEX", {"5", "environment"}}};
+  mark_own(exports_mark(exports), settings);
+  EXPECT_TRUE(settings["NCCL_IB_HCA"].own);
+  EXPECT_FALSE(settings["NCCL_IB_TC"].own);
+  EXPECT_FALSE(settings["UCX_IB_GID_INDEX"].own) << "it was changed since";
+}
+
 TEST(ParseExports, AcceptsKnownLibrariesOnly) {
   using Libraries = std::vector<std::string>;
   EXPECT_EQ(*init::parse_exports("nccl, gloo"), (Libraries{"nccl", "gloo"}));
@@ -89,7 +132,8 @@ TEST(DecisionEnv, HasOnlyTheVariablesThatNcclNeeds) {
                                                      {"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1"},
                                                      {"UCX_IB_GID_INDEX", "3"},
                                                      {"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"},
-                                                     {"NVSHMEM_IB_GID_INDEX", "3"}}));
+                                                     {"NVSHMEM_IB_GID_INDEX", "3"},
+                                                     {"RDMA_INIT_DEVICES", "mlx5_0,mlx5_1"}}));
 }
 
 TEST(DecisionEnv, HasNoIndexForInfiniband) {

@@ -152,7 +152,7 @@ TEST(KeptValues, AreReplacedByOverrideIfWrong) {
       {"NCCL_IB_ADDR_FAMILY", "AF_INET6", "AF_INET"},
       {"UCX_IB_GID_INDEX", "9", "auto"},
       {"NVSHMEM_IB_GID_INDEX", "9", "-1"},
-      {"NCCL_IB_HCA", "=mlx5_9", "=mlx5_0:1,mlx5_1:1"}};
+      {"NCCL_IB_HCA", "=mlx5_0, mlx5_1", "=mlx5_0:1,mlx5_1:1"}};
   for (const auto& [name, value, replaced_by] : rows) {
     SCOPED_TRACE(fmt::format("{}={}", name, value));
     const Settings settings = environment({{name, value}});

@@ -1,0 +1,113 @@
+// Values of the user that an older NCCL reads differently. The checks of the decision assume the newest NCCL, and the
+// actual version is often not known.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "init/deciding.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+constexpr std::string_view kConfFile = "NCCL_CONF_FILE";
+
+bool may_be_before(const Deciding& d, const nccl::Version& version) {
+  const auto named = d.named_version();
+  return !named || *named < version;
+}
+
+// Exports the variables under their values as rdma-init reads them.
+void restate(Deciding& d, const std::vector<std::string>& names, std::string_view why) {
+  for (const std::string& name : names) {
+    if (!d.kept.may_replace(name) || d.kept.is_wrong(name)) continue;
+    d.kept.keep(name, std::string(why));
+    d.put(name, d.kept.find(name)->value, "the value of the file, for an older NCCL");
+  }
+}
+
+void report_conf_file(Deciding& d) {
+  const Setting* file = d.kept.find(kConfFile);
+  if (!file || !may_be_before(d, nccl::kConfFile)) return;
+  const OlderReading reading{std::string(kConfFile), "NCCL before 2.23 does not know it, and reads ~/.nccl.conf",
+                             nccl::kConfFile};
+  if (d.named_version() && d.kept.may_replace(kConfFile)) {
+    restate(d, d.kept.of_file(file->value), reading.what);
+  } else if (d.named_version()) {
+    keep_older(d, reading);
+  } else {
+    d.decision.warnings.push_back(fmt::format("{}={}: {}", kConfFile, printable(file->value), reading.what));
+  }
+}
+
+void report_cr(Deciding& d) {
+  const auto names = d.kept.with_cr();
+  if (names.empty() || !may_be_before(d, nccl::kTrimsCr)) return;
+  const std::string what =
+      "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes it";
+  if (d.named_version()) {
+    restate(d, names, what);
+    for (const std::string& name : names)
+      d.kept.keep(name, what);
+  } else {
+    d.decision.warnings.push_back(
+        fmt::format("{} ({}): {}", printable(names.front()), printable(d.kept.find(names.front())->source), what));
+  }
+}
+
+}  // namespace
+
+std::optional<OlderReading> older_list(const Deciding& d) {
+  const Setting* list = d.kept.find("NCCL_IB_HCA");
+  if (!list || !may_be_before(d, nccl::kEmptyPortIsAny) || !nccl::has_empty_port(list->value)) return std::nullopt;
+  return OlderReading{"NCCL_IB_HCA", "NCCL before 2.30.5 reads an empty port as 0, which no HCA has",
+                      nccl::kEmptyPortIsAny};
+}
+
+std::optional<OlderReading> older_index(Deciding& d) {
+  const std::string name(kIndexNames[0]);
+  const Setting* setting = d.kept.find(name);
+  if (!setting || d.choice.ports.empty()) return std::nullopt;
+  const int index = nccl::parse_index(setting->value);
+  if (index < 0) {
+    if (!may_be_before(d, nccl::kChoosesGid)) return std::nullopt;
+    return OlderReading{name, fmt::format("NCCL before 2.21 uses {} itself as the index, and no port has it", index),
+                        nccl::kChoosesGid};
+  }
+  if (!may_be_before(d, nccl::kIgnoresIndexOnInfiniband)) return std::nullopt;
+  for (const std::size_t i : d.choice.ports) {
+    if (!d.at(i).port->is_infiniband()) continue;
+    const auto length = d.at(i).port->gid_tbl_len;
+    d.decision.needs_full |= !length;
+    if (!length || static_cast<unsigned>(index) < *length) continue;
+    return OlderReading{name,
+                        fmt::format("{} has {} GIDs, and NCCL before 2.22 does not connect over an InfiniBand port "
+                                    "that does not have this one",
+                                    printable(d.at(i).name()), *length),
+                        nccl::kIgnoresIndexOnInfiniband};
+  }
+  return std::nullopt;
+}
+
+void keep_older(Deciding& d, const std::optional<OlderReading>& reading) {
+  const auto named = d.named_version();
+  if (reading && named && *named < reading->before && d.kept.writes_for("nccl")) {
+    d.kept.keep(reading->name, reading->what);
+  }
+}
+
+void report_older(Deciding& d) {
+  if (!d.kept.writes_for("nccl")) return;
+  for (const auto& reading : {older_list(d), older_index(d)}) {
+    const Setting* setting = reading ? d.kept.in_effect(reading->name) : nullptr;
+    if (!setting || setting->own || d.named_version()) continue;
+    d.decision.warnings.push_back(
+        fmt::format("{}={}: {}", reading->name, printable(setting->value), reading->what));
+  }
+  report_conf_file(d);
+  report_cr(d);
+}
+
+}  // namespace init
