@@ -338,12 +338,16 @@ void require(Deciding& d) {
   for (const std::size_t i : d.choice.ports)
     used.insert(d.at(i).hca);
   if (used.size() >= d.policy.require_used) return;
+  Cause cause{"no other HCAs in this container", "request more HCAs for the container, or lower --require-used"};
   const auto left = std::ranges::find_if(d.decision.ports, [](const PortReport& port) { return !port.used; });
-  const bool any = left != d.decision.ports.end();
-  d.decision.refusal = fmt::format(
-      "--require-used {}: only {} HCA{} chosen{}", d.policy.require_used, used.size(), used.size() == 1 ? " is" : "s are",
-      any ? fmt::format(": {}:{}: {}", printable(left->device), left->port, left->reason) : "");
-  d.decision.refusal_remedy = any ? left->remedy : "request more HCAs for the container, or lower --require-used";
+  if (used.empty()) {
+    cause = {d.decision.summary, d.decision.remedy};
+  } else if (left != d.decision.ports.end()) {
+    cause = {fmt::format("{}:{}: {}", printable(left->device), left->port, left->reason), left->remedy};
+  }
+  d.decision.refusal = fmt::format("--require-used {}: only {} HCA{} chosen: {}", d.policy.require_used, used.size(),
+                                   used.size() == 1 ? " is" : "s are", cause.reason);
+  d.decision.refusal_remedy = std::move(cause.remedy);
 }
 
 // Sets the status, the summary and a refusal by --require or --require-used.

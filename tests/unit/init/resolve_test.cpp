@@ -237,6 +237,12 @@ TEST(Pending, WaitsForRequiredHcas) {
   Inventory down = rails(2);
   down.hcas[1].ports[0].state = "1: DOWN";
   EXPECT_EQ(pending(down, policy), "1 of 2 HCAs with a usable port") << "carrier may appear later";
+  Inventory none;
+  none.rdma_error = ENOENT;
+  EXPECT_EQ(pending(none, policy), "nothing") << "without an RDMA driver no HCA appears";
+  policy.require = 0;
+  policy.require_used = 2;
+  EXPECT_EQ(pending(rails(1), policy), "1 of 2 HCAs with a usable port");
 }
 
 Policy for_cidr(const char* cidr) {

@@ -138,9 +138,13 @@ TEST(PlanAlignment, RespectsLimitsOfPlaceholdersAndReadSlots) {
   const auto rails = rails_of({port_with(1024, 1, 300, 0), port_with(1024, 1, 0, 1)});
   EXPECT_FALSE(plan_alignment(rails));
   EXPECT_FALSE(plan_alignment(rails, 1000)) << "192.0.2.0/24 has no more";
-  const auto near = rails_of({port_with(1024, 1, 255, 0), port_with(1024, 1, 0, 1)});
-  EXPECT_EQ(as_text(plan_alignment(near), near), "256: rail1 1+256");
-  EXPECT_FALSE(plan_alignment(near, 255));
+  const auto near = rails_of({port_with(1024, 1, 254, 0), port_with(1024, 1, 0, 1)});
+  EXPECT_EQ(as_text(plan_alignment(near), near), "255: rail1 1+255");
+  EXPECT_FALSE(plan_alignment(near, 254));
+  const auto beyond = rails_of({port_with(1024, 1, 255, 0), port_with(1024, 1, 0, 1)});
+  EXPECT_FALSE(plan_alignment(beyond)) << "no queue pair can use index 256";
+  EXPECT_FALSE(plan_alignment(rails_of({port_with(1024, 1, 300, 0), port_with(1024, 1, 300, 1)})))
+      << "an index that rails have in common is no better";
   auto partly = rails_of({port_with(256, 2, 3, 0), port_with(256, 2, 0, 1)});
   partly[1].table.read = 4;
   EXPECT_FALSE(plan_alignment(partly));
