@@ -107,7 +107,7 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
                                printable(image.verbs.path), *image.abi),
                    "install both from one source; " + how_to_install(image));
   }
-  return finding(fmt::format("the image has no lib{}-rdmav{}.so", need.provider, *image.abi), how_to_install(image));
+  return finding("the image has no " + provider_file(need.provider, *image.abi), how_to_install(image));
 }
 
 // Returns the check for a missing or broken libibverbs. missing: the verdict if it is missing.

@@ -1,9 +1,8 @@
 // Checks whether the image has the libraries that open the HCAs: libibverbs and a provider for each HCA; for EFA also
 // libfabric and aws-ofi-nccl. read_image() reads the image; the rest is pure.
 //
-// How libibverbs finds a provider (rdma-core, libibverbs/dynamic_driver.c): for each `driver NAME` line in
-// /etc/libibverbs.d it loads libNAME-rdmavNN.so from its own directory, or from the library paths. NN is the private
-// ABI of libibverbs. libibverbs silently ignores a provider with another NN, and the HCA is missing.
+// libibverbs silently ignores a provider of another private ABI than its own (init/libraries.hpp), and the HCA is
+// missing.
 // The checks identify a library by its file name, which the loader and dlopen(3) use, and not by its SONAME.
 #pragma once
 
@@ -14,14 +13,9 @@
 #include "fabric/inventory.hpp"
 #include "init/decision.hpp"
 #include "init/doctor.hpp"
+#include "init/libraries.hpp"
 
 namespace init {
-
-// A library that was searched by file name.
-struct ImageFile {
-  std::string path;     // empty: not found in any directory
-  std::string problem;  // one line: the file cannot be loaded, or a directory cannot be read
-};
 
 struct Provider {
   std::string driver;  // "mlx5"
@@ -35,7 +29,7 @@ struct Image {
   bool is_static = false;                  // no C library that loads libraries: programs are linked statically
   ImageFile verbs;                         // libibverbs.so.1
   std::optional<unsigned> abi;             // private ABI that libibverbs needs; nullopt: not found in its file
-  std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and RDMAV_DRIVERS
+  std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and the environment
   std::vector<Provider> providers;
   std::string unread;  // directory of drivers or providers that was not read completely; a missing file may be in it
   bool abi_version = true;  // sysfs has infiniband_verbs/abi_version; libibverbs needs it
