@@ -1,0 +1,194 @@
+#include "init/provider_abi.hpp"
+
+#include <elf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace init {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 256 << 10;  // of a table or a segment; libmlx5 has 8 kB
+constexpr unsigned kMostNames = 64;              // places that look like the structure
+constexpr std::uint64_t kWord = sizeof(std::uint64_t);
+constexpr std::size_t kStructWords = 9;  // of verbs_device_ops
+
+// A part of the file. Each structure of ELF consists of whole words.
+using Words = std::vector<std::uint64_t>;
+
+// Returns a copy of the entry, which may have any type.
+template <typename Entry>
+Entry entry_at(const Words& words, std::size_t index) {
+  static_assert(sizeof(Entry) % kWord == 0);
+  Entry entry;
+  std::memcpy(&entry, words.data() + index * (sizeof(Entry) / kWord), sizeof entry);
+  return entry;
+}
+
+template <typename Entry>
+std::size_t count_of(const Words& words) {
+  return words.size() * kWord / sizeof(Entry);
+}
+
+class ProviderFile {
+ public:
+  explicit ProviderFile(int file) : file_(file) {}
+
+  std::optional<AbiRange> find(std::string_view name) {
+    read_headers();
+    read_relocations();
+    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
+      const auto header = entry_at<Elf64_Phdr>(headers_, i);
+      if (header.p_type == PT_LOAD && (header.p_flags & PF_W) != 0) search(header, name);
+    }
+    return is_certain_ && names_ <= kMostNames ? found_ : std::nullopt;
+  }
+
+ private:
+  // Reads a part of the file. Returns no words if the file is shorter, or the part is larger than the limit.
+  Words read(std::uint64_t offset, std::uint64_t bytes) const {
+    if (bytes > kMostBytes) return {};
+    Words words(bytes / kWord);
+    const auto size = static_cast<ssize_t>(words.size() * kWord);
+    if (::pread(file_, words.data(), words.size() * kWord, static_cast<off_t>(offset)) != size) words.clear();
+    return words;
+  }
+
+  // Returns the offset in the file of an address, UINT64_MAX if no segment has it.
+  std::uint64_t offset_of(std::uint64_t address) const {
+    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
+      const auto header = entry_at<Elf64_Phdr>(headers_, i);
+      if (header.p_type == PT_LOAD && address - header.p_vaddr < header.p_filesz)
+        return header.p_offset + (address - header.p_vaddr);
+    }
+    return UINT64_MAX;
+  }
+
+  // Reads the program headers. There are none if the file is not ELF, or of an unknown machine.
+  void read_headers() {
+    const Words start = read(0, sizeof(Elf64_Ehdr));
+    if (start.empty()) return;
+    const auto header = entry_at<Elf64_Ehdr>(start, 0);
+    relative_ = header.e_machine == EM_X86_64    ? R_X86_64_RELATIVE
+                : header.e_machine == EM_AARCH64 ? R_AARCH64_RELATIVE
+                                                 : 0U;
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
+        header.e_ident[EI_DATA] == ELFDATA2LSB && relative_ != 0 && header.e_phentsize == sizeof(Elf64_Phdr)) {
+      headers_ = read(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr));
+    }
+  }
+
+  void read_relocations() {
+    Elf64_Phdr dynamic{};
+    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
+      const auto header = entry_at<Elf64_Phdr>(headers_, i);
+      if (header.p_type == PT_DYNAMIC) dynamic = header;
+    }
+    const Words entries = read(dynamic.p_offset, dynamic.p_filesz);
+    std::uint64_t rela = 0;
+    std::uint64_t rela_size = 0;
+    std::uint64_t relr = 0;
+    std::uint64_t relr_size = 0;
+    for (std::size_t i = 0; i < count_of<Elf64_Dyn>(entries); ++i) {
+      const auto entry = entry_at<Elf64_Dyn>(entries, i);
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag == DT_RELA) rela = entry.d_un.d_ptr;
+      if (entry.d_tag == DT_RELASZ) rela_size = entry.d_un.d_val;
+      if (entry.d_tag == DT_RELR) relr = entry.d_un.d_ptr;
+      if (entry.d_tag == DT_RELRSZ) relr_size = entry.d_un.d_val;
+    }
+    if (rela_size > 0) rela_ = read(offset_of(rela), rela_size);
+    if (relr_size > 0) relr_ = read(offset_of(relr), relr_size);
+  }
+
+  // Marks the word at an address of the current segment as a pointer. value: the pointer; nullptr: the word has it.
+  void mark(std::uint64_t address, const std::uint64_t* value) {
+    const std::uint64_t distance = address - address_;
+    if (distance % kWord != 0 || distance / kWord >= words_.size()) return;
+    is_pointer_[distance / kWord] = 1;
+    if (value) words_[distance / kWord] = *value;
+  }
+
+  // Relocates the current segment to the load address 0.
+  void relocate() {
+    for (std::size_t i = 0; i < count_of<Elf64_Rela>(rela_); ++i) {
+      const auto entry = entry_at<Elf64_Rela>(rela_, i);
+      // The value of another type depends on symbols. The pointer to the provider's name does not.
+      const bool is_relative = ELF64_R_TYPE(entry.r_info) == relative_;
+      const auto value = is_relative ? static_cast<std::uint64_t>(entry.r_addend) : UINT64_MAX;
+      mark(entry.r_offset, &value);
+    }
+    // DT_RELR: an even entry is an address. An odd entry has one bit for each of the 63 words that follow.
+    std::uint64_t next = 0;
+    for (const std::uint64_t entry : relr_) {
+      if (entry % 2 == 0) mark(entry, nullptr);
+      for (unsigned bit = 1; entry % 2 == 1 && bit < 64; ++bit) {
+        if ((entry >> bit & 1) != 0) mark(next + (bit - 1) * kWord, nullptr);
+      }
+      next = entry % 2 == 0 ? entry + kWord : next + 63 * kWord;
+    }
+  }
+
+  // Searches a writable segment.
+  void search(const Elf64_Phdr& header, std::string_view name) {
+    address_ = header.p_vaddr;
+    words_ = read(header.p_offset, header.p_filesz);
+    is_pointer_.assign(words_.size(), 0);
+    relocate();
+    for (std::size_t at = 0; at + kStructWords <= words_.size(); ++at) {
+      const auto range = range_at(at);
+      if (!range || ++names_ > kMostNames || !is_name(words_[at], name)) continue;
+      is_certain_ &= !found_ || found_ == range;
+      found_ = range;
+    }
+  }
+
+  // Returns the range if the words look like verbs_device_ops: a pointer, two small numbers, and another pointer.
+  std::optional<AbiRange> range_at(std::size_t at) const {
+    if (is_pointer_[at] == 0 || is_pointer_[at + 1] != 0) return std::nullopt;
+    const AbiRange range{static_cast<unsigned>(words_[at + 1]), static_cast<unsigned>(words_[at + 1] >> 32)};
+    // Zeros follow many pointers, and no provider accepts only version 0. INT_MAX: every version.
+    const bool is_range = range.min <= range.max && range.max > 0 && (range.max < 256 || range.max == INT_MAX);
+    const char* rest = is_pointer_.data() + at;
+    const bool has_more = std::find(rest + 2, rest + kStructWords, 1) != rest + kStructWords;
+    return is_range && has_more ? std::optional(range) : std::nullopt;
+  }
+
+  // Returns true if the address has the provider's name, or its last part: libvmw_pvrdma calls itself "pvrdma".
+  bool is_name(std::uint64_t address, std::string_view name) const {
+    char text[64];
+    const ssize_t count = ::pread(file_, text, sizeof text - 1, static_cast<off_t>(offset_of(address)));
+    if (count <= 0) return false;
+    text[count] = '\0';
+    // A name that the end of the file cuts is not the name: libibverbs would read on.
+    const std::string_view read = text;
+    if (read.size() == static_cast<std::size_t>(count)) return false;
+    return read == name || read == name.substr(name.rfind('_') + 1);
+  }
+
+  int file_;
+  unsigned relative_ = 0;
+  unsigned names_ = 0;
+  bool is_certain_ = true;  // false: two structures have different ranges
+  std::optional<AbiRange> found_;
+  Words headers_;
+  Words rela_;
+  Words relr_;
+  // The current segment.
+  std::uint64_t address_ = 0;
+  Words words_;
+  std::vector<char> is_pointer_;  // 1: a relocation changes the word
+};
+
+}  // namespace
+
+std::optional<AbiRange> read_provider_abi(int file, std::string_view name) {
+  return ProviderFile(file).find(name);
+}
+
+}  // namespace init
