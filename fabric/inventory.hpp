@@ -71,6 +71,14 @@ struct MadNode {
   friend bool operator==(const MadNode&, const MadNode&) = default;
 };
 
+// The file with which libibverbs opens an HCA, and the versions of the kernel's ABI that it accepts.
+struct VerbsProvider {
+  std::string path;
+  unsigned min = 0;
+  unsigned max = 0;
+  friend bool operator==(const VerbsProvider&, const VerbsProvider&) = default;
+};
+
 struct Hca {
   std::string name;  // verbs name, such as mlx5_0
   std::string node_guid;
@@ -89,6 +97,8 @@ struct Hca {
   std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
   std::optional<bool> accessible;                    // whether open() of /dev/infiniband/uverbsN succeeded
   std::optional<int> access_error;                   // errno of that open()
+  std::optional<unsigned> abi_version;               // of its driver; libibverbs compares it with the provider's range
+  std::optional<VerbsProvider> provider;             // rdma-init only; nullopt: libibverbs may load another one
   std::optional<std::vector<std::string>> pci_path;  // upstream PCI ports, root first
   std::vector<Port> ports;
 
@@ -105,6 +115,10 @@ struct Hca {
 
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }
+  // Returns true if libibverbs rejects its provider, so that no program finds the HCA.
+  bool is_rejected() const {
+    return provider && abi_version && (*abi_version < provider->min || *abi_version > provider->max);
+  }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
   bool is_iwarp() const;     // its GIDs are not IP addresses; false if the node type was not read

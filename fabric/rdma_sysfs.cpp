@@ -151,6 +151,22 @@ void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   if (error != 0) hca.access_error = error;
 }
 
+// Reads the ABI version of each HCA that opens. A driver has one version for its HCAs (ib_device_ops, Linux 6.12; mlx4
+// has two, and its provider accepts both), so one read for each driver is enough.
+void read_abi_versions(const Directory& verbs, std::vector<Hca>& hcas) {
+  for (Hca& hca : hcas) {
+    if (!hca.is_accessible() || !hca.driver) continue;
+    const auto same = std::ranges::find_if(
+        hcas, [&](const Hca& other) { return &other == &hca || (other.abi_version && other.driver == hca.driver); });
+    if (&*same == &hca) {
+      const std::string path = fmt::format("uverbs{}/abi_version", *hca.uverbs);
+      hca.abi_version = parse_number<unsigned>(verbs.read_text(path.c_str()).value_or(""));
+    } else {
+      hca.abi_version = same->abi_version;
+    }
+  }
+}
+
 // Returns the driver of a software device. rxe has no device link; its "parent" names the netdev
 // (drivers/infiniband/sw/rxe/rxe_verbs.c). siw has neither and reports an iWARP node type.
 std::optional<std::string> software_driver(const Directory& hca, std::string_view node_type) {
@@ -494,6 +510,7 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
     if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))
       hcas.push_back(std::move(*hca));
   }
+  if (!scan.hand_out && scan.classes.verbs) read_abi_versions(*scan.classes.verbs, hcas);
   return hcas;
 }
 

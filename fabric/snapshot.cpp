@@ -202,6 +202,12 @@ void describe(Members& members, Port& port) {
   members("gids", port.gids, AtMost{kMaxGids});
 }
 
+void describe(Members& members, VerbsProvider& provider) {
+  members.required("path", provider.path, "the provider's file");
+  members.required("min", provider.min, "an ABI version");
+  members.required("max", provider.max, "an ABI version");
+}
+
 void describe(Members& members, Hca& hca) {
   members.required("name", hca.name, "the device's name");
   members("node_guid", hca.node_guid);
@@ -220,6 +226,8 @@ void describe(Members& members, Hca& hca) {
   members("uverbs_dev", hca.uverbs_dev);
   members("accessible", hca.accessible);
   members("access_error", hca.access_error, kErrnoName);
+  members("abi_version", hca.abi_version);
+  members("provider", hca.provider);
   members("pci_path", hca.pci_path);
   members("ports", hca.ports, AtMost{kMaxPorts});
 }

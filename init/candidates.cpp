@@ -215,12 +215,23 @@ Block filtered(const GidFilter& filter, const GidEntry& entry) {
           "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address"};
 }
 
+// Returns the obstacle of an HCA that libibverbs rejects. The state of the port is checked before: a port that is down
+// needs its link first, whatever the image has.
+std::optional<Block> blocked_by_provider(const Hca& hca) {
+  if (!hca.is_rejected()) return std::nullopt;
+  return Block{Obstacle::kProvider,
+               fmt::format("libibverbs rejects its provider {}: it accepts kernel ABI {} to {}, and the driver has {}",
+                           printable(hca.provider->path), hca.provider->min, hca.provider->max, *hca.abi_version),
+               kProviderRemedy};
+}
+
 // Sets the GIDs and netdevs of a candidate, or its obstacle.
 void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, const GidFilter& filter, const Port& port,
                 Candidate& candidate) {
   const PortUse use = own.use_of(port);
   switch (use.obstacle) {
     case fabric::PortObstacle::kNone:
+      if (auto blocked = blocked_by_provider(*candidate.hca)) return block(candidate, std::move(*blocked));
       break;
     case fabric::PortObstacle::kNotActive:
       return block(candidate,
@@ -231,6 +242,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       return block(candidate, {Obstacle::kLinkLayer, fmt::format("link layer {}: neither InfiniBand nor Ethernet",
                                                                  text_of(port.link_layer))});
     case fabric::PortObstacle::kNoOwnGid:
+      if (auto blocked = blocked_by_provider(*candidate.hca)) return block(candidate, std::move(*blocked));
       return block(candidate, blocked_without_gid(inventory, *candidate.hca, port, use));
   }
   for (const auto& [entry, owner] : use.gids) {

@@ -75,6 +75,7 @@ enum class Obstacle {
   kRefused,  // open() of the node fails
   kNotActive,
   kLinkLayer,  // neither InfiniBand nor Ethernet
+  kProvider,   // libibverbs rejects the HCA's provider; the node opens and the port is active
   kAddressesUnknown,
   kTableUnreadable,
   kNoNetdev,  // empty table: no netdev of the HCA is in this netns
@@ -85,6 +86,12 @@ enum class Obstacle {
   kIndexTooHigh,
   kFiltered,  // the port has usable GIDs, but the options allow none of them
 };
+
+// The remedy of Obstacle::kProvider.
+inline constexpr const char* kProviderRemedy =
+    "install in the image the provider of the node's driver: from the package of the driver's vendor (Broadcom, AMD) "
+    "in "
+    "the driver's release, or from the distribution for a driver of the kernel";
 
 struct Candidate {
   const fabric::Hca* hca = nullptr;

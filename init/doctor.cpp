@@ -159,7 +159,7 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
     return port.is_ethernet() && port.is_active() && !port.gids.empty();
   };
   const auto opens = [&](const fabric::Hca& hca) {
-    return hca.is_accessible() && std::ranges::any_of(hca.ports, is_roce);
+    return hca.is_accessible() && !hca.is_rejected() && std::ranges::any_of(hca.ports, is_roce);
   };
   return !decision.uses([](const PortReport&) { return true; }) && std::ranges::any_of(inventory.hcas, opens);
 }
@@ -193,6 +193,15 @@ std::optional<Check> check_lag(const Settings& settings, const Decision& decisio
   if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
   return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
+}
+
+// Returns true if a port with a right provider would be used: it is as fast as a used port, and no list excludes it.
+bool is_wanted(const Candidate& candidate, const Settings& settings, const Policy& policy, const Decision& decision) {
+  if (policy.hcas && !selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs)) return false;
+  const Setting* kept = find_setting(settings, "NCCL_IB_HCA");
+  if (kept && !nccl::parse_hca_list(kept->value).matches(candidate.hca->name, candidate.port->number)) return false;
+  return decision.status == Status::kNone ||
+         decision.uses([&](const PortReport& port) { return port.rate_gbps <= candidate.rate(); });
 }
 
 // Returns the table of ports. printable() may lengthen a name, so the column has the width of the printed names.
@@ -233,6 +242,27 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   checks.push_back(check_bootstrap(inventory, settings, decision));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
   if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));
+  return checks;
+}
+
+std::vector<Check> check_providers(const Inventory& inventory, const Settings& settings, const Policy& policy,
+                                   const Decision& decision) {
+  std::vector<Check> checks;
+  if (decision.remedy == kProviderRemedy || decision.refusal_remedy == kProviderRemedy) return checks;
+  std::vector<std::string> ports;  // of each check
+  for (const Candidate& candidate : find_candidates(inventory, policy.gids)) {
+    if (candidate.obstacle != Obstacle::kProvider) continue;
+    auto check = std::ranges::find(checks, candidate.reason, &Check::message);
+    if (check == checks.end()) {
+      check = checks.insert(check, {"provider", Verdict::kNote, candidate.reason, candidate.remedy});
+      ports.emplace_back();
+    }
+    std::string& names = ports[static_cast<std::size_t>(check - checks.begin())];
+    names += (names.empty() ? "" : ", ") + printable(candidate.name());
+    if (is_wanted(candidate, settings, policy, decision)) check->verdict = Verdict::kBad;
+  }
+  for (std::size_t i = 0; i < checks.size(); ++i)
+    checks[i].message.insert(0, ports[i] + ": ");
   return checks;
 }
 

@@ -24,6 +24,12 @@ struct Check {
 // of RDMA_CM and of RoCE LAG.
 std::vector<Check> check_up(const fabric::Inventory& inventory, const Settings& settings, const Decision& decision);
 
+// Checks the providers of active ports. A provider that libibverbs rejects is bad if the decision would use its port
+// otherwise: no port is used, or the port is as fast as a used one and no list excludes it. Returns no check if the
+// decision itself has this cause.
+std::vector<Check> check_providers(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy,
+                                   const Decision& decision);
+
 // Checks values that are set for libraries other than NCCL; the decision itself checks NCCL's. Wrong values are lists
 // with a device that is missing or unusable, and GID indices of another network namespace. Returns a note for each
 // wrong value.

@@ -8,24 +8,12 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "init/providers.hpp"
 
 namespace init {
 namespace {
 
 using fabric::printable;
-
-// Returns the provider of an HCA by its kernel driver (rdma-core 59, providers/), empty for an unknown driver.
-std::string provider_of(const fabric::Hca& hca) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kNames = {
-      {{"mlx5_core", "mlx5"}, {"mlx4_core", "mlx4"},    {"bnxt_en", "bnxt_re"}, {"ice", "irdma"},
-       {"i40e", "irdma"},     {"idpf", "irdma"},        {"qede", "qedr"},       {"hns3", "hns"},
-       {"hfi1", "hfi1verbs"}, {"ib_qib", "ipathverbs"}, {"ib_mthca", "mthca"},  {"be2net", "ocrdma"},
-       {"rdma_rxe", "rxe"},   {"cxgb4", "cxgb4"},       {"efa", "efa"},         {"siw", "siw"},
-       {"mana", "mana"},      {"erdma", "erdma"},       {"ionic", "ionic"},     {"vmw_pvrdma", "vmw_pvrdma"}}};
-  if (hca.is_efa()) return "efa";
-  const auto known = std::ranges::find(kNames, hca.driver.value_or(""), &decltype(kNames)::value_type::first);
-  return known == kNames.end() ? std::string() : std::string(known->second);
-}
 
 // Commands that install libibverbs and its providers, by ID or ID_LIKE in os-release.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages = {
@@ -62,7 +50,8 @@ struct Need {
 std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision) {
   std::vector<Need> needs;
   for (const fabric::Hca& hca : inventory.hcas) {
-    if (!hca.is_accessible()) continue;
+    // check_providers() reports rejected providers.
+    if (!hca.is_accessible() || hca.is_rejected()) continue;
     const std::string provider = provider_of(hca);
     auto need = std::ranges::find(needs, provider, &Need::provider);
     if (need == needs.end()) need = needs.insert(needs.end(), Need{provider, {}});

@@ -25,7 +25,7 @@ bool is_related(std::string_view name) {
 // Returns true if NCCL uses the port: NCCL opens the device, requires an ACTIVE port and a known link layer, and checks
 // no more.
 bool visible_to_nccl(const Candidate& candidate) {
-  return candidate.hca->is_accessible() && candidate.port->is_active() &&
+  return candidate.hca->is_accessible() && !candidate.hca->is_rejected() && candidate.port->is_active() &&
          (candidate.port->is_infiniband() || candidate.port->is_ethernet());
 }
 

@@ -98,6 +98,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   const auto& [inventory, settings, decision, stopped_by] = resolved;
   auto checks = check_up(inventory, settings, decision);
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
+  add(check_providers(inventory, settings, options.policy, decision));
   add(check_other_values(inventory, settings, options.policy, decision));
   // A snapshot has no data about the image and the surroundings.
   if (!options.snapshot) {

@@ -14,6 +14,7 @@
 #include "fabric/snapshot.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "init/providers.hpp"
 #include "init/rooted.hpp"
 #include "init/settings.hpp"
 
@@ -34,7 +35,8 @@ bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address
 }
 
 bool is_open_ethernet(const Candidate& candidate) {
-  return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
+  return candidate.hca->is_accessible() && !candidate.hca->is_rejected() && candidate.port->is_active() &&
+         candidate.port->is_ethernet();
 }
 
 // Returns true if the port will get GIDs for the addresses of this netdev, which is in this network namespace.
@@ -216,15 +218,16 @@ Settings snapshot_settings(const Inventory& inventory) {
 
 // Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
 // simulate NCCL's choice, or if a fixed index is beyond the part that was read.
-void read_and_decide(const Options& options, bool full, Resolved& resolved) {
+void read_and_decide(const Options& options, bool full, Providers& providers, Resolved& resolved) {
   for (const bool whole_tables : {false, true}) {
     resolved.inventory = fabric::read_inventory({options.root, full, whole_tables});
+    providers.add_to(resolved.inventory);
     resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
     if (!resolved.decision.needs_full || full) return;
   }
 }
 
-void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
+void wait_for_pending(const Options& options, bool full, const Log& log, Providers& providers, Resolved& resolved) {
   // Without a pending resource, the wait costs no system call, and signals stay unchanged.
   auto pending = find_pending(resolved.inventory, resolved.settings, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
@@ -242,7 +245,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     if (resolved.stopped_by) {
       return log.warning(fmt::format("signal {} ended the wait for {}", *resolved.stopped_by, *pending));
     }
-    read_and_decide(options, full, resolved);
+    read_and_decide(options, full, providers, resolved);
     pending = find_pending(resolved.inventory, resolved.settings, options.policy);
     if (pending) {
       settled_since = 0;
@@ -321,8 +324,9 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   std::vector<std::string> problems = site.problems;
   auto files = read_conf_files(resolved.settings, paths, options.root, problems);
   add_conf_files(files, paths, resolved.settings);  // after the environment, which has precedence
-  read_and_decide(options, full, resolved);
-  wait_for_pending(options, full, log, resolved);
+  Providers providers(options.root);
+  read_and_decide(options, full, providers, resolved);
+  wait_for_pending(options, full, log, providers, resolved);
   export_policy(from_site, problems, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();

@@ -20,6 +20,8 @@ bool is_broken(const Deciding& d, std::size_t i) {
     case Obstacle::kOnlyV1:
     case Obstacle::kIndexTooHigh:
       return true;
+    case Obstacle::kProvider:
+      return candidate.port->is_infiniband() || !candidate.netdevs.empty();
     case Obstacle::kNoNetdev:
       return candidate.port->netdev.has_value();  // the netdev is here and needs an address
     default:

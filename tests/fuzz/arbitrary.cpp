@@ -63,6 +63,9 @@ fabric::Hca arbitrary_hca(FuzzedDataProvider& data) {
   if (data.ConsumeIntegralInRange(0, 3) == 0) {
     hca.accessible = data.ConsumeBool();
     if (!*hca.accessible) hca.access_error = data.PickValueInArray({EPERM, EACCES, ENOENT, ENXIO});
+    if (*hca.accessible) hca.abi_version = data.ConsumeIntegralInRange(0U, 8U);
+    hca.provider = {"/usr/lib64/libibverbs/libmlx5-rdmav34.so", data.ConsumeIntegralInRange(0U, 2U),
+                    data.ConsumeIntegralInRange(2U, 9U)};
   }
   if (data.ConsumeBool()) hca.numa_node = data.ConsumeIntegralInRange(-1, 3);
   const auto ports = data.ConsumeIntegralInRange<std::size_t>(data.ConsumeBool() ? 1 : 0, kMaxPorts);

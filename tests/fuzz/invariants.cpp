@@ -211,6 +211,7 @@ Decision decide_checked(const Inventory& inventory, const Settings& settings, co
     require(report.device == hca.name && report.port == port.number, "ports are reported in inventory order");
     if (!report.used) return;
     require(hca.is_accessible() && port.is_active(), "a used port is active and its node opens");
+    require(!hca.is_rejected(), "libibverbs accepts the provider of a used port");
     require(port.is_infiniband() || port.is_ethernet(), "a used port is InfiniBand or Ethernet");
     if (port.is_infiniband()) return;
     check_used_gid(inventory, policy, hca, port, report);

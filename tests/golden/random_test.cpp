@@ -89,6 +89,10 @@ Inventory random_node(Random& random) {
     port.gid_tbl_len = 256;
     node.hcas.push_back(test_support::hca(name, i, {port}));
     if (random.one_in(30)) node.hcas.back().accessible = false;
+    if (random.one_in(30)) {
+      node.hcas.back().abi_version = 6;
+      node.hcas.back().provider = {"/usr/lib64/libibverbs/libmlx5-rdmav34.so", 1, 1};
+    }
     fabric::Netdev netdev = test_support::netdev(fmt::format("rail{}", i), {});
     for (const std::string& address : own)
       netdev.addresses.push_back({*fabric::parse_address(address), 24, address});
@@ -165,7 +169,8 @@ void expect_what_nccl_takes(const Inventory& node, const Settings& settings, con
   for (const fabric::Hca& hca : node.hcas) {
     for (const fabric::Port& port : hca.ports) {
       const PortReport& report = decision.ports.at(number++);
-      const bool takes = port.is_active() && hca.is_accessible() && list.matches(hca.name, port.number);
+      const bool takes =
+          port.is_active() && hca.is_accessible() && !hca.is_rejected() && list.matches(hca.name, port.number);
       if (number <= init::nccl::kMaxPorts) {
         EXPECT_EQ(report.used, takes) << report.device << ": " << report.reason;
       }

@@ -166,7 +166,7 @@ void add_verbs_node(Tree& tree, const Hca& hca, const std::string& device_dir) {
                                   : fmt::format("{}:{}", kDynamicMajor, number - fabric::kUverbsFixed);
   tree.write(dir + "/ibdev", hca.name);
   tree.write(dir + "/dev", hca.uverbs_dev.value_or(numbers));
-  tree.write(dir + "/abi_version", "1");
+  tree.write(dir + "/abi_version", std::to_string(hca.abi_version.value_or(1)));
   if (is_function(hca.pci)) tree.link(dir + "/device", device_dir);
   tree.link("sys/class/infiniband_verbs/" + node, dir);
   if (hca.is_accessible()) tree.write("dev/infiniband/" + node, "", 0666);

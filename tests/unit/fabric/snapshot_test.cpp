@@ -28,7 +28,8 @@ constexpr const char* kEveryKey = R"json({
  "devices": [{"name": "mlx5_0", "node_guid": "a088:c203:0010:f0a0", "node_type": "1: CA", "pci": "0000:0c:00.0",
   "numa_node": 1, "driver": "mlx5_core", "vendor": "0x15b3", "device_id": "0x1021", "pci_class": "0x020700",
   "physfn": "0000:0c:00.1", "fw_ver": "28.39.1002", "parent": "bond0", "uverbs": 33, "uverbs_dev": "511:1", "accessible": false,
-  "access_error": "EPERM", "pci_path": ["0000:00:01.0", "0000:01:00.0"],
+  "access_error": "EPERM", "abi_version": 6,
+  "provider": {"path": "/usr/lib64/libibverbs/libmlx5-rdmav34.so", "min": 0, "max": 2147483647}, "pci_path": ["0000:00:01.0", "0000:01:00.0"],
   "ports": [{"port": 2, "state": "1: DOWN", "phys_state": "3: Disabled", "link_layer": "InfiniBand",
    "rate": "2.5 Gb/sec (1X SDR)", "lid": "0x12", "sm_lid": "0x1", "gid_tbl_len": 128,
    "gids": [{"index": 0, "gid": "fe80:0000:0000:0000:a288:c203:0010:f0a0", "type": "IB/RoCE v1", "ndev": "eth0"},
@@ -58,6 +59,9 @@ TEST(SnapshotRead, ReadsEveryKey) {
   EXPECT_EQ(hca.uverbs, 33U);
   EXPECT_EQ(hca.uverbs_dev, "511:1");
   EXPECT_EQ(hca.access_error, EPERM);
+  EXPECT_EQ(hca.abi_version, 6U);
+  EXPECT_EQ(hca.provider, (fabric::VerbsProvider{"/usr/lib64/libibverbs/libmlx5-rdmav34.so", 0, 2147483647}));
+  EXPECT_FALSE(hca.is_rejected());
   EXPECT_EQ(hca.physfn, "0000:0c:00.1");
   EXPECT_EQ(hca.pci_path, (std::vector<std::string>{"0000:00:01.0", "0000:01:00.0"}));
   const fabric::Port& port = hca.ports.at(0);
@@ -157,6 +161,8 @@ TEST(SnapshotRead, NamesThePlaceInErrors) {
       {"limit word", R"({"limits": {"memlock_hard": "lots"}})", "limits.memlock_hard: expected bytes or \"unlimited\""},
       {"access error", R"({"devices": [{"name": "a", "access_error": "no"}]})",
        "devices[0].access_error: expected the name of an errno"},
+      {"half a provider", R"({"devices": [{"name": "a", "provider": {"path": "/a", "min": 1}}]})",
+       "devices[0].provider.max: expected an ABI version"},
       {"boolean", R"({"devices": [{"name": "a", "accessible": 1}]})", "devices[0].accessible: expected true or false"},
       {"path element", R"({"devices": [{"name": "a", "pci_path": ["x", 1]}]})",
        "devices[0].pci_path[1]: expected a string"},

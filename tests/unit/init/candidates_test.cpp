@@ -39,6 +39,13 @@ TEST(Obstacles, HaveReasonAndRemedy) {
       "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace";
   const std::string foreign = "no GID of this network namespace: index 2 is 10.1.0.1, an address of another namespace";
   const std::string down = "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier";
+  const std::string rejected =
+      "libibverbs rejects its provider /usr/lib64/libibverbs/libbnxt_re-rdmav34.so: it accepts kernel ABI 1 to 1, and "
+      "the driver has 6";
+  const auto reject = [](Inventory& node) {
+    node.hcas[0].abi_version = 6;
+    node.hcas[0].provider = {"/usr/lib64/libibverbs/libbnxt_re-rdmav34.so", 1, 1};
+  };
   const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
   const struct {
     const char* name;
@@ -79,6 +86,28 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        [&](Inventory& node) { port(node).link_layer = "Unspecified"; }},
       {"link layer unreadable", Obstacle::kLinkLayer, "link layer EINVAL: neither InfiniBand nor Ethernet", "",
        [&](Inventory& node) { port(node).link_layer = Unreadable{EINVAL}; }},
+      {"provider of another ABI", Obstacle::kProvider, rejected, kProviderRemedy, reject},
+      {"down, and provider of another ABI", Obstacle::kNotActive, "port state 1: DOWN (physical state 5: LinkUp)",
+       kStateRemedy,
+       [&](Inventory& node) {
+         reject(node);
+         port(node).state = "1: DOWN";
+       }},
+      {"foreign, and provider of another ABI", Obstacle::kProvider, rejected, kProviderRemedy,
+       [&](Inventory& node) {
+         reject(node);
+         node.netdevs.resize(1);
+       }},
+      {"provider of the ABI", Obstacle::kNone, "", "",
+       [&](Inventory& node) {
+         reject(node);
+         node.hcas[0].provider->max = 6;
+       }},
+      {"ABI not known", Obstacle::kNone, "", "",
+       [&](Inventory& node) {
+         reject(node);
+         node.hcas[0].abi_version.reset();
+       }},
       {"no netlink", Obstacle::kAddressesUnknown, "addresses of this network namespace are unknown: " + no_netlink,
        "allow AF_NETLINK sockets in the seccomp profile",
        [&](Inventory& node) {

@@ -28,6 +28,44 @@ std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}
   return init::check_up(node, settings, decide(node, settings, {}));
 }
 
+TEST(ProviderCheck, IsBadIfItsPortWouldBeUsed) {
+  Inventory node = rails(3);
+  const auto reject = [&](std::size_t hca) {
+    node.hcas[hca].abi_version = 6;
+    node.hcas[hca].provider = {"/usr/lib64/libibverbs/libbnxt_re-rdmav34.so", 1, 1};
+  };
+  const auto checks = [&](const Settings& settings = {}, const Policy& policy = {}) {
+    return check_providers(node, settings, policy, decide(node, settings, policy));
+  };
+  EXPECT_TRUE(checks().empty());
+  reject(1);
+  reject(2);
+  const auto found = checks();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].verdict, Verdict::kBad);
+  EXPECT_EQ(
+      found[0].message,
+      "mlx5_1:1, mlx5_2:1: libibverbs rejects its provider /usr/lib64/libibverbs/libbnxt_re-rdmav34.so: it accepts "
+      "kernel ABI 1 to 1, and the driver has 6");
+  EXPECT_EQ(found[0].remedy, kProviderRemedy);
+  Policy policy;
+  policy.hcas = fabric::parse_selectors("mlx5_0").value();
+  EXPECT_EQ(checks({}, policy).at(0).verdict, Verdict::kNote) << "excluded by --hca";
+  EXPECT_EQ(checks({{"NCCL_IB_HCA", {"=mlx5_0:1", "environment"}}}).at(0).verdict, Verdict::kNote);
+  policy = {};
+  policy.require = 3;
+  EXPECT_TRUE(checks({}, policy).empty()) << "the refusal has the cause and the remedy";
+  for (const std::size_t slow : {1, 2})
+    node.hcas[slow].ports[0].rate = "25 Gb/sec";
+  EXPECT_EQ(checks().at(0).verdict, Verdict::kNote) << "slower than the used port";
+  reject(0);
+  EXPECT_TRUE(checks().empty()) << "the summary has the cause and the remedy";
+  const auto all = check_up(node);
+  EXPECT_FALSE(is_fit(all));
+  EXPECT_EQ(find(all, "ports")->remedy, kProviderRemedy);
+  EXPECT_EQ(find(all, "rdma_cm"), nullptr) << "the addresses are not the cause";
+}
+
 TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
   const std::tuple<const char*, Limits, Verdict, const char*> rows[] = {
       {"unlimited", {kUnlimited, kUnlimited, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},

@@ -169,6 +169,14 @@ TEST(Pending, WaitsForAGidOfAChildsAddress) {
 }
 
 // The IPv4 address will not be used.
+TEST(Pending, IgnoresAnHcaWhoseProviderIsRejected) {
+  Inventory node = pod({child({"10.0.0.1"}, "macvlan")});
+  ASSERT_NE(pending(node), "nothing");
+  node.hcas[0].abi_version = 6;
+  node.hcas[0].provider = {"/usr/lib64/libibverbs/libbnxt_re-rdmav34.so", 1, 1};
+  EXPECT_EQ(pending(node), "nothing");
+}
+
 TEST(Pending, WaitsForAGidOfTheKeptFamily) {
   Inventory node = rails(1);
   node.netdevs[1].addresses.push_back({*fabric::parse_address("fd00::1"), 64, {}});
