@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
+#include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"
@@ -204,20 +207,74 @@ bool is_wanted(const Candidate& candidate, const Settings& settings, const Polic
          decision.uses([&](const PortReport& port) { return port.rate_gbps <= candidate.rate(); });
 }
 
-// Returns the table of ports. printable() may lengthen a name, so the column has the width of the printed names.
-std::string ports_text(const Decision& decision) {
-  std::size_t width = 0;
-  for (const PortReport& port : decision.ports) {
-    width = std::max(width, printable(port.device).size() + std::to_string(port.port).size() + 1);
+// The cells of a port's row: name, use, link layer, rate.
+using Row = std::array<std::string, 4>;
+
+// Returns the rows of the ports. Each column has the width of its widest text; names are limited, so that a long one
+// takes no space from the other rows.
+std::string rows_text(const std::vector<PortReport>& ports, std::size_t& indent, const auto& remedy_of) {
+  constexpr std::size_t kWidestName = 20;
+  std::vector<Row> rows;
+  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  for (const PortReport& port : ports) {
+    rows.push_back({fmt::format("{}:{}", printable(port.device), port.port), port.used ? "used" : "not used",
+                    printable(port.link_layer), fmt::format("{:g} Gb/s", port.rate_gbps)});
+    std::ranges::transform(widths, rows.back(), widths.begin(),
+                           [](std::size_t width, const std::string& cell) { return std::max(width, cell.size()); });
   }
-  std::string text = "\nPorts\n";
-  for (const PortReport& port : decision.ports) {
-    const std::string name = fmt::format("{}:{}", printable(port.device), port.port);
-    text += fmt::format("  {:<{}}  {:<8}  {:<10} {:>5g} Gb/s  {}\n", name, width, port.used ? "used" : "not used",
-                        printable(port.link_layer), port.rate_gbps, port.reason);
-    if (!port.remedy.empty()) text += fmt::format("  {:<{}}  remedy: {}\n", "", width, port.remedy);
+  indent = std::min(widths[0], kWidestName) + 4;
+  std::string text;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& [name, use, link_layer, rate] = rows[i];
+    text += fabric::help_lines("  " + name,
+                               fmt::format("{:<{}}  {:<{}}  {:>{}}  {}", use, widths[1], link_layer, widths[2], rate,
+                                           widths[3], ports[i].reason),
+                               indent);
+    if (const std::string remedy = remedy_of(ports[i]); !remedy.empty())
+      text += fabric::help_lines({}, "remedy: " + remedy, indent);
   }
-  if (decision.ports.empty()) text += "  none\n";
+  return text;
+}
+
+// Returns the table of ports. The remedy of one port follows its row. The remedy of several ports follows the table.
+// A remedy that one of the checks has is not repeated.
+std::string ports_text(const Decision& decision, const std::vector<Check>& checks) {
+  std::vector<std::pair<std::string, std::size_t>> remedies;  // with the number of their ports
+  for (const PortReport& port : decision.ports) {
+    if (port.remedy.empty() || std::ranges::find(checks, port.remedy, &Check::remedy) != checks.end()) continue;
+    const auto known = std::ranges::find(remedies, port.remedy, &std::pair<std::string, std::size_t>::first);
+    if (known == remedies.end()) {
+      remedies.emplace_back(port.remedy, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::size_t indent = 0;
+  std::string text =
+      "\nPorts\n" + rows_text(decision.ports, indent, [&](const PortReport& port) {
+        return std::ranges::count(remedies, std::pair(port.remedy, std::size_t{1})) == 1 ? port.remedy : std::string();
+      });
+  for (const auto& [remedy, ports] : remedies) {
+    if (ports > 1) text += fabric::help_lines(fmt::format("  {} ports:", ports), "remedy: " + remedy, indent);
+  }
+  return decision.ports.empty() ? text + "  none\n" : text;
+}
+
+// Returns the lines of the variables. NAME=VALUE is never wrapped, because users copy it. Source and problem of a value
+// that is set already are wrapped.
+std::string variables_text(const Decision& decision) {
+  std::string text = "\nExported\n";
+  for (const auto& [name, value] : decision.env)
+    text += fmt::format("  {}={}\n", name, printable(value));
+  if (decision.env.empty()) text += "  nothing\n";
+  if (!decision.kept.empty()) text += "\nSet already\n";
+  for (const auto& [name, value] : decision.kept) {
+    const std::string left = fmt::format("  {}={}", printable(name), printable(value.value));
+    const std::string about =
+        fmt::format("({}){}", printable(value.source), value.problem ? ": " + *value.problem : "");
+    const bool fits = left.size() + 1 + about.size() <= fabric::kHelpWidth;
+    text += fits ? left + " " + about + "\n" : fabric::help_lines(left, about, 6);
+  }
   return text;
 }
 
@@ -271,23 +328,15 @@ bool is_fit(const std::vector<Check>& checks) {
 }
 
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks) {
-  constexpr std::array kMarks = {"ok  ", "note", "BAD "};
-  std::string text = fmt::format("rdma-init {}: this container is {} for RDMA\n\nChecks\n", RDMA_INIT_VERSION,
-                                 is_fit(checks) ? "fit" : "NOT fit");
+  constexpr std::array kMarks = {"  ok", "  note", "  BAD"};
+  std::string text = fabric::wrapped(fmt::format("rdma-init {}: this container is {} for RDMA", RDMA_INIT_VERSION,
+                                                 is_fit(checks) ? "fit" : "NOT fit"));
+  text += "\nChecks\n";
   for (const Check& check : checks) {
-    text += fmt::format("  {}  {}\n", kMarks[static_cast<std::size_t>(check.verdict)], check.message);
-    if (!check.remedy.empty()) text += fmt::format("        remedy: {}\n", check.remedy);
+    text += fabric::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
+    if (!check.remedy.empty()) text += fabric::help_lines({}, "remedy: " + check.remedy, 8);
   }
-  text += ports_text(decision) + "\nExported\n";
-  for (const auto& [name, value] : decision.env)
-    text += fmt::format("  {}={}\n", name, printable(value));
-  if (decision.env.empty()) text += "  nothing\n";
-  if (!decision.kept.empty()) text += "\nSet already\n";
-  for (const auto& [name, value] : decision.kept) {
-    text += fmt::format("  {}={} ({}){}\n", printable(name), printable(value.value), printable(value.source),
-                        value.problem ? ": " + *value.problem : "");
-  }
-  return text;
+  return text + ports_text(decision, checks) + variables_text(decision);
 }
 
 std::string doctor_json(const Decision& decision, const std::vector<Check>& checks) {

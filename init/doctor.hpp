@@ -43,6 +43,8 @@ bool is_fit(const std::vector<Check>& checks);
 // if none fits.
 std::optional<std::string> bootstrap_netdev(const fabric::Inventory& inventory, const Settings& settings);
 
+// Returns the report as text. Its lines have at most 80 columns; longer are only lines with one word, and lines with a
+// variable. A remedy of several ports appears once.
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks);
 std::string doctor_json(const Decision& decision, const std::vector<Check>& checks);
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <set>
 
 #include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
 #include "golden/golden_case.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
@@ -120,6 +122,28 @@ class Runner {
     const TempDir dir;
     test_support::write_file(dir / "snapshot.json", case_.snapshot.dump(1));
     check_answer("snapshot", start(arguments_with({"--snapshot", dir / "snapshot.json"}), {}), Source::kSnapshot);
+    std::vector<std::string> arguments = {"doctor", "--snapshot", dir / "snapshot.json"};
+    arguments.insert(arguments.end(), case_.args.begin(), case_.args.end());
+    check_report(start(arguments, {}).out);
+  }
+
+  // Checks the text of doctor: no line is wider than a terminal, except for lines with one word and lines of variables,
+  // which users copy. A remedy of ports appears once.
+  void check_report(const std::string& text) {
+    if (!contains(text, "\nPorts\n")) return fail("doctor", "no report:\n" + text);
+    for (const std::string_view line : fabric::split(text, '\n')) {
+      const std::string_view words = fabric::trim(line);
+      const bool is_variable = line.starts_with("  ") && words.find('=') < words.find(' ');
+      if (line.size() > 80 && !is_variable && words.find(' ') != std::string_view::npos)
+        fail("doctor", fmt::format("{} columns: {}", line.size(), line));
+    }
+    constexpr std::string_view kRemedy = "remedy: ";
+    std::set<std::string> remedies;
+    for (std::size_t at = text.find(kRemedy); at != std::string::npos; at = text.find(kRemedy, at + 1)) {
+      // The first words: the rest may be wrapped in another place.
+      const bool repeated = !remedies.insert(text.substr(at, 40)).second;
+      if (repeated && at > text.find("\nPorts\n")) fail("doctor", "a remedy is repeated:\n" + text);
+    }
   }
 
   // Runs from a sparse tree, like a prepared view, and from a tree with every slot, like a kernel's.

@@ -230,6 +230,29 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
   }
 }
 
+TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
+  Inventory node = rails(8);
+  for (std::size_t i = 1; i < 8; ++i)
+    node.hcas[i].ports[0].state = "1: DOWN";
+  auto decision = decide(node, {}, {});
+  decision.ports[7].remedy = "replace it";
+  decision.ports[7].device += std::string(90, 'x');
+  decision.kept["NCCL_IB_HCA"] = {"mlx5_1,mlx5_2", "environment", "it is wrong for a reason that takes many words"};
+  decision.env = {{"NCCL_IB_HCA", "=" + std::string(100, 'a') + ", b"}};
+  const std::string text = doctor_text(decision, {{"x", Verdict::kNote, std::string(73, 'm') + " word", "do this"}});
+  for (const char* part :
+       {"  mlx5_0:1              used      Ethernet  400 Gb/s  GID 3", "xx:1\n                        not used",
+        "\n  6 ports:              remedy: check cable, switch port,", "remedy: replace it\n", "  note  mmm",
+        "m\n        word\n        remedy: do this\n", "aaa, b\n",
+        "  NCCL_IB_HCA=mlx5_1,mlx5_2\n      (environment): it is wrong"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(text.find("remedy: check"), text.rfind("remedy: check")) << text;
+  EXPECT_LT(text.find("remedy: replace"), text.find("remedy: check")) << "the remedy of one port follows its row";
+  decision.ports[7].remedy = "do this";
+  const std::string again = doctor_text(decision, {{"x", Verdict::kBad, "message", "do this"}});
+  EXPECT_EQ(again.find("do this"), again.rfind("do this")) << "a check has the remedy\n" << again;
+}
+
 bool shows_a_control(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != 0x0a) || c == 0x7f; });
 }

@@ -28,6 +28,9 @@ assert_contains() {
   echo "ok: $1: $(grep -E -m 1 -- "$3" "$2")"
 }
 
+# unwrapped FILE: prints a report of `rdma-init doctor` with each message on one line.
+unwrapped() { sed -z 's/\n \{6,\}/ /g' "$1"; }
+
 # assert_greater WHAT GOT LIMIT
 assert_greater() {
   [ "$2" -gt "$3" ] || fail "$1: wanted more than $3, got $2"
