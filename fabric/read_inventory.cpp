@@ -224,6 +224,17 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector
   return fmt::format("{}:{}", major(status.st_rdev), minor(status.st_rdev));
 }
 
+// Removes the GPUs that this container cannot open. sysfs has all GPUs of the node, but CUDA numbers only those with a
+// node below /dev. If none has one here, all GPUs stay, because the driver's files may be hidden.
+void keep_visible_gpus(const std::string& root, std::vector<Gpu>& gpus) {
+  const auto dev = sysfs::Directory::open(root + "/dev");
+  const auto is_hidden = [&](const Gpu& gpu) {
+    return !dev ||
+           std::ranges::none_of(gpu.nodes, [&](const std::string& node) { return dev->contains(node.c_str()); });
+  };
+  if (!std::ranges::all_of(gpus, is_hidden)) std::erase_if(gpus, is_hidden);
+}
+
 }  // namespace
 
 std::vector<Netdev> read_tree_netdevs(const std::string& root) {
@@ -270,6 +281,7 @@ Inventory read_inventory(const ReadOptions& options) {
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
     pci::read_driver_facts(options.root, gpu);
+  keep_visible_gpus(options.root, *inventory.gpus);
   return inventory;
 }
 

@@ -74,6 +74,31 @@ TEST(RdmaSysfs, ReadsEveryFactOfATree) {
   EXPECT_EQ((*seen.gpus)[0], (*node.gpus)[0]);
 }
 
+// sysfs of a container has all GPUs of the node.
+TEST(RdmaSysfs, KeepsOnlyGpusWithANodeInTheContainer) {
+  Inventory node = rails(1);
+  node.gpus = {{"0000:1a:00.0", 0, {}}, {"0000:1b:00.0", 0, {}}, {"0000:1c:00.0", 0, {}}};
+  const TempDir root;
+  lay_out(node, root.path());
+  const auto names = [&] {
+    std::string text;
+    const Inventory seen = read_tree(root.path(), true);
+    for (const fabric::Gpu& gpu : seen.gpus.value())
+      text += gpu.pci + " ";
+    return text;
+  };
+  const std::string all = "0000:1a:00.0 0000:1b:00.0 0000:1c:00.0 ";
+  EXPECT_EQ(names(), all) << "no file of the driver";
+  for (const auto& [address, minor] : {std::pair("0000:1a:00.0", "0"), std::pair("0000:1b:00.0", "1")})
+    write_file(root / fmt::format("proc/driver/nvidia/gpus/{}/information", address),
+               fmt::format("Device Minor: \t {}\n", minor));
+  EXPECT_EQ(names(), all) << "no node";
+  write_file(root / "dev/nvidia1", "");
+  EXPECT_EQ(names(), "0000:1b:00.0 ");
+  write_file(root / "dev/nvidia0", "");
+  EXPECT_EQ(names(), "0000:1a:00.0 0000:1b:00.0 ") << "the toolkit hides the directory of the third GPU";
+}
+
 TEST(RdmaSysfs, ReportsTheErrnoWithoutRdma) {
   const TempDir root;
   EXPECT_EQ(read_tree(root.path()).rdma_error, ENODEV) << "no sysfs";
