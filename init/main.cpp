@@ -150,7 +150,7 @@ int run_command(const Options& options, char* const* environment) {
     case Command::kDoctor:
       return run_doctor(options, log, *resolved);
     case Command::kTopo:
-      return print(log, topo_text(resolved->inventory, resolved->decision));
+      return print(log, (options.json ? topo_json : topo_text)(resolved->inventory, resolved->decision));
     case Command::kSnapshot:
       return run_snapshot(options, log, std::move(*resolved));
     default:

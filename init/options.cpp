@@ -130,7 +130,7 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) { return set_switch(o.reap, t); }},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
-    {"json", "", "doctor: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
+    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
     {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",

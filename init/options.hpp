@@ -20,7 +20,7 @@ struct Options {
   bool reap = false;
   LogLevel log = LogLevel::kInfo;
   EnvFormat format = EnvFormat::kSh;
-  bool json = false;                    // doctor --json
+  bool json = false;                    // doctor --json, topo --json
   std::optional<std::string> snapshot;  // --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees

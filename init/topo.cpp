@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "fabric/text.hpp"
+#include "init/format_env.hpp"
 
 namespace init {
 namespace {
@@ -81,6 +83,39 @@ std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hc
          "known\n";
 }
 
+using Json = nlohmann::ordered_json;
+
+// Returns the names of the HCAs that have a used port.
+std::vector<const Hca*> used_hcas(const Inventory& inventory, const Decision& decision) {
+  std::vector<const Hca*> used;
+  for (const Hca& hca : inventory.hcas) {
+    if (decision.uses([&](const PortReport& port) { return port.device == hca.name; })) used.push_back(&hca);
+  }
+  return used;
+}
+
+// Returns the NUMA nodes of the GPUs and HCAs, 0 if none is known.
+std::set<int> numa_nodes(const std::vector<Gpu>& gpus, const std::vector<Hca>& hcas) {
+  std::set<int> nodes;
+  for (const Gpu& gpu : gpus)
+    nodes.insert(gpu.numa_node.value_or(-1));
+  for (const Hca& hca : hcas)
+    nodes.insert(hca.numa_node.value_or(-1));
+  nodes.erase(-1);
+  if (nodes.empty()) nodes.insert(0);
+  return nodes;
+}
+
+// Adds the NUMA nodes as Mooncake itself does: the HCAs of the node are near, the other HCAs are not.
+void add_nodes(const std::set<int>& nodes, const std::vector<const Hca*>& hcas, Json& mooncake) {
+  for (const int node : nodes) {
+    Json lists = Json::array({Json::array(), Json::array()});
+    for (const Hca* hca : hcas)
+      lists[hca->numa_node == node ? 0 : 1].push_back(hca->name);
+    mooncake[fmt::format("cpu:{}", node)] = lists;
+  }
+}
+
 }  // namespace
 
 Distance distance_between(const PciPlace& left, const PciPlace& right) {
@@ -115,6 +150,30 @@ std::string topo_text(const Inventory& inventory, const Decision& decision) {
     text += matrix_text(*inventory.gpus, inventory.hcas);
   }
   return text;
+}
+
+std::string topo_json(const Inventory& inventory, const Decision& decision) {
+  const auto gpus = inventory.gpus.value_or(std::vector<Gpu>());
+  const auto used = used_hcas(inventory, decision);
+  Json sglang = Json::object();
+  Json mooncake = Json::object();
+  for (std::size_t i = 0; i < gpus.size() && !used.empty(); ++i) {
+    const auto distance_to = [&](const Hca* hca) { return distance_between(place_of(gpus[i]), place_of(*hca)); };
+    const Distance nearest = distance_to(*std::ranges::min_element(used, {}, distance_to));
+    std::vector<std::string> names;
+    Json others = Json::array();
+    for (const Hca* hca : used) {
+      if (distance_to(hca) == nearest) {
+        names.push_back(hca->name);
+      } else {
+        others.push_back(hca->name);
+      }
+    }
+    sglang[std::to_string(i)] = fabric::join(names, ",");
+    mooncake[fmt::format("cuda:{}", i)] = Json::array({names, others});
+  }
+  if (!used.empty()) add_nodes(numa_nodes(gpus, inventory.hcas), used, mooncake);
+  return dump_json({{"sglang", sglang}, {"mooncake", mooncake}});
 }
 
 }  // namespace init

@@ -1,4 +1,4 @@
-// Draws `rdma-init topo`: NUMA nodes with their GPUs and HCAs, and the distances between them. Pure.
+// The report of `rdma-init topo`: NUMA nodes with their GPUs and HCAs, and the distances between them. Pure.
 #pragma once
 
 #include <string>
@@ -22,5 +22,13 @@ Distance distance_between(const PciPlace& left, const PciPlace& right);
 
 // Returns the drawing as text.
 std::string topo_text(const fabric::Inventory& inventory, const Decision& decision);
+
+// Returns the nearest used HCAs of each GPU as one JSON object, in the forms that two libraries read. GPUs have the
+// same numbers as in topo_text(). HCAs at the same distance are all nearest. Without a used HCA both members are empty.
+// "sglang": {"0": "mlx5_0,mlx5_1"}, the value of SGLang's --disaggregation-ib-device
+// (python/sglang/srt/distributed/device_communicators/mooncake_transfer_engine.py, get_ib_devices_for_gpu()).
+// "mooncake": {"cuda:0": [[nearest], [other HCAs]], "cpu:0": ...}, the file that MC_CUSTOM_TOPO_JSON names
+// (mooncake-transfer-engine/src/topology.cpp, Topology::parse()). "cpu:N" is NUMA node N.
+std::string topo_json(const fabric::Inventory& inventory, const Decision& decision);
 
 }  // namespace init

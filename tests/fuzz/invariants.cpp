@@ -191,6 +191,7 @@ void check_output(const Inventory& inventory, const Settings& settings, const in
   (void)init::format_dotenv(decision);
   const auto checks = init::check_up(inventory, settings, decision);
   require(nlohmann::json::accept(init::doctor_json(decision, checks)), "doctor --json is JSON");
+  require(nlohmann::json::accept(init::topo_json(inventory, decision)), "topo --json is JSON");
   for (const std::string& text : {init::doctor_text(decision, checks), init::topo_text(inventory, decision)}) {
     for (const std::string_view line : fabric::split(text, '\n'))
       require_one_line(line, "a line of doctor or topo");

@@ -1,4 +1,5 @@
 // The reports for users: the checks of doctor, its text and JSON, and the drawing of topo.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -326,6 +327,51 @@ TEST(Topo, DrawsNodesAndDistances) {
         "GPU  GPU1             0000:91:00.0", "GPU0       PIX     SYS\n", "GPU1       SYS     PHB\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(topo_text(Inventory{}, {}), "no GPU and no RDMA device\n");
+}
+
+TEST(Topo, NamesTheNearestUsedHcasOfEachGpu) {
+  using Value = nlohmann::json;
+  Inventory node = rails(8);
+  node.gpus.emplace();
+  for (int i = 0; i < 8; ++i) {
+    fabric::Hca& own = node.hcas[static_cast<std::size_t>(i)];
+    own.pci = fmt::format("0000:{}1:00.0", i);
+    own.pci_path = {{fmt::format("0000:{}0:01.0", i)}};
+    own.numa_node = i / 4;
+    node.gpus->push_back({fmt::format("0000:{}2:00.0", i), i / 4, own.pci_path});
+  }
+  const auto json = [&] { return Value::parse(topo_json(node, decide(node, {}, {}))); };
+  EXPECT_EQ(json()["sglang"], Value::parse(R"({"0": "mlx5_0", "1": "mlx5_1", "2": "mlx5_2", "3": "mlx5_3",
+                                               "4": "mlx5_4", "5": "mlx5_5", "6": "mlx5_6", "7": "mlx5_7"})"));
+  for (const std::size_t down : {2, 3, 6, 7})
+    node.hcas[down].ports[0].state = "1: DOWN";
+  const auto both = Value::parse(R"({"sglang": {"0": "mlx5_0", "1": "mlx5_1", "2": "mlx5_0,mlx5_1",
+                                                "3": "mlx5_0,mlx5_1", "4": "mlx5_4", "5": "mlx5_5",
+                                                "6": "mlx5_4,mlx5_5", "7": "mlx5_4,mlx5_5"},
+    "mooncake": {"cuda:0": [["mlx5_0"], ["mlx5_1", "mlx5_4", "mlx5_5"]],
+                 "cuda:1": [["mlx5_1"], ["mlx5_0", "mlx5_4", "mlx5_5"]],
+                 "cuda:2": [["mlx5_0", "mlx5_1"], ["mlx5_4", "mlx5_5"]],
+                 "cuda:3": [["mlx5_0", "mlx5_1"], ["mlx5_4", "mlx5_5"]],
+                 "cuda:4": [["mlx5_4"], ["mlx5_0", "mlx5_1", "mlx5_5"]],
+                 "cuda:5": [["mlx5_5"], ["mlx5_0", "mlx5_1", "mlx5_4"]],
+                 "cuda:6": [["mlx5_4", "mlx5_5"], ["mlx5_0", "mlx5_1"]],
+                 "cuda:7": [["mlx5_4", "mlx5_5"], ["mlx5_0", "mlx5_1"]],
+                 "cpu:0": [["mlx5_0", "mlx5_1"], ["mlx5_4", "mlx5_5"]],
+                 "cpu:1": [["mlx5_4", "mlx5_5"], ["mlx5_0", "mlx5_1"]]}})");
+  EXPECT_EQ(json(), both) << "a GPU without an HCA of its own has several nearest ones";
+
+  for (fabric::Hca& hca : node.hcas)
+    hca.pci_path = std::nullopt, hca.numa_node = std::nullopt;
+  node.gpus->resize(1);
+  node.gpus->front().numa_node = std::nullopt;
+  EXPECT_EQ(json(), Value::parse(R"({"sglang": {"0": "mlx5_0,mlx5_1,mlx5_4,mlx5_5"},
+                                     "mooncake": {"cuda:0": [["mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5"], []],
+                                                  "cpu:0": [[], ["mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5"]]}})"))
+      << "no distance is known";
+  node.gpus = std::nullopt;
+  EXPECT_TRUE(json()["sglang"].empty() && json()["sglang"].is_object());
+  node.hcas.clear();
+  EXPECT_EQ(json(), Value::parse(R"({"sglang": {}, "mooncake": {}})"));
 }
 
 }  // namespace
