@@ -103,7 +103,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   // A snapshot has no data about the image and the surroundings.
   if (!options.snapshot) {
     add(check_image(inventory, decision, read_image(options.root, decision.efa)));
-    add(check_surroundings(inventory, decision, read_surroundings(options.root)));
+    add(check_surroundings(inventory, settings, decision, read_surroundings(options.root)));
   }
   const int code = print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks));
   return is_fit(checks) ? code : kExitFailure;

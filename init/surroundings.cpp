@@ -101,6 +101,55 @@ std::optional<Check> check_gpudirect(const Decision& decision, const Surrounding
       "or later"};
 }
 
+// Checks for data direct devices. NCCL 2.27 and later registers GPU memory through them if the libmlx5 of the image
+// can. A value of NCCL_IB_DATA_DIRECT means that the user has decided.
+std::optional<Check> check_data_direct(const Settings& settings, const Decision& decision, const Surroundings& around) {
+  if (around.data_direct == 0 || decision.status == Status::kNone) return std::nullopt;
+  if (find_setting(settings, "NCCL_IB_DATA_DIRECT")) return std::nullopt;
+  return Check{"data-direct", Verdict::kNote,
+               fmt::format("{} data direct devices (PCI 15b3:2100): NCCL 2.27 and later uses them for GPU memory, "
+                           "instead of the path by the HCA (they appear as NAME_dma in its log)",
+                           around.data_direct),
+               "if NCCL cannot register or transfer GPU memory, set NCCL_IB_DATA_DIRECT=0"};
+}
+
+// Checks for an IMEX channel. NCCL tests the memory handles of multi-node NVLink, and ends if they do not work
+// (src/mnnvl.cc, 2.30.7).
+std::optional<Check> check_imex(const Settings& settings, const Surroundings& around) {
+  if (!around.multi_node_nvlink || around.imex_channel != false) return std::nullopt;
+  const Setting* enabled = find_setting(settings, "NCCL_MNNVL_ENABLE");
+  if (enabled && enabled->value == "0") return std::nullopt;
+  return Check{
+      "imex", Verdict::kNote,
+      "no channel in /dev/nvidia-caps-imex-channels: CUDA cannot share memory over multi-node NVLink, and NCCL "
+      "ends with \"MNNVL ... is available but not working\" if nodes of the job share an NVLink domain",
+      "add a channel (a ComputeDomain of NVIDIA's DRA driver; `--device "
+      "/dev/nvidia-caps-imex-channels/channel0` with Docker, Podman), or set NCCL_MNNVL_ENABLE=0"};
+}
+
+// Returns true if NVSHMEM reads the value of a bool variable as true.
+bool is_true(const Setting* setting) {
+  return setting && std::string_view("0NnFf").find(setting->value.front()) == std::string_view::npos;
+}
+
+// Checks whether NVSHMEM's IBGDA can work: the GPU writes to the doorbells of the HCA. NVIDIA's driver maps such memory
+// with PeerMappingOverride=1, or for a process with CAP_SYS_ADMIN in the initial user namespace
+// (open-gpu-kernel-modules 580, src/nvidia/arch/nvalloc/unix/src/osmemdesc.c). Otherwise the CPU writes, by GDRCopy or
+// since NVSHMEM 3.4.5.
+std::optional<Check> check_ibgda(const fabric::Limits& limits, const Settings& settings, const Surroundings& around) {
+  constexpr unsigned kSysAdminBit = 21;  // CAP_SYS_ADMIN, linux/capability.h
+  if (!around.nvidia || !is_true(find_setting(settings, "NVSHMEM_IB_ENABLE_IBGDA"))) return std::nullopt;
+  if (around.peer_mapping != false || !limits.cap_eff || !limits.initial_userns || !around.gdrdrv) return std::nullopt;
+  if ((*limits.cap_eff >> kSysAdminBit & 1) != 0 && *limits.initial_userns) return std::nullopt;
+  return Check{"ibgda", Verdict::kNote,
+               fmt::format("NVSHMEM_IB_ENABLE_IBGDA is set, but the GPU cannot map the doorbells of an HCA: NVIDIA's "
+                           "driver lacks PeerMappingOverride=1, and CAP_SYS_ADMIN is not effective; NVSHMEM lets the "
+                           "CPU write them by GDRCopy (/dev/gdrdrv {}) or, from 3.4.5 on, without it",
+                           *around.gdrdrv ? "exists" : "is missing"),
+               "`options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"` in /etc/modprobe.d of the node, then "
+               "reload the driver"};
+}
+
 // Returns the lower of two limits; nullopt is no limit.
 std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optional<std::uint64_t> right) {
   return !left ? right : !right ? left : std::min(*left, *right);
@@ -167,6 +216,44 @@ void read_gpudirect(const Rooted& files, Surroundings& around) {
   around.kernel = fabric::trim(read_text(files, "/proc/sys/kernel/osrelease"));
 }
 
+// Returns true if the directory has an entry with that prefix; nullopt: a failed lookup.
+std::optional<bool> has_entry(const Rooted& files, const std::string& directory, std::string_view prefix) {
+  bool found = false;
+  const int code = files.each_name(directory, [&](std::string_view name) { found |= name.starts_with(prefix); });
+  return code == 0 || is_gone(code) ? std::optional(found) : std::nullopt;
+}
+
+// Returns the number of data direct devices: functions of ConnectX-8 without an HCA (rdma-core, providers/mlx5).
+std::size_t count_data_direct(const Rooted& files) {
+  const std::string devices = "/sys/bus/pci/devices/";
+  std::size_t count = 0;
+  files.each_name(devices, [&](std::string_view name) {
+    const std::string function = devices + std::string(name);
+    if (fabric::trim(read_text(files, function + "/device")) != "0x2100") return;
+    if (fabric::trim(read_text(files, function + "/vendor")) == "0x15b3") ++count;
+  });
+  return count;
+}
+
+// Reads what GPUs of NVIDIA need beyond GPUDirect RDMA. Every recent driver registers IMEX channels, so only the model
+// shows that a GPU is of a product with multi-node NVLink.
+void read_gpu_needs(const Rooted& files, Surroundings& around) {
+  const std::string gpus = "/proc/driver/nvidia/gpus/";
+  const bool channels = read_text(files, "/proc/devices").find(" nvidia-caps-imex-channels\n") != std::string::npos;
+  files.each_name(gpus, [&](std::string_view name) {
+    const std::string text = read_text(files, gpus + std::string(name) + "/information");
+    const std::string_view model = std::string_view(text).substr(0, text.find('\n'));
+    for (const std::string_view product : {"NVIDIA GB200", "NVIDIA GB300"})
+      around.multi_node_nvlink |=
+          channels && model.starts_with("Model:") && model.find(product) != std::string_view::npos;
+  });
+  around.imex_channel = has_entry(files, "/dev/nvidia-caps-imex-channels", "channel");
+  around.gdrdrv = has_entry(files, "/dev", "gdrdrv");
+  const std::string options = read_text(files, "/proc/driver/nvidia/params");
+  if (!options.empty()) around.peer_mapping = options.find("PeerMappingOverride=1") != std::string::npos;
+  around.data_direct = count_data_direct(files);
+}
+
 }  // namespace
 
 void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limits) {
@@ -183,8 +270,8 @@ void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limit
   }
 }
 
-std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Decision& decision,
-                                      const Surroundings& surroundings) {
+std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Settings& settings,
+                                      const Decision& decision, const Surroundings& surroundings) {
   std::vector<Check> checks;
   const auto add = [&](std::optional<Check> check) {
     if (check) checks.push_back(std::move(*check));
@@ -194,6 +281,9 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
   add(check_shared_memory(inventory, surroundings));
   add(check_open_files(surroundings));
   add(check_gpudirect(decision, surroundings));
+  add(check_data_direct(settings, decision, surroundings));
+  add(check_imex(settings, surroundings));
+  add(check_ibgda(inventory.limits.value_or(fabric::Limits{}), settings, surroundings));
   return checks;
 }
 
@@ -202,6 +292,7 @@ Surroundings read_surroundings(const std::string& root) {
   const Rooted files(root);
   read_rdma_limits(files, around);
   read_gpudirect(files, around);
+  read_gpu_needs(files, around);
   if (!root.empty()) return around;
   struct statvfs memory {};
   if (::statvfs("/dev/shm", &memory) == 0) around.shared_memory = std::uint64_t{memory.f_blocks} * memory.f_frsize;

@@ -1,6 +1,6 @@
 // Checks other properties of a container that affect a trainer on its HCAs: shared memory, open files, the RDMA cgroup,
-// seccomp, GPUDirect. read_surroundings() reads them; the rest is pure. An unreadable property is unknown and yields no
-// finding.
+// seccomp, GPUDirect, data direct devices, IMEX channels, IBGDA. read_surroundings() reads them; the rest is pure. An
+// unreadable property is unknown and yields no finding.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,11 @@ struct Surroundings {
   bool peer_memory = false;          // the module nvidia_peermem is loaded, or a module by one of its older names
   bool open_module = false;          // NVIDIA's driver is its open kernel module
   std::string kernel;                // "6.1.0-18-amd64"
+  std::size_t data_direct = 0;       // data direct devices of ConnectX-8
+  bool multi_node_nvlink = false;    // a GPU here can be in an NVLink domain of several nodes
+  std::optional<bool> imex_channel;  // a channel is in /dev/nvidia-caps-imex-channels
+  std::optional<bool> peer_mapping;  // NVIDIA's driver has the option PeerMappingOverride=1
+  std::optional<bool> gdrdrv;        // /dev/gdrdrv (GDRCopy) exists
 };
 
 // Reads the surroundings. root: prefix of a file tree, empty for this machine; with a root, properties without a file
@@ -41,7 +46,7 @@ Surroundings read_surroundings(const std::string& root);
 void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limits);
 
 // Returns the findings about the surroundings.
-std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Decision& decision,
-                                      const Surroundings& surroundings);
+std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Settings& settings,
+                                      const Decision& decision, const Surroundings& surroundings);
 
 }  // namespace init

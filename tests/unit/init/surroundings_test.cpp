@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <tuple>
+#include <utility>
 
 #include "init/image.hpp"
 #include "init/surroundings.hpp"
@@ -19,8 +21,8 @@ using namespace test_support;
 
 // Properties of a container, other than its HCAs, that affect a trainer.
 
-std::vector<Check> check(const fabric::Inventory& node, const Surroundings& around) {
-  return init::check_surroundings(node, init::decide(node, {}, {}), around);
+std::vector<Check> check(const fabric::Inventory& node, const Surroundings& around, const Settings& settings = {}) {
+  return init::check_surroundings(node, settings, init::decide(node, {}, {}), around);
 }
 
 TEST(SurroundingsCheck, HasOneFindingPerProperty) {
@@ -72,6 +74,104 @@ TEST(SurroundingsCheck, HasOneFindingPerProperty) {
     EXPECT_NE(found[0].message.find(row.part), std::string::npos) << found[0].message;
     EXPECT_EQ(found[0].remedy.empty(), row.verdict == Verdict::kGood);
   }
+}
+
+TEST(SurroundingsCheck, NotesWhatIbgdaNeeds) {
+  fabric::Inventory node = test_support::rails(1);
+  node.limits.emplace();
+  node.limits->cap_eff = 0;
+  node.limits->initial_userns = true;
+  Surroundings around;
+  around.nvidia = around.peer_memory = true;
+  around.peer_mapping = around.gdrdrv = false;
+  const auto finds = [&](const char* value) {
+    const auto found = check(node, around, {{"NVSHMEM_IB_ENABLE_IBGDA", {value, "environment"}}});
+    return found.size() == 2 && found[1].name == "ibgda" && found[1].verdict == Verdict::kNote &&
+           !found[1].remedy.empty();
+  };
+  for (const char* value : {"1", "true", "yes"})
+    EXPECT_TRUE(finds(value)) << value;
+  for (const char* value : {"", "0", "no", "False"})
+    EXPECT_FALSE(finds(value)) << value;
+  EXPECT_EQ(check(node, around).size(), 1U) << "the variable is not set";
+  const auto only_good_with = [&](auto set) {
+    const auto kept = std::pair(node, around);
+    set();
+    const bool good = !finds("1");
+    std::tie(node, around) = kept;
+    return good && finds("1");
+  };
+  EXPECT_TRUE(only_good_with([&] { around.peer_mapping = true; }));
+  EXPECT_TRUE(only_good_with([&] { around.peer_mapping = std::nullopt; })) << "not known";
+  EXPECT_TRUE(only_good_with([&] { around.gdrdrv = std::nullopt; })) << "not known";
+  EXPECT_TRUE(only_good_with([&] { around.nvidia = false; }));
+  EXPECT_TRUE(only_good_with([&] { node.limits = std::nullopt; })) << "not known";
+  EXPECT_TRUE(only_good_with([&] { node.limits->cap_eff = 1ULL << 21; }));
+  node.limits->cap_eff = 1ULL << 21;
+  node.limits->initial_userns = false;
+  EXPECT_TRUE(finds("1")) << "capable() checks the initial user namespace";
+}
+
+TEST(SurroundingsCheck, NotesDataDirectDevicesAndAMissingImexChannel) {
+  fabric::Inventory node = test_support::rails(1);
+  Surroundings around;
+  around.data_direct = 4;
+  const auto names = [&](const Settings& settings = {}) {
+    std::string text;
+    for (const Check& one : check(node, around, settings))
+      text += one.name + " ";
+    return text;
+  };
+  EXPECT_EQ(names(), "data-direct ");
+  EXPECT_EQ(names({{"NCCL_IB_DATA_DIRECT", {"1", "environment"}}}), "") << "the user has decided";
+  around.multi_node_nvlink = true;
+  EXPECT_EQ(names(), "data-direct ") << "not known whether there is a channel";
+  around.imex_channel = true;
+  EXPECT_EQ(names(), "data-direct ");
+  around.imex_channel = false;
+  EXPECT_EQ(names(), "data-direct imex ");
+  EXPECT_EQ(names({{"NCCL_MNNVL_ENABLE", {"0", "environment"}}}), "data-direct ");
+  EXPECT_EQ(names({{"NCCL_MNNVL_ENABLE", {"1", "environment"}}}), "data-direct imex ");
+  around.multi_node_nvlink = false;
+  EXPECT_EQ(names(), "data-direct ");
+  node.hcas.clear();
+  EXPECT_EQ(names(), "") << "NCCL uses no HCA";
+}
+
+TEST(SurroundingsRead, ReadsTheNeedsOfGpus) {
+  const test_support::TempDir root;
+  auto around = init::read_surroundings(root.path());
+  EXPECT_EQ(around.data_direct, 0U);
+  EXPECT_EQ(around.imex_channel, false);
+  EXPECT_EQ(around.gdrdrv, false);
+  EXPECT_EQ(around.peer_mapping, std::nullopt);
+  for (const auto& [name, vendor, device] :
+       {std::tuple("0000:01:00.0", "0x15b3", "0x2100"), std::tuple("0001:01:00.0", "0x15b3", "0x2100"),
+        std::tuple("0002:01:00.0", "0x15b3", "0x1023"), std::tuple("0003:01:00.0", "0x10de", "0x2100")}) {
+    write_file(root / "sys/bus/pci/devices/" + name + "/vendor", std::string(vendor) + "\n");
+    write_file(root / "sys/bus/pci/devices/" + name + "/device", std::string(device) + "\n");
+  }
+  write_file(root / "proc/driver/nvidia/params", "EnableMSI: 1\nRegistryDwords: \"\"\n");
+  write_file(root / "proc/devices", "Character devices:\n234 nvidia-caps-imex-channels\n");
+  const std::string information = root / "proc/driver/nvidia/gpus/0008:01:00.0/information";
+  write_file(information, "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 18\n");
+  std::filesystem::create_directories(root / "dev/nvidia-caps-imex-channels");
+  around = init::read_surroundings(root.path());
+  EXPECT_EQ(around.data_direct, 2U);
+  EXPECT_EQ(around.peer_mapping, false);
+  EXPECT_FALSE(around.multi_node_nvlink) << "the driver registers the channels for every GPU";
+  EXPECT_EQ(around.imex_channel, false) << "the directory is empty";
+  write_file(information, "Model: \t\t NVIDIA GB300\nIRQ: 18\n");
+  write_file(root / "proc/driver/nvidia/params", "RegistryDwords: \"RMx=1;PeerMappingOverride=1;\"\n");
+  write_file(root / "dev/nvidia-caps-imex-channels/channel0", "");
+  write_file(root / "dev/gdrdrv", "");
+  around = init::read_surroundings(root.path());
+  EXPECT_TRUE(around.multi_node_nvlink);
+  EXPECT_EQ(around.imex_channel, true);
+  EXPECT_EQ(around.gdrdrv, true);
+  EXPECT_EQ(around.peer_mapping, true);
+  write_file(root / "proc/devices", "234 nvidia-caps\n");
+  EXPECT_FALSE(init::read_surroundings(root.path()).multi_node_nvlink);
 }
 
 TEST(SurroundingsRead, ReadsFilesBelowARoot) {
