@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
 
@@ -19,20 +18,6 @@
 #include "init/resolve.hpp"
 #include "init/surroundings.hpp"
 #include "init/topo.hpp"
-
-// Handles an uncaught exception. The library's own handler demangles the type of the exception, which adds 50 kB to a
-// static program that throws nothing on purpose. With this definition, the linker leaves the library's handler out.
-namespace __gnu_cxx {
-
-// libstdc++ calls its handler by this name (libstdc++ 12, libsupc++/vterminate.cc).
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
-void __verbose_terminate_handler();
-void __verbose_terminate_handler() {
-  std::abort();
-}
-// NOLINTEND(bugprone-reserved-identifier,readability-redundant-declaration)
-
-}  // namespace __gnu_cxx
 
 namespace init {
 namespace {
