@@ -209,8 +209,8 @@ class Chooser {
         [&](const Candidate& c) {
           return c.port->is_infiniband() || c.best(rank) || std::ranges::any_of(c.gids, is_kept);
         },
-         rank == GidRank::kIpv4 ? "no IPv4 GID of RoCE v2, and IPv4 covers most ports"
-                                : "no IPv6 GID of RoCE v2, and IPv6 covers most ports");
+        rank == GidRank::kIpv4 ? "no IPv4 GID of RoCE v2, and IPv4 covers most ports"
+                               : "no IPv6 GID of RoCE v2, and IPv6 covers most ports");
   }
 
   void leave_default_route() {

@@ -275,7 +275,8 @@ bool keep_and_choose(Deciding& d) {
   if (d.choice.ports.empty()) return false;
   keep_gid_indices(d);
   if (d.replaces_index()) {
-    // NCCL_IB_ADDR_FAMILY and _RANGE filter the GIDs again, and the other values are checked on the ports that are left.
+    // NCCL_IB_ADDR_FAMILY and _RANGE filter the GIDs again, and the other values are checked on the ports that are
+    // left.
     filter_addresses(d);
     check_list_and_choose(d);
     keep_gid_indices(d);

@@ -329,8 +329,11 @@ bool is_fit(const std::vector<Check>& checks) {
 
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks) {
   constexpr std::array kMarks = {"  ok", "  note", "  BAD"};
-  std::string text = fabric::wrapped(fmt::format("rdma-init {}: this container is {} for RDMA", RDMA_INIT_VERSION,
-                                                 is_fit(checks) ? "fit" : "NOT fit"));
+  const std::string verdict = !is_fit(checks)              ? "NOT fit for RDMA"
+                              : decision.unused_rails == 0 ? "fit for RDMA"
+                                                           : fmt::format("fit, but {} of {} equal rails are not used",
+                                                                         decision.unused_rails, decision.equal_rails);
+  std::string text = fabric::wrapped(fmt::format("rdma-init {}: this container is {}", RDMA_INIT_VERSION, verdict));
   text += "\nChecks\n";
   for (const Check& check : checks) {
     text += fabric::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);

@@ -46,7 +46,8 @@ void report_cr(Deciding& d) {
   const auto names = d.kept.with_cr();
   if (names.empty() || !may_be_before(d, nccl::kTrimsCr)) return;
   const std::string what =
-      "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes it";
+      "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes "
+      "it";
   if (d.named_version()) {
     restate(d, names, what);
     for (const std::string& name : names)
@@ -103,8 +104,7 @@ void report_older(Deciding& d) {
   for (const auto& reading : {older_list(d), older_index(d)}) {
     const Setting* setting = reading ? d.kept.in_effect(reading->name) : nullptr;
     if (!setting || setting->own || d.named_version()) continue;
-    d.decision.warnings.push_back(
-        fmt::format("{}={}: {}", reading->name, printable(setting->value), reading->what));
+    d.decision.warnings.push_back(fmt::format("{}={}: {}", reading->name, printable(setting->value), reading->what));
   }
   report_conf_file(d);
   report_cr(d);

@@ -269,7 +269,8 @@ std::string help_text() {
          fabric::option_help(kTable) + "\n" +
          fabric::wrapped(
              "Exit codes: 0; 1 container not fit (doctor), or unreadable snapshot; 2 usage; 78 --require, "
-             "--require-used or --strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n for signal n.");
+             "--require-used or --strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n "
+             "for signal n.");
 }
 
 }  // namespace init

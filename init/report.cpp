@@ -100,8 +100,8 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
                   fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
-// Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL gets
-// their GIDs from the kernel, and 2.21 to 2.25 fail at the type of such a slot, which cannot be read.
+// Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL
+// gets their GIDs from the kernel, and 2.21 to 2.25 fail at the type of such a slot, which cannot be read.
 void warn_about_hidden_slots(Deciding& d, const std::vector<WantedGid>& gids, const nccl::Version& version) {
   if (version < nccl::kChoosesGid || version >= nccl::kToleratesUnreadable) return;
   std::vector<std::size_t> ports;
@@ -155,8 +155,8 @@ void export_nccl(Deciding& d) {
 }
 
 // NVSHMEM chooses GIDs with NCCL's algorithm and variables of its own (NVSHMEM 3.5.1). If no index serves all ports,
-// exports the range with which it chooses right. exports_index: NVSHMEM_IB_GID_INDEX is exported, unless the user has set
-// it.
+// exports the range with which it chooses right. exports_index: NVSHMEM_IB_GID_INDEX is exported, unless the user has
+// set it.
 void export_range_for_nvshmem(Deciding& d, bool exports_index) {
   const auto value = [&](std::string_view name) {
     const Setting* setting = d.kept.find(name);
@@ -175,8 +175,8 @@ void export_range_for_nvshmem(Deciding& d, bool exports_index) {
     d.put(kRange, to_string(*plan.range), "NVSHMEM would choose a GID of another network namespace without it");
   }
   if (!plan.wrong.empty()) {
-    d.decision.warnings.push_back(
-        fmt::format("NVSHMEM would choose another GID on {}, and no setting of its own prevents it", d.list(plan.wrong)));
+    d.decision.warnings.push_back(fmt::format(
+        "NVSHMEM would choose another GID on {}, and no setting of its own prevents it", d.list(plan.wrong)));
   }
 }
 
@@ -188,7 +188,8 @@ void export_others(Deciding& d) {
   input.ipv6 = d.is_ipv6();
   if (const fabric::Netdev* netdev = fabric::default_route_netdev(d.inventory)) input.default_netdev = netdev->name;
   input.has_others = std::ranges::any_of(d.inventory.hcas, [&](const fabric::Hca& hca) {
-    return hca.is_accessible() && std::ranges::none_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca == &hca; });
+    return hca.is_accessible() &&
+           std::ranges::none_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca == &hca; });
   });
   for (const std::string& library : d.policy.exports) {
     for (auto& [name, value] : library_variables(library, input)) {
@@ -237,11 +238,10 @@ void warn_about_unused_rails(Deciding& d) {
   d.decision.equal_rails = rails.equal;
   if (rails.unused.empty()) return;
   const std::size_t first = rails.unused.front();
-  d.decision.warnings.push_back(
-      fmt::format("{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks differ; "
-                  "--require-used {} refuses such a container",
-                  rails.unused.size(), rails.equal, printable(d.at(first).name()), d.choice.drop_reasons[first],
-                  rails.equal));
+  d.decision.warnings.push_back(fmt::format(
+      "{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks differ; "
+      "--require-used {} refuses such a container",
+      rails.unused.size(), rails.equal, printable(d.at(first).name()), d.choice.drop_reasons[first], rails.equal));
 }
 
 // Warns about chosen ports that work with restrictions.

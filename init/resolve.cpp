@@ -295,8 +295,7 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
     if (!awaited && selected(policy, candidate)) awaited = pending_match(inventory, policy, candidate, others_match);
   }
   // Without an RDMA driver in the kernel, no HCA will appear.
-  const std::size_t required =
-      inventory.rdma_error == ENOENT ? 0 : std::max(policy.require, policy.require_used);
+  const std::size_t required = inventory.rdma_error == ENOENT ? 0 : std::max(policy.require, policy.require_used);
   std::size_t usable = count_usable_hcas(matching);
   if (usable >= required) return awaited;
   // --require also accepts HCAs that use the node's GIDs.

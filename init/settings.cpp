@@ -130,7 +130,8 @@ void mark_own(std::string_view exports, Settings& settings) {
   for (const std::string_view entry : fabric::split(exports, ';')) {
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const auto found = settings.find(entry.substr(0, equals));
-    if (found != settings.end()) found->second.own = found->second.value == entry.substr(std::min(equals + 1, entry.size()));
+    if (found != settings.end())
+      found->second.own = found->second.value == entry.substr(std::min(equals + 1, entry.size()));
   }
 }
 

@@ -212,11 +212,12 @@ void expect_no_port_beyond_the_list(const Inventory& node, const Settings& setti
 void expect_right_for_version(const Settings& settings, const Decision& decision) {
   const auto version = init::nccl::parse_version(value_of({}, settings, "NCCL_VERSION"));
   const std::string index = value_of(decision, settings, "NCCL_IB_GID_INDEX");
-  if (!version || *version >= init::nccl::kChoosesGid || decision.status == init::Status::kNone || index.empty()) return;
+  if (!version || *version >= init::nccl::kChoosesGid || decision.status == init::Status::kNone || index.empty())
+    return;
   EXPECT_GE(init::nccl::parse_index(index), 0) << "NCCL before 2.21 uses " << index << " itself";
 }
 
-// UCX and NVSHMEM take the GIDs that are reported as used, or a warning says so.
+// UCX and NVSHMEM use the GIDs that are reported as used, or a warning says so.
 void expect_what_others_take(const Inventory& node, const Settings& settings, const Decision& decision) {
   if (decision.status == init::Status::kNone) return;
   const auto value = [&](const std::string& name) { return value_of(decision, settings, name); };
@@ -226,7 +227,8 @@ void expect_what_others_take(const Inventory& node, const Settings& settings, co
     if (!report.used || !report.gid) continue;
     const auto& gids = fabric::find_hca(node, report.device)->ports[report.port - 1].gids;
     const auto is_own = [&](std::optional<unsigned> index) {
-      const auto entry = std::find_if(gids.begin(), gids.end(), [&](const GidEntry& gid) { return gid.index == index; });
+      const auto entry =
+          std::find_if(gids.begin(), gids.end(), [&](const GidEntry& gid) { return gid.index == index; });
       return entry != gids.end() && entry->is_v2() &&
              std::any_of(node.netdevs.begin(), node.netdevs.end(), [&](const fabric::Netdev& netdev) {
                return netdev.is_up() && std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
@@ -239,10 +241,9 @@ void expect_what_others_take(const Inventory& node, const Settings& settings, co
     }
     if (is_kept_wrong(decision, "NVSHMEM_IB_GID_INDEX") || warns) continue;
     const long fixed = init::nccl::parse_param(value("NVSHMEM_IB_GID_INDEX"), -1);
-    const auto index = fixed >= 0 ? std::optional(static_cast<unsigned>(fixed))
-                                  : init::nccl::choose_gid(fabric::find_hca(node, report.device)->ports[report.port - 1],
-                                                           rules)
-                                        .index;
+    const auto index =
+        fixed >= 0 ? std::optional(static_cast<unsigned>(fixed))
+                   : init::nccl::choose_gid(fabric::find_hca(node, report.device)->ports[report.port - 1], rules).index;
     EXPECT_TRUE(is_own(index)) << "NVSHMEM on " << report.device << " at " << index.value_or(999);
   }
 }

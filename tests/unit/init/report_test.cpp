@@ -231,6 +231,18 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
   }
 }
 
+TEST(Doctor, SaysThatEqualRailsAreNotUsed) {
+  Inventory node = rails(8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    node.hcas[i].pci = fmt::format("0000:{}0:00.0", i);
+    node.hcas[i].device_id = "0x1021";
+    if (i >= 4) node.hcas[i].ports[0].state = "1: DOWN";
+  }
+  const auto decision = decide(node, {}, {});
+  const std::string text = doctor_text(decision, init::check_up(node, {}, decision));
+  EXPECT_NE(text.find(": this container is fit, but 4 of 8 equal rails are not used\n"), std::string::npos) << text;
+}
+
 TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
   Inventory node = rails(8);
   for (std::size_t i = 1; i < 8; ++i)
