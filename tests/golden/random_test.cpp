@@ -217,7 +217,7 @@ void expect_right_for_version(const Settings& settings, const Decision& decision
   EXPECT_GE(init::nccl::parse_index(index), 0) << "NCCL before 2.21 uses " << index << " itself";
 }
 
-// UCX and NVSHMEM use the GIDs that are reported as used, or a warning says so.
+// UCX and NVSHMEM use the GIDs that are reported as used, or a warning reports it.
 void expect_what_others_take(const Inventory& node, const Settings& settings, const Decision& decision) {
   if (decision.status == init::Status::kNone) return;
   const auto value = [&](const std::string& name) { return value_of(decision, settings, name); };
