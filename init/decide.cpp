@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "init/rdma_off.hpp"
 
 namespace init {
 
@@ -262,10 +263,6 @@ void check_list_and_choose(Deciding& d) {
 
 // Checks the kept values and chooses the ports. Returns false if no port is chosen.
 bool keep_and_choose(Deciding& d) {
-  if (const Setting* off = d.kept.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
-    d.decision.remarks.push_back(
-        fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value), printable(off->source)));
-  }
   // An index of an earlier run follows from the addresses that the filter left.
   const Setting* index = d.kept.find(kIndexNames[0]);
   if (!index || index->own || nccl::parse_index(index->value) < 0) filter_addresses(d);
@@ -392,6 +389,8 @@ void plan_gids(Deciding& d) {
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy) {
   Deciding d{inventory, policy, Kept(settings, policy.override_wrong, policy.exports),
              find_candidates(inventory, policy.gids)};
+  d.decision.remarks = settings_without_rdma(
+      settings, policy.exports, policy.nccl_version ? policy.nccl_version : d.image_version(), d.candidates);
   const bool chosen = keep_and_choose(d);
   if (chosen) plan_gids(d);
   report(d, chosen);

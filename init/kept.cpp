@@ -16,8 +16,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPrefixes
 
 // Returns true for variables that affect the choice. They are reported even if no check covers them.
 bool is_related(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kNames = {"NCCL_NET",         "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
-                                                      "NVSHMEM_HCA_LIST", "GLOO_SOCKET_IFNAME", "MSCCLPP_HCA_DEVICES"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "NCCL_NET", "NCCL_NET_PLUGIN",  "NCCL_ENV_PLUGIN",    "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
+      "UCX_TLS",  "NVSHMEM_HCA_LIST", "GLOO_SOCKET_IFNAME", "MSCCLPP_HCA_DEVICES"};
   return name.starts_with("NCCL_IB_") || name.ends_with("_GID_INDEX") ||
          std::ranges::find(kNames, name) != kNames.end();
 }
