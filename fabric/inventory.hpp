@@ -241,7 +241,7 @@ struct Inventory {
   std::optional<std::vector<Route>> routes;
   std::optional<NetnsMode> netns_mode;
   std::optional<Limits> limits;
-  std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
+  std::optional<std::map<std::string, std::string>> conf;  // NCCL's and RCCL's files: path to text
   std::optional<std::map<std::string, std::string>> env;   // environment variables that are already set
 
   // Set if hcas is empty because /sys/class/infiniband cannot be opened: the errno of the failure. ENOENT: no RDMA

@@ -391,6 +391,7 @@ Decision decide(const fabric::Inventory& inventory, const Settings& settings, co
              find_candidates(inventory, policy.gids)};
   d.decision.remarks = settings_without_rdma(
       settings, policy.exports, policy.nccl_version ? policy.nccl_version : d.image_version(), d.candidates);
+  if (d.kept.writes_for("nccl")) d.decision.warnings = cut_values(settings);
   const bool chosen = keep_and_choose(d);
   if (chosen) plan_gids(d);
   report(d, chosen);

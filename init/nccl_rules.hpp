@@ -26,6 +26,7 @@ inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an emp
 inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
+inline constexpr Version kHomeVariable{2, 30, 0};              // ~/.nccl.conf is in $HOME; before, see getpwuid(3)
 inline constexpr Version kEnvPlugin{2, 29, 0};                 // NCCL_ENV_PLUGIN
 inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // before, NCCL uses at most 16 ports
 inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS; NCCL reads as many entries of a list

@@ -74,7 +74,7 @@ constexpr std::array<std::array<std::string_view, 4>, 5> kTransports = {{{"rc_ve
                                                                          {"dc_mlx5", "dc_x", "dc", "ib"},
                                                                          {"ud_verbs", "ud_v", "ud", "ib"},
                                                                          {"ud_mlx5", "ud_x", "ud", "ib"}}};
-// Only certain HCAs have these, so a list that excludes the others excludes RDMA, too.
+// Only certain HCAs have these, so a list that excludes kTransports excludes RDMA, too.
 constexpr std::array<std::string_view, 2> kSpecialTransports = {"srd", "gga_mlx5"};
 
 bool allows_transport(std::string_view value) {

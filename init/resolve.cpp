@@ -194,6 +194,49 @@ void add_conf_files(const std::map<std::string, std::string>& files, const std::
   }
 }
 
+constexpr std::size_t kMaxPasswd = 4 << 20;
+
+// The configuration files of a start.
+struct ConfFiles {
+  std::vector<std::string> paths;
+  std::map<std::string, std::string> texts;  // of the files that were read, by path
+};
+
+// Warns if files were read from two homes, or from one that only some versions of NCCL use.
+void warn_about_homes(const ConfFiles& files, const std::string& home, const std::string& passwd,
+                      std::vector<std::string>& problems) {
+  std::vector<std::string> read;
+  for (const std::string& path : files.paths) {
+    if (!path.starts_with("/etc/") && files.texts.contains(path)) read.push_back(printable(path));
+  }
+  if (read.empty() || home == passwd) return;
+  problems.push_back(fmt::format(
+      "{}: NCCL before 2.30 reads such a file only in the home of /etc/passwd ({}), later versions only in $HOME ({}); "
+      "remedy: name the file in NCCL_CONF_FILE, or the version with --nccl-version",
+      fabric::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home)));
+}
+
+// Reads the configuration files and adds their variables; settings that exist stay. problems: as for read_conf_files().
+ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std::string>& problems) {
+  const char* variable = getenv("HOME");
+  const std::string home = variable ? variable : "";
+  const bool named = find_setting(settings, "NCCL_CONF_FILE") != nullptr;
+  auto version = options.policy.nccl_version;
+  const Setting* image = find_setting(settings, "NCCL_VERSION");
+  if (image && !version) version = nccl::parse_version(image->value);
+  std::string passwd;
+  if (!named && (!version || *version < nccl::kHomeVariable)) {
+    const auto text = fabric::sysfs::read_file(options.root + "/etc/passwd", kMaxPasswd);
+    passwd = passwd_home(fabric::value_or(text, std::string()), ::getuid());
+  }
+  ConfFiles files;
+  files.paths = conf_paths(settings, conf_homes(version, home, passwd));
+  files.texts = read_conf_files(settings, files.paths, options.root, problems);
+  if (!named && !version) warn_about_homes(files, home, passwd, problems);
+  add_conf_files(files.texts, files.paths, settings);
+  return files;
+}
+
 // Returns the settings of a snapshot.
 Settings snapshot_settings(const Inventory& inventory) {
   Settings settings;
@@ -204,15 +247,20 @@ Settings snapshot_settings(const Inventory& inventory) {
     if (exported != inventory.env->end()) mark_own(exported->second, settings);
   }
   if (!inventory.conf) return settings;
-  // The first file is NCCL_CONF_FILE, if the snapshot's environment has it. Otherwise a file other than /etc/nccl.conf
-  // is ~/.nccl.conf: a snapshot does not record $HOME.
-  std::vector<std::string> order = conf_paths(settings, "");
-  if (order.size() == 1) {
-    for (const auto& [path, text] : *inventory.conf) {
-      if (path != order.back()) order.insert(order.begin(), path);
+  // A snapshot has the files that were read. It records neither $HOME nor /etc/passwd, so two homes have the order of
+  // their names. A file of no home is NCCL_CONF_FILE, also if the snapshot's environment lacks the variable.
+  std::vector<std::string> homes;
+  std::vector<std::string> named;
+  for (const auto& [path, text] : *inventory.conf) {
+    const std::size_t slash = path.ends_with("/.nccl.conf") || path.ends_with("/.rccl.conf") ? path.rfind('/') : 0;
+    if (slash != 0) {
+      homes.push_back(path.substr(0, slash));
+    } else if (path != "/etc/nccl.conf" && path != "/etc/rccl.conf") {
+      named.push_back(path);
     }
   }
-  add_conf_files(*inventory.conf, order, settings);
+  add_conf_files(*inventory.conf, named, settings);
+  add_conf_files(*inventory.conf, conf_paths(settings, homes), settings);
   return settings;
 }
 
@@ -318,11 +366,8 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   mark_own(exported ? exported : "", resolved.settings);
   const SitePolicy site = read_site_policy(Rooted(options.root), options.env_file, options.root.empty());
   const Settings from_site = apply_policy(site, resolved.settings);
-  const char* home = getenv("HOME");
-  const auto paths = conf_paths(resolved.settings, home ? home : "");
   std::vector<std::string> problems = site.problems;
-  auto files = read_conf_files(resolved.settings, paths, options.root, problems);
-  add_conf_files(files, paths, resolved.settings);  // after the environment, which has precedence
+  auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
   Providers providers(options.root);
   read_and_decide(options, full, providers, resolved);
   wait_for_pending(options, full, log, providers, resolved);

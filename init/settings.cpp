@@ -21,6 +21,7 @@ namespace {
 using fabric::printable;
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
+constexpr std::size_t kLongestValue = 1023;  // of NCCL's envValue[1024]
 constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
                                                                "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
 // Mooncake's variables are listed by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached
@@ -33,7 +34,7 @@ bool begins_with_one(std::span<const std::string_view> prefixes, std::string_vie
   return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Returns true for a line that sets a variable of NCCL; no other library reads these files.
+// Returns true for a line that sets a variable of NCCL, which RCCL also reads; no other library reads these files.
 bool is_conf_line(std::string_view line) {
   return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;
 }
@@ -103,8 +104,11 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
     if (!is_conf_line(line)) continue;
     const std::size_t equals = line.find('=');
     const std::string_view name = line.substr(0, equals);
+    const std::string_view value = line.substr(equals + 1);
+    Setting setting{std::string(value.substr(0, kLongestValue)), path, has_cr && value.size() < kLongestValue};
+    setting.was_cut = value.size() > kLongestValue;
     // emplace() keeps a setting that exists: the first source has precedence.
-    settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, has_cr});
+    settings.emplace(name, std::move(setting));
   }
 }
 
@@ -135,14 +139,51 @@ void mark_own(std::string_view exports, Settings& settings) {
   }
 }
 
-std::vector<std::string> conf_paths(const Settings& settings, std::string_view home) {
-  std::vector<std::string> paths;
-  if (const Setting* named = find_setting(settings, "NCCL_CONF_FILE")) {
-    paths.push_back(named->value);
-  } else if (!home.empty()) {
-    paths.push_back(std::string(home) + "/.nccl.conf");
+std::vector<std::string> cut_values(const Settings& settings) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, setting] : settings) {
+    if (!setting.was_cut) continue;
+    warnings.push_back(
+        fmt::format("{} ({}): NCCL reads only the first {} bytes of this value; the environment has no "
+                    "such limit",
+                    printable(name), printable(setting.source), kLongestValue));
   }
-  paths.emplace_back("/etc/nccl.conf");
+  return warnings;
+}
+
+std::string passwd_home(std::string_view passwd, uid_t user) {
+  while (!passwd.empty()) {
+    const std::size_t end = std::min(passwd.find('\n'), passwd.size());
+    const std::string_view line = passwd.substr(0, end);
+    passwd.remove_prefix(std::min(end + 1, passwd.size()));
+    const auto fields = fabric::split(line, ':');  // name, password, uid, gid, comment, home, shell
+    if (fields.size() > 5 && fabric::parse_number<uid_t>(fields[2]) == user) return std::string(fields[5]);
+  }
+  return {};
+}
+
+std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version, const std::string& home,
+                                    const std::string& passwd) {
+  std::vector<std::string> homes;
+  const auto add = [&](const std::string& directory) {
+    if (!directory.empty() && std::ranges::find(homes, directory) == homes.end()) homes.push_back(directory);
+  };
+  if (!version || *version >= nccl::kHomeVariable) add(home);
+  if (!version || *version < nccl::kHomeVariable) add(passwd);
+  return homes;
+}
+
+std::vector<std::string> conf_paths(const Settings& settings, const std::vector<std::string>& homes) {
+  std::vector<std::string> paths;
+  const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
+  if (named) paths.push_back(named->value);
+  for (const std::string_view name : {"nccl.conf", "rccl.conf"}) {
+    if (!named) {
+      for (const std::string& home : homes)
+        paths.push_back(fmt::format("{}/.{}", home, name));
+    }
+    paths.push_back(fmt::format("/etc/{}", name));
+  }
   return paths;
 }
 

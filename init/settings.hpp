@@ -1,14 +1,27 @@
-// The variables that are already set for the trainer: its environment, the site's policy and NCCL's configuration
-// files.
+// The variables that are already set for the trainer: its environment, the site's policy and the configuration files of
+// NCCL and RCCL.
 // NCCL reads $NCCL_CONF_FILE (or ~/.nccl.conf), then /etc/nccl.conf, and sets only variables that are not set. The
 // environment therefore has precedence over the first file, and the first file over the second (src/misc/param.cc,
-// 2.30.7).
+// 2.18.3 to 2.30.7). RCCL, AMD's copy of NCCL with the same variables, reads ~/.rccl.conf and /etc/rccl.conf in their
+// place, and none of NCCL's files.
+//
+// A trainer uses one of the two libraries. The GPUs do not show it everywhere: rdma-init may run in a container without
+// GPUs, whose output another container uses. So a variable in a file of either library is kept: an export then never
+// overrides a value that the running library reads. If both libraries' files set a variable, NCCL's value is checked.
+//
+// ~ is the user's home in the user database before 2.30, and $HOME since then. If the version is not known, the files
+// of both homes are kept, those in $HOME first.
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "init/nccl_rules.hpp"
 
 namespace init {
 
@@ -16,9 +29,10 @@ class Rooted;
 
 struct Setting {
   std::string value;
-  std::string source;   // "environment" or the path of a file
-  bool had_cr = false;  // the line in that file ends with CR LF
-  bool own = false;     // an earlier run of rdma-init exported it (mark_own())
+  std::string source;    // "environment" or the path of a file
+  bool had_cr = false;   // the line in that file ends with CR LF
+  bool own = false;      // an earlier run of rdma-init exported it (mark_own())
+  bool was_cut = false;  // NCCL's buffer is shorter than the value in that file; `value` is its first part
 };
 
 // Settings by name. Only variables of the libraries that rdma-init exports for.
@@ -32,7 +46,9 @@ const Setting* find_setting(const Settings& settings, std::string_view name);
 bool is_library_variable(std::string_view name);
 
 // Adds the NAME=value lines of a file; settings that exist stay. Lines are read as NCCL does: split at the first '=',
-// only a final CR trimmed, lines that begin with '#' skipped, no quotes.
+// only a final CR trimmed, lines that begin with '#' skipped, no quotes. A value ends after 1,023 bytes, because NCCL
+// copies it into a buffer of 1,024 (all versions, also RCCL). Names are not cut, since no variable is that long. Since
+// 2.30, a line has at most 4,095 bytes and the rest is the next line; that rest sets no variable that matters here.
 void add_conf(std::string_view text, const std::string& path, Settings& settings);
 
 // Returns the unchanged lines that add_conf() reads. Other lines are left out, because NCCL_CONF_FILE may name a file
@@ -49,8 +65,20 @@ void mark_own(std::string_view exports, Settings& settings);
 // The variable with which rdma-init marks its exports: "NAME=value;NAME=value". A value with a semicolon is left out.
 inline constexpr const char* kExportsName = "RDMA_INIT_EXPORTS";
 
-// Returns the paths of NCCL's configuration files in NCCL's order. home: $HOME.
-std::vector<std::string> conf_paths(const Settings& settings, std::string_view home);
+// Returns a warning for each value that NCCL cuts.
+std::vector<std::string> cut_values(const Settings& settings);
+
+// Returns the home directory of a user in the text of /etc/passwd, "" if the user has no entry. NCCL before 2.30 calls
+// getpwuid(getuid()), which may also find users of other databases (nsswitch.conf).
+std::string passwd_home(std::string_view passwd, uid_t user);
+
+// Returns the directories that ~ stands for, without duplicates. version: of NCCL, nullopt if it is not known. home:
+// $HOME, passwd: passwd_home(); empty if there is none.
+std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version, const std::string& home,
+                                    const std::string& passwd);
+
+// Returns the paths of the configuration files, NCCL's in NCCL's order and then RCCL's. homes: conf_homes().
+std::vector<std::string> conf_paths(const Settings& settings, const std::vector<std::string>& homes);
 
 // Reads the configuration files. Returns the text of each readable file by path. problems: receives a line for each
 // unreadable file that exists or that NCCL_CONF_FILE names. A file above 64 MiB is not read.

@@ -7,10 +7,14 @@ namespace {
 
 using namespace fuzz;
 
-// A second reader, by lines: returns the settings after add_conf().
+// A second reader, by lines: returns the settings after add_conf(). NCCL's buffer has room for 1,023 bytes.
 init::Settings read_conf(const std::string& text, const std::string& path, init::Settings settings) {
-  return fuzz::read_by_lines(text, path, std::move(settings),
-                             [](const std::string&, const std::string& name) { return name.starts_with("NCCL_"); });
+  settings = fuzz::read_by_lines(text, path, std::move(settings),
+                                 [](const std::string&, const std::string& name) { return name.starts_with("NCCL_"); });
+  for (auto& [name, setting] : settings) {
+    if (setting.source == path && setting.value.size() > 1023) setting.value.resize(1023);
+  }
+  return settings;
 }
 
 }  // namespace
@@ -29,7 +33,7 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
     require(init::is_library_variable(name), "only variables of the libraries are taken", name);
     require(setting.source == "environment", "a source is named", name);
   }
-  for (const std::string& path : init::conf_paths(settings, "/root"))
+  for (const std::string& path : init::conf_paths(settings, {"/root"}))
     require(!path.empty(), "a path has a name");
 
   const std::string text = data.ConsumeRemainingBytesAsString();

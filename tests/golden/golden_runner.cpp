@@ -1,7 +1,9 @@
 // golden_runner PROGRAM CASE: runs one case and prints the differences.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <set>
@@ -19,7 +21,7 @@ namespace {
 using test_support::Outcome;
 using test_support::TempDir;
 
-constexpr std::string_view kUserConf = "/.nccl.conf";
+constexpr std::array<std::string_view, 2> kUserConfs = {"/.nccl.conf", "/.rccl.conf"};
 
 class Runner {
  public:
@@ -157,11 +159,13 @@ class Runner {
     auto environment = inventory->env.value_or(std::map<std::string, std::string>());
     environment.emplace("HOME", "/nonexistent");
     for (const auto& [path, text] : inventory->conf.value_or(std::map<std::string, std::string>())) {
-      if (path.ends_with(kUserConf)) environment["HOME"] = path.substr(0, path.size() - kUserConf.size());
+      for (const std::string_view name : kUserConfs)
+        if (path.ends_with(name)) environment["HOME"] = path.substr(0, path.size() - name.size());
     }
     for (const bool full : {false, true}) {
       const TempDir dir;
       test_support::lay_out(*inventory, dir.path(), {.full = full});
+      test_support::write_file(dir / "etc/passwd", fmt::format("u:x:{}:1::{}:\n", ::getuid(), environment["HOME"]));
       check_answer(full ? "full tree" : "sparse tree",
                    start(arguments_with({"--wait", "0", "--root", dir.path()}), environment), Source::kTree);
     }

@@ -113,14 +113,58 @@ TEST_F(Resolve, ReadsConfFilesBelowTheRoot) {
   EXPECT_EQ(resolve({"NCCL_IB_HCA==mlx5_1"}).decision.kept.at("NCCL_IB_HCA").source, "environment");
 }
 
+TEST_F(Resolve, ReadsTheFilesOfRcclAfterThoseOfNccl) {
+  lay_out(rails(2), root_.path());
+  test_support::write_file(root_ / "etc/rccl.conf", "NCCL_IB_HCA==mlx5_1\nNCCL_IB_TC=104\n");
+  EXPECT_EQ(resolve().decision.kept.at("NCCL_IB_HCA").source, "/etc/rccl.conf");
+  test_support::write_file(root_ / "etc/nccl.conf", "NCCL_IB_HCA==mlx5_0\n");
+  const auto resolved = resolve({"NCCL_IB_SL=1"});
+  EXPECT_EQ(resolved.decision.kept.at("NCCL_IB_HCA").source, "/etc/nccl.conf");
+  EXPECT_EQ(resolved.decision.kept.at("NCCL_IB_TC").source, "/etc/rccl.conf");
+}
+
+TEST_F(Resolve, ReadsTheFilesOfTheHomeThatTheVersionUses) {
+  const char* home = getenv("HOME");
+  const std::string former = home ? home : "";
+  ASSERT_EQ(setenv("HOME", "/a", 1), 0);
+  lay_out(rails(2), root_.path());
+  test_support::write_file(root_ / "a/.nccl.conf", "NCCL_IB_TC=1\n");
+  const auto warnings = [&](std::vector<const char*> environment) { return resolve(environment).decision.warnings; };
+  EXPECT_NE(warnings({}).at(0).find("in the home of /etc/passwd (none), later versions only in $HOME (/a)"),
+            std::string::npos);
+  test_support::write_file(root_ / "etc/passwd", "u:x:" + std::to_string(getuid()) + ":0::/b:/bin/sh\n");
+  test_support::write_file(root_ / "b/.nccl.conf", "NCCL_IB_TC=2\nNCCL_IB_SL=2\n");
+  const auto unknown = resolve();
+  EXPECT_EQ(unknown.decision.kept.at("NCCL_IB_TC").value, "1");
+  EXPECT_EQ(unknown.decision.kept.at("NCCL_IB_SL").value, "2") << "an export would override this value for NCCL 2.29";
+  ASSERT_EQ(unknown.decision.warnings.size(), 1U);
+  EXPECT_EQ(
+      unknown.decision.warnings[0],
+      "/a/.nccl.conf, /b/.nccl.conf: NCCL before 2.30 reads such a file only in the home of /etc/passwd (/b), later "
+      "versions only in $HOME (/a); remedy: name the file in NCCL_CONF_FILE, or the version with --nccl-version");
+  const auto known = [&](const char* version) { return resolve({version}).decision; };
+  EXPECT_EQ(known("NCCL_VERSION=2.29.7-1").kept.at("NCCL_IB_TC").value, "2");
+  EXPECT_EQ(known("NCCL_VERSION=2.30.4-1").kept.at("NCCL_IB_TC").value, "1");
+  EXPECT_FALSE(known("NCCL_VERSION=2.30.4-1").kept.contains("NCCL_IB_SL"));
+  EXPECT_TRUE(known("NCCL_VERSION=2.29.7-1").warnings.empty());
+  options_.policy.nccl_version = nccl::Version{2, 30, 0};
+  EXPECT_EQ(known("NCCL_VERSION=2.29.7-1").kept.at("NCCL_IB_TC").value, "1");
+  options_.policy.nccl_version.reset();
+  ASSERT_EQ(setenv("HOME", "/b", 1), 0);
+  EXPECT_TRUE(warnings({}).empty());
+  ASSERT_EQ(home ? setenv("HOME", former.c_str(), 1) : unsetenv("HOME"), 0);
+}
+
 TEST_F(Resolve, UsesTheSettingsOfTheSnapshot) {
   test_support::write_file(root_ / "s.json", R"({"env": {"NCCL_IB_HCA": "=x"},
-    "conf": {"/etc/nccl.conf": "NCCL_IB_TC=1\nNCCL_IB_SL=1\n", "/home/u/.nccl.conf": "NCCL_IB_TC=2\n"}})");
+    "conf": {"/etc/nccl.conf": "NCCL_IB_TC=1\nNCCL_IB_SL=1\n", "/home/u/.nccl.conf": "NCCL_IB_TC=2\n",
+    "/etc/rccl.conf": "NCCL_IB_SL=5\nNCCL_NET=IB\n", "/home/u/.rccl.conf": "NCCL_NET=Socket\n"}})");
   options_.snapshot = root_ / "s.json";
   const auto resolved = resolve({"NCCL_IB_HCA==mine", "NCCL_IB_PKEY=3"});
   EXPECT_EQ(resolved.settings.at("NCCL_IB_HCA").value, "=x");
   EXPECT_EQ(resolved.settings.at("NCCL_IB_TC").source, "/home/u/.nccl.conf");
   EXPECT_EQ(resolved.settings.at("NCCL_IB_SL").source, "/etc/nccl.conf");
+  EXPECT_EQ(resolved.settings.at("NCCL_NET").source, "/home/u/.rccl.conf");
   EXPECT_FALSE(resolved.settings.contains("NCCL_IB_PKEY"))
       << "the environment of this process belongs to another machine";
 }

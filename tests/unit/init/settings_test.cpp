@@ -95,11 +95,54 @@ TEST(NcclConf, ReadsAMillionLinesAndBinaryData) {
 
 TEST(ConfPaths, FollowTheVariableAndTheHome) {
   using Paths = std::vector<std::string>;
-  EXPECT_EQ(init::conf_paths({}, "/root"), (Paths{"/root/.nccl.conf", "/etc/nccl.conf"}));
-  EXPECT_EQ(init::conf_paths({}, ""), (Paths{"/etc/nccl.conf"}));
-  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE=/x"}), "/root"), (Paths{"/x", "/etc/nccl.conf"}));
-  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE="}), "/root"),
-            (Paths{"/root/.nccl.conf", "/etc/nccl.conf"}));
+  const Paths of_root = {"/root/.nccl.conf", "/etc/nccl.conf", "/root/.rccl.conf", "/etc/rccl.conf"};
+  EXPECT_EQ(init::conf_paths({}, {"/root"}), of_root);
+  EXPECT_EQ(init::conf_paths({}, {}), (Paths{"/etc/nccl.conf", "/etc/rccl.conf"}));
+  EXPECT_EQ(init::conf_paths({}, {"/a", "/b"}), (Paths{"/a/.nccl.conf", "/b/.nccl.conf", "/etc/nccl.conf",
+                                                       "/a/.rccl.conf", "/b/.rccl.conf", "/etc/rccl.conf"}));
+  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE=/x"}), {"/root"}),
+            (Paths{"/x", "/etc/nccl.conf", "/etc/rccl.conf"}));
+  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE="}), {"/root"}), of_root);
+}
+
+TEST(ConfHomes, FollowTheVersion) {
+  using Homes = std::vector<std::string>;
+  const nccl::Version old{2, 29, 7};
+  const nccl::Version fresh{2, 30, 3};
+  EXPECT_EQ(init::conf_homes(old, "/home", "/passwd"), Homes{"/passwd"});
+  EXPECT_EQ(init::conf_homes(fresh, "/home", "/passwd"), Homes{"/home"});
+  EXPECT_EQ(init::conf_homes({}, "/home", "/passwd"), (Homes{"/home", "/passwd"}));
+  EXPECT_EQ(init::conf_homes({}, "/root", "/root"), Homes{"/root"});
+  EXPECT_EQ(init::conf_homes(old, "/root", "/root"), Homes{"/root"});
+  EXPECT_EQ(init::conf_homes({}, "", "/passwd"), Homes{"/passwd"});
+  EXPECT_EQ(init::conf_homes({}, "/home", ""), Homes{"/home"});
+  EXPECT_EQ(init::conf_homes(old, "/home", ""), Homes{});
+}
+
+TEST(PasswdHome, IsThatOfTheFirstEntryOfTheUser) {
+  const char* text =
+      "root:x:0:0:root:/root:/bin/sh\n#x:x:5:5::/no:\nbad:x:7\nu:x:1000:1000:,,:/home/u:\nv:x:1000:1::/v:\n"
+      "w:x:8:8::/w";
+  EXPECT_EQ(init::passwd_home(text, 0), "/root");
+  EXPECT_EQ(init::passwd_home(text, 1000), "/home/u");
+  EXPECT_EQ(init::passwd_home(text, 8), "/w");
+  for (const uid_t user : {1U, 7U, 100U, 10001U})
+    EXPECT_EQ(init::passwd_home(text, user), "") << user;
+  EXPECT_EQ(init::passwd_home("", 0), "");
+}
+
+TEST(NcclConf, CutsLongValuesAsNcclDoes) {
+  const std::string fits(1023, 'x');
+  Settings settings = from_environment({"NCCL_ENV=e"});
+  add_conf(
+      "NCCL_FITS=" + fits + "\r\nNCCL_LONG=" + fits + "y\nNCCL_CR=" + fits.substr(1) + "\r\nNCCL_ENV=" + fits + "z",
+      "/etc/rccl.conf", settings);
+  EXPECT_EQ(settings.at("NCCL_FITS").value, fits);
+  EXPECT_EQ(settings.at("NCCL_LONG").value, fits);
+  EXPECT_FALSE(settings.at("NCCL_FITS").had_cr) << "the buffer has no room for the CR";
+  EXPECT_TRUE(settings.at("NCCL_CR").had_cr);
+  EXPECT_EQ(init::cut_values(settings), Problems{"NCCL_LONG (/etc/rccl.conf): NCCL reads only the first 1023 bytes of "
+                                                 "this value; the environment has no such limit"});
 }
 
 TEST(ReadConfFiles, SkipsMissingFiles) {
@@ -120,7 +163,7 @@ TEST(ReadConfFiles, ReportsAnUnreadableNamedFile) {
   const TempDir root;
   std::vector<std::string> problems;
   const Settings settings = {{"NCCL_CONF_FILE", {"/none.conf", "environment"}}};
-  init::read_conf_files(settings, init::conf_paths(settings, ""), root.path(), problems);
+  init::read_conf_files(settings, init::conf_paths(settings, {}), root.path(), problems);
   ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf is optional";
   EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; its values are unknown");
   write_file(root / "none.conf", "");
