@@ -272,8 +272,9 @@ std::string variables_text(const Decision& decision) {
     const std::string left = fmt::format("  {}={}", printable(name), printable(value.value));
     const std::string about =
         fmt::format("({}){}", printable(value.source), value.problem ? ": " + *value.problem : "");
+    // A left part that does not end before the column gets a line of its own.
     const bool fits = left.size() + 1 + about.size() <= fabric::kHelpWidth;
-    text += fits ? left + " " + about + "\n" : fabric::help_lines(left, about, 6);
+    text += fabric::help_lines(left, about, fits ? left.size() + 1 : 6);
   }
   return text;
 }
