@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
