@@ -203,9 +203,20 @@ bool is_obeyed_by_shell(char c) {
 }
 
 std::string printable(std::string_view text) {
+  return printable(text, std::string::npos);
+}
+
+std::string printable(std::string_view text, std::size_t longest) {
   std::string out;
-  for (const char c : one_line(text))
+  std::size_t whole = 0;  // size without the last character
+  for (const char c : one_line(text)) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+    if (!continues) whole = out.size();
     out += is_obeyed_by_shell(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+    if (out.size() <= longest) continue;
+    out.resize(whole);
+    break;
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,8 @@ bool is_obeyed_by_shell(char c);
 // Returns untrusted text for quotation in a message: the result of one_line(), with each character of
 // is_obeyed_by_shell() as "\x24" and the like. A message may end up in a file that a shell reads.
 std::string printable(std::string_view text);
+// Returns at most `longest` bytes of printable(text). Cuts neither a character nor an escape in two.
+std::string printable(std::string_view text, std::size_t longest);
 
 // Returns the name of an errno: "EINVAL" for 22, "E999" for numbers that glibc does not know.
 std::string errno_name(int code);

@@ -39,13 +39,16 @@ int print(const Log& log, std::string_view text) {
   return 0;
 }
 
-void log_decision(const Log& log, const Decision& decision) {
-  if (decision.status == Status::kNone) {
-    // A refusal by --require has the same text and is written later, so the summary is not repeated.
-    if (!decision.refusal || !decision.refusal->starts_with("--require"))
-      log.warning(decision.summary, decision.remedy);
-  } else {
-    log.info(decision.summary);
+void log_decision(const Log& log, const Decision& decision, const std::string& node_note) {
+  const std::string note = node_note.empty() ? "" : fmt::format("; note of the node: {}", node_note);
+  // A refusal by --require has the same text as the summary of status none and is written later, so that this summary
+  // is not repeated.
+  const bool is_shown =
+      decision.status != Status::kNone || !decision.refusal || !decision.refusal->starts_with("--require");
+  if (decision.status != Status::kNone) {
+    log.info(decision.summary + note);
+  } else if (is_shown) {
+    log.warning(decision.summary + note, decision.remedy);
   }
   for (const std::string& remark : decision.remarks)
     log.info(remark);
@@ -59,11 +62,11 @@ void log_decision(const Log& log, const Decision& decision) {
     log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
                           port.reason));
   }
-  if (decision.refusal) log.error(*decision.refusal, decision.refusal_remedy);
+  if (decision.refusal) log.error(*decision.refusal + (is_shown ? "" : note), decision.refusal_remedy);
 }
 
 int run_env(const Options& options, const Log& log, Decision decision) {
-  log_decision(log, decision);
+  log_decision(log, decision, options.note);
   if (!decision.env.empty()) decision.env.emplace_back(kExportsName, exports_mark(decision.env));
   const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
                     : options.format == EnvFormat::kJson ? format_json(decision)
@@ -82,6 +85,7 @@ int run_env(const Options& options, const Log& log, Decision decision) {
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
   const auto& [inventory, settings, decision, stopped_by] = resolved;
   auto checks = check_up(inventory, settings, decision);
+  if (!options.note.empty()) checks.push_back({"note", Verdict::kNote, "note of the node: " + options.note});
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
   add(check_providers(inventory, settings, options.policy, decision));
   add(check_other_values(inventory, settings, options.policy, decision));
@@ -108,7 +112,7 @@ int run_snapshot(const Options& options, const Log& log, Resolved resolved) {
 
 // Executes the trainer. Returns only if that failed, or with --reap after the trainer has ended.
 int run_program(const Options& options, char* const* environment, const Log& log, const Decision& decision) {
-  log_decision(log, decision);
+  log_decision(log, decision, options.note);
   if (decision.refusal) return kExitRefused;
   Environment trainer(environment);
   for (const auto& [name, value] : decision.env)

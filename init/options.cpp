@@ -166,6 +166,9 @@ std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   return names;
 }
 
+// Longest text of RDMA_INIT_NOTE that is shown, in bytes.
+constexpr std::size_t kLongestNote = 200;
+
 // Applies the variables of options that are not on the command line. The command line has precedence, even over an
 // invalid variable.
 Result<void> apply_twins(Options& options, const char* const* environment, const std::vector<std::string_view>& given) {
@@ -177,6 +180,8 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
     // An empty variable counts as unset: a Dockerfile cannot unset a variable.
     if (value.empty()) continue;
+    // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
+    if (entry.substr(0, equals) == "RDMA_INIT_NOTE") options.note = printable(value, kLongestNote);
     for (const auto& option : kTwins) {
       if (std::ranges::find(given, option.name) != given.end()) continue;
       if (twin_name(option.name) != entry.substr(0, equals)) continue;

@@ -24,6 +24,7 @@ struct Options {
   std::optional<std::string> snapshot;  // --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees
+  std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
 };
 

@@ -218,10 +218,11 @@ Result<void> edit(const Plan& plan, const std::string& token, const std::optiona
 
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited) {
-  if (plan.hcas.empty()) return {};
+  if (plan.hcas.empty() && plan.env.empty()) return {};
   // The edit works on a copy, so that an error leaves config.json unchanged.
   Json edited = config;
-  TRY_VOID(edit(plan, token, inherited, edited));
+  // Without HCAs there is no grant that createRuntime could find by the token.
+  TRY_VOID(edit(plan, plan.hcas.empty() ? "" : token, inherited, edited));
   config = std::move(edited);
   return {};
 }

@@ -129,6 +129,7 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
                     requesting.caller.by));
   }
   requesting.note = std::move(asked.note);
+  requesting.pod_note = std::move(asked.pod_note);
   // The user namespace matters only for a request, and the lookup costs a read of /proc.
   if (requesting.request) look_up_userns(requesting.spec);
   return requesting;

@@ -24,6 +24,7 @@ struct ContainerRequest {
   std::optional<Request> request = {};     // nullopt: nothing is requested, or the request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
   Note note = {};                          // as ParsedRequest::note
+  std::string pod_note = {};               // as ParsedRequest::pod_note
 };
 
 // Reads the bundle's config.json, at most 16 MiB. Errors name the file.

@@ -64,6 +64,7 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .host_network = host_network,
                              .view_mount = view_mount(spec, input.variables),
                              .variables = input.variables,
+                             .pod_note = input.requesting.pod_note,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
                              .moved_netdevs = spec.moved_netdevs}));
   // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.

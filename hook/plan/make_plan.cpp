@@ -121,8 +121,14 @@ void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
 
 }  // namespace
 
-Result<Plan> make_plan(const PlanInput& input) {
+Plan plan_without_hcas(const std::string& pod_note) {
   Plan plan;
+  if (!pod_note.empty()) plan.env["RDMA_INIT_NOTE"] = pod_note;
+  return plan;
+}
+
+Result<Plan> make_plan(const PlanInput& input) {
+  Plan plan = plan_without_hcas(input.variables ? input.pod_note : "");
   Chosen chosen = TRY(choose(input));
   const std::vector<const NodeHca*> granted = each_once(chosen);
   plan.hcas = booked(chosen);

@@ -106,7 +106,7 @@ inline const std::string& booked_as(const PlannedHca& hca) {
 std::string view_name(const std::vector<ViewEntry>& view);
 
 struct Plan {
-  std::vector<PlannedHca> hcas;  // empty: no request, no change
+  std::vector<PlannedHca> hcas;  // empty: no request, no change except variables in `env`
   // HCAs that are booked but not granted. There are two kinds. The container can open HCAs of the first kind by nodes
   // in linux.devices, although its request does not select them: no other container may get them exclusively. The
   // second kind are the VFs of exclusive HCAs: no other container may get them at all.
@@ -148,6 +148,7 @@ struct PlanInput {
   bool host_network = false;   // the container is in the node's network namespace and gets no netdevs
   ViewMount view_mount = ViewMount::kBind;
   bool variables = false;                    // variables can still be added to the container
+  std::string pod_note = {};                 // value of RDMA_INIT_NOTE, see plan_without_hcas(); needs `variables`
   std::optional<std::string> require = {};   // the container's own RDMA_INIT_REQUIRE, which is kept
   std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
 };
@@ -165,6 +166,10 @@ Json plan_json(const Plan& plan);
 std::string plan_text(const Plan& plan);
 // Returns a limit of locked memory: "unlimited" for UINT64_MAX, otherwise "N bytes".
 std::string memlock_text(std::uint64_t bytes);
+
+// Returns the plan of a container that gets no HCA. It sets RDMA_INIT_NOTE to `pod_note`, from which rdma-init tells
+// the pod's author why an annotation has no effect. An empty value sets no variable, and the plan changes nothing.
+Plan plan_without_hcas(const std::string& pod_note);
 
 // Makes the plan. Pure. Errors are refusals, most of them with the remedy as hint: the errors of choose() and
 // planned_netdevs(); a device node in linux.devices although another owner has its HCA exclusively; a device number or

@@ -106,6 +106,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const ContainerRequest requesting =
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
+  done.plan = plan_without_hcas(requesting.pod_note);
   done.plan.warnings = requesting.warnings;
   done.caller = requesting.caller;
   if (is_empty && !node.engine_is_named)

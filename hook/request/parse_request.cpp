@@ -225,6 +225,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   RequestedBy by = RequestedBy::kContainer;
   const bool granted = TRY(settle_selection(said, trusted, has_all, spec, config, request, by));
   if (!trusted) warn_of_ignored(said, granted, engine, pod, asked.warnings);
+  asked.pod_note = pod_note(asked.warnings);  // later warnings are about variables
   if (!granted) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
@@ -248,6 +249,17 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   TRY_VOID(read_gpu_variable(spec, config, by, request, asked.warnings));
   asked.request = std::move(request);
   return asked;
+}
+
+std::string pod_note(const std::vector<std::string>& warnings) {
+  if (warnings.empty()) return {};
+  const std::string more =
+      warnings.size() == 1 ? "" : fmt::format(", and {} more in the log of the node", warnings.size() - 1);
+  // Quotes and semicolons are replaced, because printable() would make them unreadable.
+  std::string text = warnings.front();
+  std::erase_if(text, [](char c) { return c == '`' || c == '"'; });
+  std::ranges::replace(text, ';', ',');
+  return fabric::printable(text, kLongestPodNote - more.size()) + more;
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {

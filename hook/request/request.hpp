@@ -10,6 +10,7 @@
 // requests only with "env_may_request".
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,7 +58,16 @@ struct ParsedRequest {
   std::optional<Request> request;     // nullopt: the container requests nothing, or may not request
   std::vector<std::string> warnings;  // for example, that an annotation is ignored
   Note note = {};                     // for example, that the nodes of a privileged container are no request
+  // Value of RDMA_INIT_NOTE: which annotation has no effect, why, and the remedy. Empty: each annotation has an effect.
+  std::string pod_note = {};
 };
+
+// Longest value of RDMA_INIT_NOTE, in bytes.
+inline constexpr std::size_t kLongestPodNote = 200;
+// Returns the value of RDMA_INIT_NOTE for the warnings about annotations without an effect: one line with the first
+// warning and the number of the others. The pod's author determines part of the text, so it is escaped and cut to
+// kLongestPodNote. Empty for no warning.
+std::string pod_note(const std::vector<std::string>& warnings);
 
 // Reads the request of a container. Errors are refusals: a malformed value, a value over 64 KiB, a count that
 // contradicts the given nodes, a device number that the kernel would truncate. Pure.

@@ -274,7 +274,7 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
 
 Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
-  if (!TRY(needs_worker(request))) return std::string();
+  if (auto answer = TRY(answer_here(request))) return *std::move(answer);
   std::string answer = TRY(worker_.ask(job_of(request), deadline));
   if (validates_ && request.event == Event::kCreateContainer) note_granted_nodes(request.container, answer);
   return answer;
@@ -317,7 +317,8 @@ void RdmaPlugin::release_later(const std::string& id) {
   work_is_due_();
 }
 
-Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
+Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request) {
+  const auto unless = [](bool needs_worker) { return needs_worker ? std::nullopt : std::optional(std::string()); };
   const bool creates = request.event == Event::kCreateContainer;
   hook::ContainerSpec spec = spec_of(request, worker_.engine());
   switch (request.event) {
@@ -332,22 +333,25 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
       // missed.
       if (gives && requesting.spec.netns_path) watch(*requesting.spec.netns_path);
-      return gives;
+      if (gives || !creates || requesting.pod_note.empty()) return unless(gives);
+      // Without HCAs, only the variable of the note is added, which needs neither ledger nor node.
+      return std::optional(
+          create_response(TRY(nri_adjustment(hook::plan_without_hcas(requesting.pod_note), "", request.container))));
     }
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
       hook::Ledger::Unread unread;
       // An unreadable grant may belong to this pod. The worker then tries to release it and reports the error.
-      return !TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty();
+      return unless(!TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty());
     }
     case Event::kStopContainer:
     case Event::kRemoveContainer: {
       const auto ledger = TRY(worker_.open_ledger());
-      return TRY(find_grant_of(ledger, spec, request.container.id)).has_value();
+      return unless(TRY(find_grant_of(ledger, spec, request.container.id)).has_value());
     }
     default:
-      return false;
+      return unless(false);
   }
 }
 

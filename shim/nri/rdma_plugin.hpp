@@ -132,9 +132,9 @@ class RdmaPlugin : public NriHandler {
 
  private:
   Result<std::string> call_worker(const NriRequest& request);
-  // Returns true if the pod or container of the request requests HCAs, or has a grant to release. For most
-  // requests this is false.
-  Result<bool> needs_worker(const NriRequest& request);
+  // Returns the answer to a request that needs no worker, as most requests. nullopt: the pod or container of the
+  // request requests HCAs, or has a grant to release.
+  Result<std::optional<std::string>> answer_here(const NriRequest& request);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);

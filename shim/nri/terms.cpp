@@ -145,11 +145,11 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
                                            const NriContainer& container, const std::optional<hook::Rlimit>& inherited,
                                            hook::RdmaController controller) {
   ContainerAdjustment adjustment;
+  add_environment(plan, container, adjustment);
   if (plan.hcas.empty()) return adjustment;
   for (const hook::PlannedNode& node : plan.nodes)
     TRY_VOID(add_device(node, container, adjustment));
   raise_memlock(plan, memlock_before(container, inherited), adjustment);
-  add_environment(plan, container, adjustment);
   for (const hook::PlannedMount& mount : plan.mounts)
     adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
   // A value that another plugin or the engine has set stays: a runtime refuses a container if two plugins set the same

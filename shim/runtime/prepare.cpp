@@ -93,7 +93,7 @@ class Start {
       hook_log.set_container(invocation_.id);
       hook_log.note(requesting.note);
     }
-    if (!requesting.request) return keep_original();
+    if (!requesting.request) return start_without_hcas(requesting);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     auto state =
         hook_need(requesting, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
@@ -101,7 +101,8 @@ class Start {
     // the createRuntime hook must report the container's first process to the ledger.
     const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
     return book(grant, requesting, std::move(state), [&](const hook::Plan& plan, Json& config) {
-      return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
+      if (!plan.hcas.empty()) return edit(plan, command, stages, config);
+      return plan.env.empty() ? keep_original() : write(plan, config);
     });
   }
 
@@ -160,6 +161,17 @@ class Start {
   // Returns the text that the engine wrote to config.json, without an edit that rdma-runtime made at an earlier start.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
+  // Adds only the note for the pod's author. An error must not stop a container that requests nothing.
+  Result<void> start_without_hcas(const hook::ContainerRequest& requesting) const {
+    const hook::Plan plan = hook::plan_without_hcas(requesting.pod_note);
+    if (plan.env.empty()) return keep_original();
+    auto done = hook::edit_spec(plan, "", *requesting.document);
+    if (done) done = write(plan, *requesting.document);
+    if (done) return {};
+    log_.warning(fmt::format("RDMA_INIT_NOTE is not set: {}", done.error().message));
+    return keep_original();
+  }
+
   Result<void> keep_original() const {
     if (original_) {
       auto restored = TRY(file_.rewrite(*original_, self_));
@@ -173,6 +185,11 @@ class Start {
   Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
     TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(check_profile(settings_, log_, config));
+    return write(plan, config);
+  }
+
+  // Replaces config.json, and leaves the marker that names the new file.
+  Result<void> write(const hook::Plan& plan, const Json& config) const {
     auto edited = TRY(file_.rewrite(config.dump(), self_));
     // The marker is written before config.json is replaced, and names the version of the new file. If this process is
     // killed in between, config.json is still the previous file, and the marker has no effect, because it names another

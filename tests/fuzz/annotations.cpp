@@ -58,6 +58,8 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   if (!asked) return fuzz::require_one_line(asked.error().message, "the refusal of a request");
   for (const std::string& warning : asked->warnings)
     fuzz::require_one_line(warning, "a warning");
+  if (!asked->pod_note.empty()) fuzz::require_one_line(asked->pod_note, "the note for the pod");
+  require(asked->pod_note.size() <= hook::kLongestPodNote, "the note for the pod is short");
   const bool silent = config.annotations_may_request.empty() && !config.env_may_request;
   const bool believed = hook::annotations_are_the_operators(engine);
   require(!asked->request || believed || !silent || !asked->request->given.empty(),

@@ -83,7 +83,7 @@ fabric::Result<Case> read_case(const std::string& folder) {
 // Returns the output of `rdma-hook plan --json`.
 fabric::Result<Json> decide(const Case& one) {
   ParsedRequest asked = TRY(parse_request(one.spec, one.config, one.engine));
-  Plan plan;
+  Plan plan = plan_without_hcas(asked.pod_note);
   Json rails = Json::array();
   if (asked.request) {
     const Candidates among(one.inventory, *asked.request, one.config);
@@ -93,6 +93,7 @@ fabric::Result<Json> decide(const Case& one) {
                           .host_network = !one.spec.has_netns,
                           .view_mount = one.spec.may_remount ? ViewMount::kOverlay : ViewMount::kBind,
                           .variables = true,
+                          .pod_note = asked.pod_note,
                           .moved_netdevs = one.spec.moved_netdevs}));
     // A plan must have only HCAs that were locked.
     const auto locked = among.names();

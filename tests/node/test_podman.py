@@ -251,6 +251,11 @@ class RdmaRuntime(BothWays, harness.NodeCase):
         super().setUp()
         self.podman.use_rdma_runtime()
 
+    def test_tells_container_about_untrusted_annotation(self):
+        done = self.podman.run("told", *self.request_options(), program=("/bin/sh", "-c", 'echo "$RDMA_INIT_NOTE"'))
+        self.assertEqual(self.succeeded(done).stdout, "ignoring annotation rdma-init.io/devices: with podman it may not request "
+                         "HCAs, remedy: add * to annotations_may_request in config.json\n")
+
 
 if __name__ == "__main__":
     harness.main_in_own_machine()

@@ -53,6 +53,18 @@ class WrappedRuntime(RuntimeTests):
                              (before.st_ino, before.st_mtime_ns, before.st_ctime_ns))
             self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
 
+    def test_notes_annotation_without_effect(self):
+        show = ("sh", "-c", 'echo "${RDMA_INIT_NOTE-unset}"')
+        notes = {"misspelt": ({"rdma-init.io/device": "all"}, "ignoring unknown annotation rdma-init.io/device: known are "
+                              "rdma-init.io/devices, rdma-init.io/mode and rdma-init.io/network"),
+                 "granted": ({"rdma-init.io/devices": "mlx5_1"}, "unset"),
+                 "silent": ({}, "unset")}
+        for name, (annotations, expected) in notes.items():
+            bundle = self.bundle(name, annotations=annotations, args=show)
+            for _ in range(2):
+                self.assertEqual(self.succeeded(self.runtime.run(bundle)).stdout, expected + "\n")
+        self.assert_ledger_empty()
+
     def test_logs_refusal_and_creates_no_container(self):
         bundle = self.bundle(requests="mlx5_7")
         log = self.work + "/log.json"

@@ -151,6 +151,11 @@ TEST(Printable, EscapesShellCharacters) {
   EXPECT_EQ(fabric::printable("x:$(`a`);|&<>'\"\n"),
             "x:\\x24\\x28\\x60a\\x60\\x29\\x3b\\x7c\\x26\\x3c\\x3e\\x27\\x22?");
   EXPECT_EQ(fabric::printable(fabric::printable("$x")), "\\x24x");
+  EXPECT_EQ(fabric::printable("abc", 3), "abc");
+  EXPECT_EQ(fabric::printable("abcd", 3), "abc");
+  EXPECT_EQ(fabric::printable("a\u20acb", 3), "a") << "no half character";
+  EXPECT_EQ(fabric::printable("a\u20acb", 4), "a\u20ac");
+  EXPECT_EQ(fabric::printable("ab$", 5), "ab") << "no half escape";
 }
 
 TEST(ErrnoNames, AreConvertedInBothDirections) {

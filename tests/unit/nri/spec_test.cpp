@@ -127,6 +127,20 @@ TEST(NriAdjustment, ContainsWholePlan) {
   EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment()) << "no adjustment without HCAs";
 }
 
+// The note for the pod's author needs no HCA.
+TEST(NriAdjustment, SetsNoteWithoutHcas) {
+  const auto adjusted = [](const char* note, const NriContainer& container) {
+    return must(nri_adjustment(hook::plan_without_hcas(note), "abc", container));
+  };
+  ContainerAdjustment expected;
+  EXPECT_EQ(adjusted("", worker()), expected);
+  expected.env = {{"RDMA_INIT_NOTE", "ignoring"}};
+  EXPECT_EQ(adjusted("ignoring", worker()), expected);
+  NriContainer container = worker();
+  container.env.emplace_back("RDMA_INIT_NOTE=own");
+  EXPECT_EQ(adjusted("ignoring", container), ContainerAdjustment());
+}
+
 // Two instances of the plugin, a device plugin and the pod may set the same item, which would fail the container.
 TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   NriContainer container = worker();

@@ -187,6 +187,18 @@ TEST_F(RdmaPluginTest, CallsWorkerOnlyForRequests) {
   EXPECT_NE(plugin_.answer(request).error().code, ETIMEDOUT) << "refused without the worker";
 }
 
+// An annotation without an effect needs no worker: only the variable is added.
+TEST_F(RdmaPluginTest, NotesAnnotationWithoutEffect) {
+  configure(1ms);
+  NriRequest request{.event = Event::kCreateContainer};
+  request.pod.annotations["rdma-init.io/device"] = "8";
+  const std::string answer = must(plugin_.answer(request));
+  EXPECT_NE(answer.find("RDMA_INIT_NOTE"), std::string::npos);
+  EXPECT_NE(answer.find("ignoring unknown annotation rdma-init.io/device: known are"), std::string::npos);
+  request.event = Event::kRunPodSandbox;
+  EXPECT_EQ(must(plugin_.answer(request)), "");
+}
+
 TEST_F(RdmaPluginTest, FailsOnlyCreation) {
   configure(1ms);
   NriRequest request;

@@ -126,6 +126,47 @@ TEST(Request, RequestsOnlyFromTrustedSources) {
                                  "ignoring annotation rdma-init.io/devices: with containerd in namespace `team-b` it "
                                  "may not request HCAs; remedy: add the namespace to \"annotations_may_request\" in "
                                  "config.json"});
+  EXPECT_EQ(asked->pod_note,
+            "ignoring annotation rdma-init.io/devices: with containerd in namespace team-b it may not request HCAs, "
+            "remedy: add the namespace to annotations_may_request in config.json");
+}
+
+TEST(Request, NotesAnnotationsWithoutEffect) {
+  Config config;
+  config.annotations_may_request = {"team-a"};
+  const auto note = [&](const Annotations& annotations, unsigned nodes = 0, const char* pod_namespace = "team-a") {
+    const auto asked = parse_request(spec_of({"", Engine::kContainerd, annotations, "", nodes, {}, pod_namespace}),
+                                     config, Engine::kContainerd);
+    return asked ? asked->pod_note : asked.error().message;
+  };
+  EXPECT_EQ(note({}), "");
+  EXPECT_EQ(note(devices("2")), "");
+  EXPECT_EQ(note(devices("2"), 4, "other"), "") << "the annotation narrows the given nodes";
+  EXPECT_EQ(note({}, 4, "other"), "");
+  EXPECT_EQ(note(annotation("rdma-init.io/device", "8")),
+            "ignoring unknown annotation rdma-init.io/device: known are rdma-init.io/devices, rdma-init.io/mode and "
+            "rdma-init.io/network");
+  EXPECT_TRUE(note({{kOwnDevices, "2"}, {"rdma-init.io/Mode", "shared"}}).starts_with("ignoring unknown")) << "granted";
+  const std::string two = note({{"rdma-init.io/mode", "shared"}, {"rdma-init.io/network", "n"}}, 1, "other");
+  EXPECT_TRUE(two.starts_with("ignoring annotation rdma-init.io/mode: ")) << two;
+  EXPECT_TRUE(two.ends_with(", and 1 more in the log of the node")) << two;
+}
+
+// The pod's author writes key and namespace.
+TEST(Request, BoundsNoteForPod) {
+  EXPECT_EQ(hook::pod_note({}), "");
+  EXPECT_EQ(hook::pod_note({"a\nb $x; `c` \"d\" \xff"}), "a?b \\x24x, c d ?");
+  EXPECT_EQ(hook::pod_note({std::string(300, 'x')}).size(), hook::kLongestPodNote);
+  EXPECT_EQ(hook::pod_note({std::string(300, 'x'), "y", "z"}).size(), hook::kLongestPodNote);
+  std::string euros;
+  for (int i = 0; i < 100; ++i)
+    euros += "\u20ac";
+  EXPECT_EQ(hook::pod_note({euros}), euros.substr(0, 198));
+  for (const char* key : {"rdma-init.io/x\n\x1b[31m", "rdma-init.io/$(reboot)`;\"'"}) {
+    const auto asked = parse_request(spec_of({"", Engine::kRunc, {{key, "1"}}, ""}), {}, Engine::kRunc);
+    ASSERT_TRUE(asked);
+    EXPECT_EQ(asked->pod_note.find_first_of("\n\x1b$`;\"'()"), std::string::npos) << asked->pod_note;
+  }
 }
 
 TEST(Request, FirstSourceDecides) {

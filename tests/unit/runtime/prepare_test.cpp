@@ -143,6 +143,35 @@ TEST_F(Prepare, LeavesContainerWithoutGrantUnchanged) {
   EXPECT_EQ(booked_, 1);
 }
 
+TEST_F(Prepare, SetsNoteAboutAnnotationWithoutEffect) {
+  Json silent = Json::parse(kSilent);
+  silent["annotations"]["rdma-init.io/device"] = "8";
+  write_config(silent.dump());
+  const std::string note =
+      "RDMA_INIT_NOTE=ignoring unknown annotation rdma-init.io/device: known are rdma-init.io/devices, "
+      "rdma-init.io/mode and rdma-init.io/network";
+  for (int time = 0; time < 2; ++time) {
+    test_support::must(start());
+    Json expected = silent;
+    expected["process"]["env"] = Json{note};
+    EXPECT_EQ(config(), expected) << "nothing else is added";
+  }
+  EXPECT_EQ(booked_, 0);
+  EXPECT_TRUE(has_marker());
+  // The container has HCAs that are not free: its grant has no HCA, but the note.
+  Json asking = Json::parse(kAsking);
+  write_config(asking.dump());
+  answer_ = hook::plan_without_hcas("note");
+  ASSERT_TRUE(start());
+  asking["process"]["env"] = Json{"RDMA_INIT_NOTE=note"};
+  EXPECT_EQ(config(), asking) << "without a grant, neither hooks nor token";
+  // The container's own variable stays.
+  silent["process"]["env"] = Json{"RDMA_INIT_NOTE=own"};
+  write_config(silent.dump());
+  ASSERT_TRUE(start());
+  EXPECT_EQ(config(), silent);
+}
+
 TEST_F(Prepare, EditsOriginalWhenBundleIsStartedAgain) {
   write_config(kAsking);
   ASSERT_TRUE(start());
