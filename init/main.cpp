@@ -39,16 +39,16 @@ int print(const Log& log, std::string_view text) {
   return 0;
 }
 
-void log_decision(const Log& log, const Decision& decision, const std::string& node_note) {
-  const std::string note = node_note.empty() ? "" : fmt::format("; note of the node: {}", node_note);
+void log_decision(const Log& log, const Decision& decision, const std::string& note) {
+  const std::string noted = note.empty() ? "" : "; note of the node: " + note;
   // A refusal by --require has the same text as the summary of status none and is written later, so that this summary
   // is not repeated.
   const bool is_shown =
       decision.status != Status::kNone || !decision.refusal || !decision.refusal->starts_with("--require");
   if (decision.status != Status::kNone) {
-    log.info(decision.summary + note);
+    log.info(decision.summary + noted);
   } else if (is_shown) {
-    log.warning(decision.summary + note, decision.remedy);
+    log.warning(decision.summary + noted, decision.remedy);
   }
   for (const std::string& remark : decision.remarks)
     log.info(remark);
@@ -56,13 +56,13 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
     for (const std::string& warning : *warnings)
       log.warning(warning);
   }
-  for (const std::string& note : decision.notes)
-    log.debug(note);
+  for (const std::string& reason : decision.notes)
+    log.debug(reason);
   for (const PortReport& port : decision.ports) {
     log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
                           port.reason));
   }
-  if (decision.refusal) log.error(*decision.refusal + (is_shown ? "" : note), decision.refusal_remedy);
+  if (decision.refusal) log.error(*decision.refusal + (is_shown ? "" : noted), decision.refusal_remedy);
 }
 
 int run_env(const Options& options, const Log& log, Decision decision) {
