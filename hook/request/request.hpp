@@ -65,8 +65,8 @@ struct ParsedRequest {
 // Longest value of RDMA_INIT_NOTE, in bytes.
 inline constexpr std::size_t kLongestPodNote = 200;
 // Returns the value of RDMA_INIT_NOTE for the warnings about annotations without an effect: one line with the first
-// warning and the number of the others. The pod's author determines part of the text, so it is escaped and cut to
-// kLongestPodNote. Empty for no warning.
+// warning and the number of the other warnings. The pod's author determines part of the text, so it is escaped and cut
+// to kLongestPodNote. Empty for no warning.
 std::string pod_note(const std::vector<std::string>& warnings);
 
 // Reads the request of a container. Errors are refusals: a malformed value, a value over 64 KiB, a count that

@@ -172,10 +172,13 @@ class ByRuntime(CrioCase):
         self.assertIn("RDMA_INIT_REQUIRE is not set: ", messages)
         self.assertRegex(messages, "granted .* require=-:no-rail no_rail=mlx5_0 ")
 
-    def test_writes_warnings_only_to_log_of_node(self):
+    def test_writes_warnings_only_to_log_of_node_and_note(self):
         self.configure({})
         container = self.container("annotation")
-        self.assertEqual(self.create(container), container.config)
+        created = self.create(container)
+        note = created["process"]["env"].pop()
+        self.assertRegex(note, "^RDMA_INIT_NOTE=ignoring annotation rdma-init.io/devices: .* it may not request HCAs, remedy: ")
+        self.assertEqual(created, container.config)
         self.assertEqual(self.container_log, OF_THE_RUNTIME)
         self.assertRegex(self.node_log(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: ignoring annotation ")
 
