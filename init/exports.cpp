@@ -156,7 +156,7 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
 std::string exports_mark(const Variables& exports) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : exports)
-    if (value.find(';') == std::string::npos) entries.push_back(name + "=" + value);
+    if (value.find(';') == std::string::npos) entries.push_back(fmt::format("{}={}", name, value));
   return fabric::join(entries, ";");
 }
 
