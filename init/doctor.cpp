@@ -337,6 +337,8 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
   std::string text = fabric::wrapped(fmt::format("rdma-init {}: this container is {}", RDMA_INIT_VERSION, verdict));
   text += "\nChecks\n";
   for (const Check& check : checks) {
+    // The refusal of --require ends with the same cause.
+    if (check.name == "ports" && decision.refusal && decision.refusal->ends_with(check.message)) continue;
     text += fabric::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
     if (!check.remedy.empty()) text += fabric::help_lines({}, "remedy: " + check.remedy, 8);
   }

@@ -27,9 +27,9 @@ constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_", 
                                                                "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
 // Mooncake's variables are listed by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached
 // to bug reports.
-constexpr std::array<std::string_view, 9> kVariableNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
-                                                            "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
-                                                            "MC_PKEY_INDEX", "MC_MTU",        "FI_PROVIDER"};
+constexpr std::array<std::string_view, 10> kVariableNames = {
+    "MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE", "MC_IB_PORT", "MC_IB_TC", "MC_IB_SL",
+    "MC_PKEY_INDEX", "MC_MTU",        "MOONCAKE_DEVICE",       "FI_PROVIDER"};
 
 bool begins_with_one(std::span<const std::string_view> prefixes, std::string_view name) {
   return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });

@@ -104,6 +104,14 @@ TEST_F(Exports, ListDevicesForUcclOnlyIfItMightTakeOthers) {
   EXPECT_EQ(library_variables("uccl", input_)[2], (Variable{"UCCL_P2P_RDMA_DEV", "mlx5_0,mlx5_1"}));
 }
 
+TEST_F(Exports, AreVariablesWhoseValuesOfTheUserAreKept) {
+  input_.ipv6 = true;
+  for (const std::string_view library : init::export_names()) {
+    for (const auto& [name, value] : library_variables(library, input_))
+      EXPECT_TRUE(is_library_variable(name)) << name;
+  }
+}
+
 TEST_F(Exports, AreMarkedForALaterRun) {
   const Variables exports = {{"NCCL_IB_HCA", "=mlx5_0:1"}, {"NCCL_IB_TC", "a;b"}, {"UCX_IB_GID_INDEX", "3"}};
   EXPECT_EQ(exports_mark(exports), "NCCL_IB_HCA==mlx5_0:1;UCX_IB_GID_INDEX=3");

@@ -231,6 +231,17 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
   }
 }
 
+TEST(Doctor, NamesAMissingRdmaDeviceOnce) {
+  Inventory none;
+  none.rdma_error = ENOENT;
+  init::Policy policy;
+  policy.require = 8;
+  const auto decision = decide(none, {}, policy);
+  const std::string text = doctor_text(decision, init::check_up(none, {}, decision));
+  EXPECT_NE(text.find("no RDMA device"), std::string::npos) << text;
+  EXPECT_EQ(text.find("no RDMA device"), text.rfind("no RDMA device")) << text;
+}
+
 TEST(Doctor, SaysThatEqualRailsAreNotUsed) {
   Inventory node = rails(8);
   for (std::size_t i = 0; i < 8; ++i) {
