@@ -22,7 +22,9 @@ std::optional<nccl::Version> Deciding::named_version() const {
 }
 
 void Deciding::put(std::string_view name, std::string value, std::string reason) {
-  if (kept.in_effect(name)) return;
+  // An export of an earlier run follows the decision.
+  const Setting* setting = kept.in_effect(name);
+  if (setting && !(setting->own && setting->value != value)) return;
   decision.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
   decision.env.emplace_back(name, std::move(value));
 }
@@ -86,13 +88,13 @@ std::optional<unsigned> Deciding::index_for_others() const {
 
 std::vector<ChosenPort> Deciding::chosen_ports() const {
   std::vector<ChosenPort> ports;
+  const Setting* set = kept.find("NCCL_IB_HCA");
+  const nccl::HcaList list = meant ? *meant : set ? nccl::parse_hca_list(set->value) : nccl::HcaList();
   for (const std::size_t i : choice.ports) {
     ChosenPort port{&at(i), {}, {}};
-    if (meant && !meant->exclude) {
-      const auto entry = std::ranges::find_if(
-          meant->entries, [&](const auto& one) { return one.matches(at(i).hca->name, at(i).port->number); });
-      if (entry != meant->entries.end()) port.rail = entry->rail;
-    }
+    const auto entry = std::ranges::find_if(
+        list.entries, [&](const auto& one) { return one.matches(at(i).hca->name, at(i).port->number); });
+    if (entry != list.entries.end() && !list.exclude) port.rail = entry->rail;
     if (const UsableGid* gid = effective_gid(i)) {
       port.netdev = gid->netdev;
     } else if (!at(i).netdevs.empty()) {
@@ -395,6 +397,7 @@ Decision decide(const fabric::Inventory& inventory, const Settings& settings, co
   const bool chosen = keep_and_choose(d);
   if (chosen) plan_gids(d);
   report(d, chosen);
+  if (!d.decision.env.empty()) d.decision.mark = exports_mark(d.decision.env, settings);
   return std::move(d.decision);
 }
 

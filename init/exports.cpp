@@ -153,10 +153,17 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
   return variables;
 }
 
-std::string exports_mark(const Variables& exports) {
+std::string exports_mark(const Variables& exports, const Settings& settings) {
   std::vector<std::string> entries;
-  for (const auto& [name, value] : exports)
+  const auto add = [&](const std::string& name, const std::string& value) {
     if (value.find(';') == std::string::npos) entries.push_back(fmt::format("{}={}", name, value));
+  };
+  for (const auto& [name, value] : exports)
+    add(name, value);
+  for (const auto& [name, setting] : settings) {
+    if (setting.own && std::ranges::find(exports, name, &Variables::value_type::first) == exports.end())
+      add(name, setting.value);
+  }
   return fabric::join(entries, ";");
 }
 

@@ -10,6 +10,7 @@
 
 #include "fabric/result.hpp"
 #include "init/candidates.hpp"
+#include "init/settings.hpp"
 
 namespace init {
 
@@ -42,8 +43,9 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 // input: at least one port.
 Variables library_variables(std::string_view library, const ExportInput& input);
 
-// Returns the value of kExportsName (settings.hpp), with which a later run of rdma-init recognizes these exports.
-std::string exports_mark(const Variables& exports);
+// Returns the value of kExportsName (settings.hpp), with which a later run of rdma-init recognizes these exports, and
+// the exports of earlier runs that stay in the environment.
+std::string exports_mark(const Variables& exports, const Settings& settings);
 
 // Returns the value of NCCL_IB_HCA, such as "=mlx5_0:1,mlx5_1:1". "=" requires exact names; otherwise NCCL compares
 // prefixes.

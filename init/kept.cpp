@@ -14,6 +14,9 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPrefixes = {
     {{"NCCL_", "nccl"}, {"UCX_", "ucx"}, {"NVSHMEM_", "nvshmem"}}};
 
+// The signs before a list of NCCL_IB_HCA: exclude, exact.
+constexpr std::string_view kSigns = "^= \t";
+
 // Returns true for variables that affect the choice. They are reported even if no check covers them.
 bool is_related(std::string_view name) {
   constexpr std::array<std::string_view, 9> kNames = {
@@ -88,6 +91,15 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   // lacks is no problem: one list often serves a complete job, and the entry may be right on another machine.
   const auto entry = std::ranges::find_if(
       list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
+  const auto sign = std::ranges::find_if(list.entries, [&](const auto& one) {
+    return one.name.find_first_of("^=*?[") != std::string::npos && !names_device(one, candidates);
+  });
+  if (sign != list.entries.end()) {
+    return fmt::format(
+        "has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of the list, "
+        "and no patterns",
+        fabric::printable(sign->name));
+  }
   if (entry != list.entries.end()) {
     return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
                        fabric::printable(entry->name), entry->port == 0 ? ":0" : "");
@@ -99,13 +111,18 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 }
 
 nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates) {
-  nccl::HcaList meaning = nccl::parse_hca_list(value);
-  meaning.entries.clear();
-  value.remove_prefix((meaning.exclude ? 1 : 0) + (meaning.exact ? 1 : 0));
+  // The signs are accepted in any order and after blanks.
+  value = fabric::trim(value);
+  const std::string_view signs = value.substr(0, std::min(value.find_first_not_of(kSigns), value.size()));
+  value.remove_prefix(signs.size());
+  nccl::HcaList meaning;
+  meaning.exclude = signs.find('^') != std::string_view::npos;
+  meaning.exact = signs.find('=') != std::string_view::npos;
   for (const std::string_view part : fabric::split(value, ',')) {
     // One entry at a time, because NCCL ignores the entries after the 32nd.
     nccl::HcaList one = nccl::parse_hca_list(fabric::trim(part));
-    if (one.exclude) continue;  // only the whole list can exclude
+    // An entry after the first that excludes means no HCA of a list that includes.
+    if (one.exclude && !meaning.exclude) continue;
     for (auto& entry : one.entries) {
       entry.name = fabric::trim(entry.name);
       if (entry.port < 1) entry.port = -1;
@@ -113,12 +130,17 @@ nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& c
       meaning.entries.push_back(std::move(entry));
     }
   }
+  // A list without entries would be every HCA. This entry is none.
+  if (meaning.entries.empty() && !meaning.exclude && !value.empty()) meaning.entries.emplace_back();
   return meaning;
 }
 
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
+    if (index >= long{fabric::kUsableGids}) {
+      return fmt::format("is above {}, and a queue pair cannot use it", fabric::kUsableGids - 1);
+    }
     const auto right = std::ranges::find(candidate->gids, index, &UsableGid::index);
     if (right != candidate->gids.end()) {
       const UsableGid* best = candidate->best();

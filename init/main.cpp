@@ -65,9 +65,16 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
   if (decision.refusal) log.error(*decision.refusal + (is_shown ? "" : noted), decision.refusal_remedy);
 }
 
+// Adds the variables with which a later run of rdma-init decides alike: a nested entrypoint has no options.
+void add_for_later_runs(const Options& options, Decision& decision) {
+  if (decision.mark.empty()) return;
+  decision.env.insert(decision.env.end(), options.narrowing.begin(), options.narrowing.end());
+  decision.env.emplace_back(kExportsName, decision.mark);
+}
+
 int run_env(const Options& options, const Log& log, Decision decision) {
   log_decision(log, decision, options.note);
-  if (!decision.env.empty()) decision.env.emplace_back(kExportsName, exports_mark(decision.env));
+  add_for_later_runs(options, decision);
   const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
                     : options.format == EnvFormat::kJson ? format_json(decision)
                                                          : format_sh(decision);
@@ -111,13 +118,13 @@ int run_snapshot(const Options& options, const Log& log, Resolved resolved) {
 }
 
 // Executes the trainer. Returns only if that failed, or with --reap after the trainer has ended.
-int run_program(const Options& options, char* const* environment, const Log& log, const Decision& decision) {
+int run_program(const Options& options, char* const* environment, const Log& log, Decision decision) {
   log_decision(log, decision, options.note);
   if (decision.refusal) return kExitRefused;
+  add_for_later_runs(options, decision);
   Environment trainer(environment);
   for (const auto& [name, value] : decision.env)
     trainer.set(name, value);
-  if (!decision.env.empty()) trainer.set(kExportsName, exports_mark(decision.env));
   raise_memlock();
   return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }
@@ -143,7 +150,7 @@ int run_command(const Options& options, char* const* environment) {
     case Command::kSnapshot:
       return run_snapshot(options, log, std::move(*resolved));
     default:
-      return run_program(options, environment, log, resolved->decision);
+      return run_program(options, environment, log, std::move(resolved->decision));
   }
 }
 

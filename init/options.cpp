@@ -198,8 +198,15 @@ Result<void> apply_argument(Options& options, std::span<char* const> arguments, 
   const std::string_view name = fabric::split_argument(arguments[at]).name;
   const auto* const option = fabric::find_option(kTable, name);
   if (!option) return make_error("{}; see rdma-init --help", fabric::unknown_option(kTable, name).message);
-  if (auto done = option->apply(options, TRY(fabric::take_value(arguments, at, option->value))); !done)
+  const std::string_view value = TRY(fabric::take_value(arguments, at, option->value));
+  if (auto done = option->apply(options, value); !done)
     return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
+  constexpr std::array<std::string_view, 5> kNarrowing = {"hca", "cidr", "family", "no-link-local", "no-node-gids"};
+  if (std::ranges::find(kNarrowing, name) != kNarrowing.end()) {
+    const std::string variable = twin_name(name);
+    std::erase_if(options.narrowing, [&](const auto& earlier) { return earlier.first == variable; });
+    options.narrowing.emplace_back(variable, value);
+  }
   return {};
 }
 

@@ -26,6 +26,7 @@ struct Options {
   std::string root;                     // --root DIR, for file trees
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
+  Variables narrowing;                  // options of the command line that narrow the choice, as RDMA_INIT_* variables
 };
 
 // Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument

@@ -14,6 +14,7 @@ namespace init {
 namespace {
 
 constexpr std::uint64_t kMostBytes = 256 << 10;  // of a table or a segment; libmlx5 has 8 kB
+constexpr unsigned kMostHeaders = 64;            // program headers; libmlx5 has 9
 constexpr unsigned kMostNames = 64;              // places that look like the structure
 constexpr std::uint64_t kWord = sizeof(std::uint64_t);
 constexpr std::size_t kStructWords = 9;  // of verbs_device_ops
@@ -78,7 +79,8 @@ class ProviderFile {
                 : header.e_machine == EM_AARCH64 ? R_AARCH64_RELATIVE
                                                  : 0U;
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-        header.e_ident[EI_DATA] == ELFDATA2LSB && relative_ != 0 && header.e_phentsize == sizeof(Elf64_Phdr)) {
+        header.e_ident[EI_DATA] == ELFDATA2LSB && relative_ != 0 && header.e_phentsize == sizeof(Elf64_Phdr) &&
+        header.e_phnum <= kMostHeaders) {
       headers_ = read(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr));
     }
   }

@@ -160,7 +160,7 @@ void export_nccl(Deciding& d) {
 void export_range_for_nvshmem(Deciding& d, bool exports_index) {
   const auto value = [&](std::string_view name) {
     const Setting* setting = d.kept.find(name);
-    return setting ? std::string_view(setting->value) : std::string_view();
+    return setting && !setting->own ? std::string_view(setting->value) : std::string_view();
   };
   constexpr std::string_view kRange = "NVSHMEM_IB_ADDR_RANGE";
   const auto gids = d.wanted();
@@ -193,6 +193,8 @@ void export_others(Deciding& d) {
   });
   for (const std::string& library : d.policy.exports) {
     for (auto& [name, value] : library_variables(library, input)) {
+      // UCX refuses an index together with this variable of the user.
+      if (name == kIndexNames[1] && d.kept.find("UCX_IB_ROCE_SUBNETS")) continue;
       d.put(name, std::move(value), fmt::format("the same choice for {}", library));
     }
   }

@@ -31,7 +31,9 @@ bool is_broken(const Deciding& d, std::size_t i) {
 
 bool is_listed(const Deciding& d, const Candidate& candidate) {
   if (d.meant) return d.meant->matches(candidate.hca->name, candidate.port->number);
-  if (const Setting* list = d.kept.in_effect("NCCL_IB_HCA")) {
+  const Setting* list = d.kept.in_effect("NCCL_IB_HCA");
+  // A list of an earlier run has the ports that worked.
+  if (list && !list->own) {
     return nccl::parse_hca_list(list->value, d.version()).matches(candidate.hca->name, candidate.port->number);
   }
   return !d.policy.hcas || selects(*d.policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs);

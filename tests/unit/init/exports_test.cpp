@@ -114,14 +114,17 @@ TEST_F(Exports, AreVariablesWhoseValuesOfTheUserAreKept) {
 
 TEST_F(Exports, AreMarkedForALaterRun) {
   const Variables exports = {{"NCCL_IB_HCA", "=mlx5_0:1"}, {"NCCL_IB_TC", "a;b"}, {"UCX_IB_GID_INDEX", "3"}};
-  EXPECT_EQ(exports_mark(exports), "NCCL_IB_HCA==mlx5_0:1;UCX_IB_GID_INDEX=3");
+  const std::string mark = exports_mark(exports, {});
+  EXPECT_EQ(mark, "NCCL_IB_HCA==mlx5_0:1;UCX_IB_GID_INDEX=3");
   Settings settings = {{"NCCL_IB_HCA", {"=mlx5_0:1", "environment"}},
                        {"NCCL_IB_TC", {"a;b", "environment"}},
                        {"UCX_IB_GID_INDEX", {"5", "environment"}}};
-  mark_own(exports_mark(exports), settings);
+  mark_own(mark, settings);
   EXPECT_TRUE(settings["NCCL_IB_HCA"].own);
   EXPECT_FALSE(settings["NCCL_IB_TC"].own);
   EXPECT_FALSE(settings["UCX_IB_GID_INDEX"].own) << "it was changed since";
+  EXPECT_EQ(exports_mark({{"RDMA_INIT_DEVICES", "mlx5_0"}}, settings), "RDMA_INIT_DEVICES=mlx5_0;NCCL_IB_HCA==mlx5_0:1")
+      << "a second run keeps what is its own";
 }
 
 TEST(ParseExports, AcceptsKnownLibrariesOnly) {
