@@ -56,6 +56,25 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   return names;
 }
 
+// Returns the problem of an entry that matches no port of any machine: with a sign, blanks or port 0. An entry for a
+// port that only this machine lacks is no problem: one list often serves a complete job, and the entry may be right on
+// another machine.
+std::optional<std::string> useless_entry(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
+  for (const auto& entry : list.entries) {
+    if (entry.name.find_first_of("^=*?[") != std::string::npos && !names_device(entry, candidates)) {
+      return fmt::format(
+          "has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of the list, "
+          "and no patterns",
+          fabric::printable(entry.name));
+    }
+    if (entry.port == 0 || fabric::trim(entry.name) != entry.name) {
+      return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
+                         fabric::printable(entry.name), entry.port == 0 ? ":0" : "");
+    }
+  }
+  return std::nullopt;
+}
+
 // Returns the content of a GID slot for a message.
 std::string describe_slot(const Candidate& candidate, long index) {
   const auto entry = std::ranges::find(candidate.port->gids, index, &fabric::GidEntry::index);
@@ -87,23 +106,7 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                        list.exclude ? "excludes" : "selects", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
-  // An entry with port 0 or with blanks matches no port of any machine. An entry for a port that only this machine
-  // lacks is no problem: one list often serves a complete job, and the entry may be right on another machine.
-  const auto entry = std::ranges::find_if(
-      list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
-  const auto sign = std::ranges::find_if(list.entries, [&](const auto& one) {
-    return one.name.find_first_of("^=*?[") != std::string::npos && !names_device(one, candidates);
-  });
-  if (sign != list.entries.end()) {
-    return fmt::format(
-        "has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of the list, "
-        "and no patterns",
-        fabric::printable(sign->name));
-  }
-  if (entry != list.entries.end()) {
-    return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
-                       fabric::printable(entry->name), entry->port == 0 ? ":0" : "");
-  }
+  if (auto problem = useless_entry(list, candidates)) return problem;
   if (broken) {
     return fmt::format("selects {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
   }

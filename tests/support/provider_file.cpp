@@ -47,7 +47,7 @@ std::string provider_library(const std::vector<ProviderOps>& all, bool packed, s
     put(file, ops + 8, all[i].min);
     put(file, ops + 12, all[i].max);
     // Pointers: name, match_table, alloc_context, alloc_device.
-    for (const std::size_t member : {0, 16, 40, 56}) {
+    for (const std::size_t member : {0U, 16U, 40U, 56U}) {
       const std::uint64_t address = kDataAddress + i * kOpsSize + member;
       const std::uint64_t target = member == 0 ? name : 0x100;
       if (packed) {
