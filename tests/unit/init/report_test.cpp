@@ -56,7 +56,7 @@ TEST(ProviderCheck, IsBadIfItsPortWouldBeUsed) {
   policy = {};
   policy.require = 3;
   EXPECT_TRUE(checks({}, policy).empty()) << "the refusal has the cause and the remedy";
-  for (const std::size_t slow : {1, 2})
+  for (const std::size_t slow : {1U, 2U})
     node.hcas[slow].ports[0].rate = "25 Gb/sec";
   EXPECT_EQ(checks().at(0).verdict, Verdict::kNote) << "slower than the used port";
   reject(0);
@@ -366,7 +366,7 @@ TEST(Topo, NamesTheNearestUsedHcasOfEachGpu) {
   const auto json = [&] { return Value::parse(topo_json(node, decide(node, {}, {}))); };
   EXPECT_EQ(json()["sglang"], Value::parse(R"({"0": "mlx5_0", "1": "mlx5_1", "2": "mlx5_2", "3": "mlx5_3",
                                                "4": "mlx5_4", "5": "mlx5_5", "6": "mlx5_6", "7": "mlx5_7"})"));
-  for (const std::size_t down : {2, 3, 6, 7})
+  for (const std::size_t down : {2U, 3U, 6U, 7U})
     node.hcas[down].ports[0].state = "1: DOWN";
   const auto both = Value::parse(R"({"sglang": {"0": "mlx5_0", "1": "mlx5_1", "2": "mlx5_0,mlx5_1",
                                                 "3": "mlx5_0,mlx5_1", "4": "mlx5_4", "5": "mlx5_5",
