@@ -20,6 +20,7 @@ describes the counters, and why rdma-nri has no instructions. Instructions are c
 
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
+NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.COMMANDS, *counts_scene.REQUESTS)
 MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 
 
@@ -58,13 +59,13 @@ class Line:
 def rows_of(lines):
     yield COLUMNS
     yield MARKS
-    yield from (line.cells() for line in sorted(lines, key=lambda line: (order(line), line.hcas)))
+    yield from (line.cells() for line in sorted(lines, key=lambda line: (*order(line), line.hcas)))
 
 
 def order(line):
-    names = ("rdma-init", "rdma-hook createRuntime", "rdma-hook poststop", "rdma-hook verify", "rdma-runtime create", "rdma-runtime state",
-             "rdma-runtime delete", "rdma-nri CreateContainer", "rdma-nri StopContainer")
-    return names.index(line.name)
+    """Returns the place of a line: a suffix follows the line's name after a colon."""
+    name, _, suffix = line.name.partition(":")
+    return NAMES.index(name), bool(suffix)
 
 
 def markdown(lines):

@@ -1,5 +1,5 @@
-"""The starts that counts.py counts, on a node of eight HCAs in files, and the floor of each: a static C program that
-does the same work with the kernel. docs: tests/bench/README.md"""
+"""The starts that counts.py counts, on a machine with HCAs, and the floor of each: a static C program that does the same work with
+the kernel. docs: tests/bench/README.md"""
 import json
 import os
 import platform
@@ -10,13 +10,29 @@ import socket
 import threading
 import time
 
-import scene
-from scene import Connection, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri, profile, program
+from scene import (MOST, Connection, LiveNode, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri,
+                   profile, program, runtime_environment)
 from containers import Bundle, FakeContainer, stopped
 from counts_trace import Calls, Places, instructions, just_run
 from harness import PATH, must, write
 
-HCAS = (0, 1, 8)
+NODE = ("node", r'["<]/(sys|dev/infiniband)\b')  # a phase of Places
+HCAS = (0, 1, MOST)
+STAGES = ("rdma-hook createRuntime", "rdma-hook poststop")
+COMMANDS = ("rdma-runtime create", "rdma-runtime state", "rdma-runtime delete")
+REQUESTS = ("rdma-nri CreateContainer", "rdma-nri StopContainer")
+STARTS = (STAGES[0], COMMANDS[0], REQUESTS[0])
+MANY_HCAS, FEW_SLOTS = 200, 16
+MANY = {"netdevs": 516}
+OF_MANY = f": {MANY['netdevs']} netdevs"
+# HCAs of the machine, settings of Machine, suffix of the line's name.
+INIT = (*((hcas, {}, "") for hcas in HCAS), (MOST, MANY, OF_MANY))
+# HCAs of the node, settings of LiveNode, and the containers: number of HCAs, their request (None: by name), suffix and names of lines.
+NODES = (
+    (MOST, {}, (*((hcas, None, "", (*STAGES, *(["rdma-hook verify"] if hcas == 0 else []), *COMMANDS, *REQUESTS)) for hcas in HCAS),
+                (1, "1", f": any 1 of {MOST}", STARTS))),
+    (MOST, MANY, ((MOST, None, OF_MANY, STARTS[1:]),)),
+    (MANY_HCAS, {"slots": FEW_SLOTS}, ((1, "1", f": any 1 of {MANY_HCAS}", STARTS),)))
 ADDR_NO_RANDOMIZE = 0x40000
 # A container's soft limit before createRuntime, and its hard limit, to which the hook raises it: that needs no capability.
 SOFT_MEMLOCK, MEMLOCK = 4096, 64 << 10
@@ -46,36 +62,44 @@ class DevLog:
             self.socket.recv(65536)
 
 
-class Scene(scene.Scene):
-    """A scene with a container that requests `hcas` of the HCAs."""
+class Scene(harness.TreeCase):
+    """A ledger on the node that covers /sys, and a container that requests `hcas` HCAs: by name, or as `requests`. wanted(name) returns
+    True for the lines to count."""
+    place = "/run"
 
-    def __init__(self, hcas, with_instructions):
-        super().__init__()
-        self.hcas, self.with_instructions = hcas, with_instructions
+    def __init__(self, hcas, wanted, with_instructions, requests=None):
+        super().__init__("run")
+        self.hcas, self.wanted, self.with_instructions = hcas, wanted, with_instructions
+        self.requests = requests or first_hcas(hcas)
+        self.setUp()
         self.floor_ledger = self.work + "/floor"
+        os.mkdir(self.floor_ledger)
         write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
-        self.requests = first_hcas(hcas)
         self.bundle = Bundle(self, f"counted-{hcas}", requests=self.requests, stages=(), env=VARIABLES)
         self.bundle.config["linux"]["seccomp"] = profile(ALLOWED)
         ledger = self.ledger_directory
         self.calls = Calls(self.work + "/trace", Places(
             ("cgroup", harness.CGROUPS), ("view", f"{ledger}/views"),
             ("ledger", ledger), ("container", self.bundle.rootfs), ("bundle", self.bundle.directory),
-            ("config", f"{self.config}|{self.work}/runtime/settings.json"), ("node", self.node.tree + "/"),
-            ("process", "/proc/")))
+            ("config", f"{self.config}|{self.work}/runtime/settings.json"), NODE, ("process", "/proc/")))
+
+    def make_tree(self, hcas=0):
+        self.tree = ""  # of the machine, without --root
+
+    def places(self):
+        return ["--ledger", self.ledger_directory, "--config", self.config]
+
+    def any_wanted(self, *names):
+        return any(map(self.wanted, names))
 
     def counted(self, *functions):
         """Returns the results of the functions, or None for each if instructions are not counted."""
         return [function() if self.with_instructions else None for function in functions]
 
-    def fresh_floor(self):
-        shutil.rmtree(self.floor_ledger, True)
-        os.mkdir(self.floor_ledger)
-
     # --- rdma-hook
 
     def container(self):
-        container = FakeContainer(self.bundle)
+        container = FakeContainer(self.bundle, within=("unshare", "--net"))
         resource.prlimit(container.pid, resource.RLIMIT_MEMLOCK, (SOFT_MEMLOCK, MEMLOCK))
         return container
 
@@ -99,26 +123,27 @@ class Scene(scene.Scene):
         nodes = [name for name in container.nodes() if name.startswith("uverbs")]
         rules = [rule for rule in container.rules() if rule.startswith("c 231:")]
         limit = resource.prlimit(container.pid, resource.RLIMIT_MEMLOCK)[0]
-        wanted = (self.hcas, max(self.hcas - 1, 0), self.hcas > 0)  # uverbs0 has the number of /dev/null
-        if (len(nodes), len(rules), limit == MEMLOCK) != wanted:
+        if (len(nodes), len(rules), limit == MEMLOCK) != (self.hcas, self.hcas, self.hcas > 0):
             raise AssertionError(f"{self.hcas} HCAs were requested: nodes {nodes}, rules {rules}, memlock {limit}")
 
     def hook_rows(self):
+        if not self.any_wanted(*STAGES):
+            return
         if not os.path.isdir(harness.CGROUPS + "/devices"):
             raise Skipped("no cgroup v1 `devices` hierarchy here")
         ours = [[program("TESTED_HOOK"), *self.arguments(stage)[1:]] for stage in ("createRuntime", "poststop")]
-        floor = [[program("floor_create_runtime"), self.floor_ledger, self.node.tree, str(self.hcas), str(MEMLOCK)],
+        floor = [[program("floor_create_runtime"), self.floor_ledger, str(self.hcas), str(MEMLOCK)],
                  [program("floor_poststop"), self.floor_ledger]]
-        self.stages(just_run, *ours)  # makes the ledger's directories
-        self.fresh_floor()
+        for way in (ours, floor):
+            self.stages(just_run, *way)  # makes the ledger's directories and the view
         found = [self.stages(self.calls, *way) for way in (ours, floor)]
         counted = ((None, None), (None, None))
         if self.with_instructions:
             unfiltered = [[program("hook_without_filter"), *argv[1:]] for argv in ours]
             counted = [self.stage_instructions(*way) for way in (unfiltered, floor)]
-        for name, mine, least, instructions_of in zip(("rdma-hook createRuntime", "rdma-hook poststop"), *found, zip(*counted)):
+        for name, mine, least, instructions_of in zip(STAGES, *found, zip(*counted)):
             yield name, (mine, sum(least.values()), *instructions_of)
-        if not self.hcas:
+        if not self.hcas and self.wanted("rdma-hook verify"):
             yield "rdma-hook verify", self.verify_row(floor[0])
 
     def verify_row(self, floor):
@@ -136,11 +161,9 @@ class Scene(scene.Scene):
     def stage_instructions(self, create, poststop):
         """valgrind 3.19 does not support open_tree(2): a createRuntime that mounts a view fails there and rolls back, and this is what is
         counted. poststop is counted for a second run, whose createRuntime succeeded."""
-        self.fresh_floor()
         container = self.container()
         try:
             created = self.with_state(instructions, create, container.state())
-            self.fresh_floor()
             self.with_state(just_run, create, container.state())
             container.end()
             return created, self.with_state(instructions, poststop, stopped(self.bundle))
@@ -155,9 +178,8 @@ class Scene(scene.Scene):
         real = shutil.copy(program("drain_stdin"), directory + "/runc")  # the name determines how rdma-runtime calls it
 
         def call(run, runtime, *argv):
-            environment = self.runtime_environment(directory + "/settings.json", runtime)
+            environment = runtime_environment(self, directory + "/settings.json", runtime)
             self.bundle.write()
-            self.fresh_floor()
             return run(list(argv), env=environment)
 
         def ours(run, runtime, *words):
@@ -170,8 +192,8 @@ class Scene(scene.Scene):
         def floor(run, runtime, command):
             if command != "create":
                 return call(run, runtime, program("shim_exec_only"), command)
-            return call(run, runtime, program("floor_runtime_create"), runtime, self.floor_ledger, self.node.tree,
-                        str(self.hcas), self.bundle.directory)
+            return call(run, runtime, program("floor_runtime_create"), runtime, self.floor_ledger, str(self.hcas),
+                        self.bundle.directory)
 
         def failing(run):
             """Runs with a runtime that is in the container's record and cannot be executed, for valgrind."""
@@ -183,7 +205,10 @@ class Scene(scene.Scene):
 
         commands = (("create", "--bundle", self.bundle.directory, self.bundle.id), ("state", self.bundle.id), ("delete", self.bundle.id))
         for words in commands:
-            ours(just_run, real, *commands[0])  # makes the ledger's directories and the container's record
+            if not self.wanted(f"rdma-runtime {words[0]}"):
+                continue
+            ours(just_run, real, *commands[0])  # makes the ledger's directories, the view and the container's record
+            floor(just_run, real, "create")
             yield f"rdma-runtime {words[0]}", (
                 ours(self.calls, real, *words), sum(floor(self.calls, real, words[0]).values()),
                 *self.counted(lambda: failing(lambda: ours(instructions, real, *words)),
@@ -194,10 +219,13 @@ class Scene(scene.Scene):
     def nri_rows(self):
         """Counts the second CreateContainer and StopContainer of a plugin, because the worker starts at the first. The floor is the
         difference between two runs, one of which has one more request."""
+        if not self.any_wanted(*REQUESTS):
+            return
+        self.nri_floor(1, 1)  # makes the view
         floor = [self.nri_floor(*way) for way in ((1, 1), (2, 1), (2, 2))]  # creates, stops
         more = [sum((after - before).values()) for before, after in zip(floor, floor[1:])]
-        for number, (method, ours) in enumerate(zip(("CreateContainer", "StopContainer"), self.nri())):
-            yield f"rdma-nri {method}", (ours, more[number])
+        for number, (method, ours) in enumerate(zip(REQUESTS, self.nri())):
+            yield method, (ours, more[number])
 
     def nri(self):
         runtime = nri.Runtime(self.work + "/nri.sock")
@@ -205,7 +233,7 @@ class Scene(scene.Scene):
 
         def drive(process):
             connection = Connection(runtime.listening.accept()[0])
-            connection.introduce()
+            connection.introduce(timeout_ms=60000)  # strace makes calls slow
             plugin = children_of(process.pid)[0]
             for number in range(2):
                 pod, container = self.nri_container(number)
@@ -220,8 +248,7 @@ class Scene(scene.Scene):
             os.kill(plugin, signal.SIGTERM)
 
         try:
-            self.calls([program("TESTED_NRI"), "--socket", runtime.path, "--config", self.config, "--root",
-                        self.node.tree, "--ledger", self.ledger_directory], drive, env={"PATH": PATH})
+            self.calls([program("TESTED_NRI"), "--socket", runtime.path, *self.places()], drive, env={"PATH": PATH})
         finally:
             runtime.stop()
         return [self.calls.read(*piece) for piece in zip(marks, marks[1:])]
@@ -231,22 +258,20 @@ class Scene(scene.Scene):
         return pod, nri.container(f"c{number}", "pod1", env=VARIABLES, network=False)
 
     def nri_floor(self, creates, stops):
-        self.fresh_floor()
         path = write(self.work + "/request", b"".join(self.nri_container(0)))
         with open(path, "rb") as stdin:
-            return self.calls([program("floor_nri"), self.floor_ledger, self.node.tree, str(self.hcas), str(creates),
+            return self.calls([program("floor_nri"), self.floor_ledger, str(self.hcas), str(creates),
                                str(stops)], stdin=stdin, env={})
 
-    # --- rdma-init
 
-    def init_rows(self):
-        calls = Calls(self.work + "/trace", Places(("node", "/sys/|/dev/infiniband"), ("process", "/proc/")))
-        ours, floor = [program("TESTED_INIT"), "--"], [program("read_gid_slots")]
-        quiet = {"PATH": PATH, "RDMA_INIT_LOG": "quiet"}
-        with Machine(self.hcas):
-            found = calls([*ours, "/bin/true"], env=quiet), sum(calls(floor, env=quiet).values())
-            yield "rdma-init", (*found, *self.counted(lambda: instructions([*ours, "/no-such-program"], env=quiet),
-                                                      lambda: instructions(floor, env=quiet)))
+def init_row(with_instructions):
+    """Counts rdma-init on the machine that covers /sys."""
+    ours, floor = [program("TESTED_INIT"), "--"], [program("read_gid_slots")]
+    quiet = {"PATH": PATH, "RDMA_INIT_LOG": "quiet"}
+    calls = Calls("/run/trace", Places(NODE, ("process", "/proc/")))
+    found = calls([*ours, "/bin/true"], env=quiet), sum(calls(floor, env=quiet).values())
+    counts = [instructions(argv, env=quiet) for argv in ([*ours, "/no-such-program"], floor)] if with_instructions else ()
+    return *found, *counts
 
 
 def wait_until_idle(plugin):
@@ -284,17 +309,28 @@ def measure(only, with_instructions, skipped):
     `only`. `skipped` gets the reasons of missing lines, by the beginning of their names."""
     randomize_no_addresses()
     DevLog()
-    for hcas in HCAS:
-        counted = Scene(hcas, with_instructions)
-        kinds = {"rdma-init": counted.init_rows, "rdma-hook": counted.hook_rows, "rdma-runtime": counted.runtime_rows,
-                 "rdma-nri": counted.nri_rows}
-        try:
-            for kind, rows in kinds.items():
-                if not kind.startswith(only) and not only.startswith(kind):
-                    continue
-                try:
-                    yield from ((name, hcas, *found) for name, found in rows() if name.startswith(only))
-                except Skipped as reason:
-                    skipped[kind] = str(reason)
-        finally:
-            counted.close()
+    for hcas, settings, suffix in INIT:
+        if ("rdma-init" + suffix).startswith(only):
+            with Machine(hcas, **settings):
+                yield "rdma-init" + suffix, hcas, *init_row(with_instructions)
+    for machine, settings, requested in NODES:
+        chosen = [(hcas, request, suffix, [name for name in names if (name + suffix).startswith(only)])
+                  for hcas, request, suffix, names in requested]
+        if not any(names for *_, names in chosen):
+            continue
+        with LiveNode(machine, **settings):
+            for hcas, request, suffix, names in chosen:
+                for name, found in rows(Scene(hcas, names.__contains__, with_instructions, request), skipped):
+                    yield name + suffix, hcas, *found
+
+
+def rows(counted, skipped):
+    """Yields the wanted lines of a scene, and closes it."""
+    try:
+        for kind, found in (("rdma-hook", counted.hook_rows), ("rdma-runtime", counted.runtime_rows), ("rdma-nri", counted.nri_rows)):
+            try:
+                yield from ((name, line) for name, line in found() if counted.wanted(name))
+            except Skipped as reason:
+                skipped[kind] = str(reason)
+    finally:
+        counted.doCleanups()

@@ -17,6 +17,9 @@
 
 enum { kMostHcas = 8 };
 
+static const char* const kViews[] = {"floor.view/infiniband", "floor.view/infiniband_verbs",
+                                     "floor.view/infiniband_mad"};
+
 struct hca {
   char name[16];
   char uverbs[64];
@@ -87,31 +90,31 @@ static inline void read_number(const char* path, unsigned* major, unsigned* mino
 }
 
 /* Reads mlx5_NUMBER: its uverbs device, the device number, and the state of its port. */
-static inline void read_hca(const char* node, unsigned number, struct hca* hca) {
+static inline void read_hca(unsigned number, struct hca* hca) {
   char state[64];
   snprintf(hca->name, sizeof hca->name, "mlx5_%u", number);
-  const char* path = path_of("%s/sys/class/infiniband/%s", node, hca->name);
+  const char* path = path_of("/sys/class/infiniband/%s", hca->name);
   read_link(path, hca->link, sizeof hca->link);
-  path = path_of("%s/sys/class/infiniband/%s/device/infiniband_verbs", node, hca->name);
+  path = path_of("/sys/class/infiniband/%s/device/infiniband_verbs", hca->name);
   DIR* verbs = opendir(path);
   if (!verbs) must(-1, path);
   for (const struct dirent* entry = readdir(verbs); entry; entry = readdir(verbs)) {
     if (entry->d_name[0] != '.') snprintf(hca->uverbs, sizeof hca->uverbs, "%.32s", entry->d_name);
   }
   closedir(verbs);
-  path = path_of("%s/sys/class/infiniband_verbs/%s", node, hca->uverbs);
+  path = path_of("/sys/class/infiniband_verbs/%s", hca->uverbs);
   read_link(path, hca->verbs_link, sizeof hca->verbs_link);
-  path = path_of("%s/sys/class/infiniband_verbs/%s/dev", node, hca->uverbs);
+  path = path_of("/sys/class/infiniband_verbs/%s/dev", hca->uverbs);
   read_number(path, &hca->major, &hca->minor);
-  path = path_of("%s/sys/class/infiniband/%s/ports/1/state", node, hca->name);
+  path = path_of("/sys/class/infiniband/%s/ports/1/state", hca->name);
   read_attribute(path, state, sizeof state);
 }
 
 /* Reads mlx5_0 to mlx5_COUNT-1, and the device number of rdma_cm. */
-static inline void read_node(const char* node, unsigned count, struct hca* hcas, unsigned* major, unsigned* minor) {
+static inline void read_node(unsigned count, struct hca* hcas, unsigned* major, unsigned* minor) {
   for (unsigned i = 0; i < count; ++i)
-    read_hca(node, i, &hcas[i]);
-  const char* path = path_of("%s/sys/class/misc/rdma_cm/dev", node);
+    read_hca(i, &hcas[i]);
+  const char* path = "/sys/class/misc/rdma_cm/dev";
   read_number(path, major, minor);
 }
 
@@ -141,13 +144,33 @@ static inline void write_record(const struct hca* hcas, unsigned count) {
   must(rename("floor.new", "floor.record"), "floor.record");
 }
 
-/* Makes the view of /sys/class for containers with these HCAs once: directories in the ledger with links to these HCAs.
- */
-static inline void make_view(const struct hca* hcas, unsigned count) {
-  if (mkdir("floor.view", 0755) != 0 && errno == EEXIST) return;
-  must(mkdir("floor.view/infiniband", 0755), "floor.view/infiniband");
-  must(mkdir("floor.view/infiniband_verbs", 0755), "floor.view/infiniband_verbs");
-  must(mkdir("floor.view/infiniband_mad", 0755), "floor.view/infiniband_mad");
+/* The ctimes of the view's directories: a change of their content changes them. */
+static inline void view_state(char* text, size_t size) {
+  size_t length = 0;
+  for (unsigned i = 0; i < sizeof kViews / sizeof *kViews; ++i) {
+    struct stat status;
+    must(stat(kViews[i], &status), kViews[i]);
+    length +=
+        (size_t)snprintf(text + length, size - length, "%ld.%ld ", (long)status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  }
+}
+
+/* Checks the view of /sys/class for containers with these HCAs: directories in the ledger with links to these HCAs. The
+ * first run, which is not counted, makes it. */
+static inline void use_view(const struct hca* hcas, unsigned count) {
+  char now[256];
+  char made[256];
+  const int fd = open("floor.made", O_RDONLY);
+  if (fd >= 0) {
+    read_from(fd, made, sizeof made);
+    close(fd);
+    view_state(now, sizeof now);
+    if (strcmp(now, made) != 0) exit(1);
+    return;
+  }
+  must(mkdir("floor.view", 0755), "floor.view");
+  for (unsigned i = 0; i < sizeof kViews / sizeof *kViews; ++i)
+    must(mkdir(kViews[i], 0755), kViews[i]);
   write_new("floor.view/infiniband_verbs/abi_version", "6\n");
   write_new("floor.view/infiniband_mad/abi_version", "5\n");
   for (unsigned i = 0; i < count; ++i) {
@@ -156,14 +179,16 @@ static inline void make_view(const struct hca* hcas, unsigned count) {
     path = path_of("floor.view/infiniband_verbs/%s", hcas[i].uverbs);
     must(symlink(hcas[i].verbs_link, path), path);
   }
+  view_state(made, sizeof made);
+  write_new("floor.made", made);
 }
 
-/* Reads mlx5_0 to mlx5_COUNT-1 and the device number of rdma_cm, and makes record and view under the ledger's lock. */
-static inline void book(const char* ledger, const char* node, unsigned count, struct hca* hcas, unsigned* major,
-                        unsigned* minor) {
-  read_node(node, count, hcas, major, minor);
+/* Reads mlx5_0 to mlx5_COUNT-1 and the device number of rdma_cm, makes the record and checks the view, under the
+ * ledger's lock. */
+static inline void book(const char* ledger, unsigned count, struct hca* hcas, unsigned* major, unsigned* minor) {
+  read_node(count, hcas, major, minor);
   const int lock = lock_ledger(ledger);
   write_record(hcas, count);
-  make_view(hcas, count);
+  use_view(hcas, count);
   close(lock);
 }

@@ -2,7 +2,7 @@
  * /sys/class, device nodes, rules of its device cgroup (v1) and RLIMIT_MEMLOCK. Left out: every decision, the
  * configuration, other owners, the proof that process and rootfs are the container's, the sandbox, log and counters.
  *
- * floor_create_runtime LEDGER NODE HCAS MEMLOCK < STATE */
+ * floor_create_runtime LEDGER HCAS MEMLOCK < STATE */
 #include "floor.h"
 
 #include <sched.h>
@@ -11,8 +11,6 @@
 #include <sys/sysmacros.h>
 
 enum { kClasses = 3 };
-static const char* const kViews[kClasses] = {"floor.view/infiniband", "floor.view/infiniband_verbs",
-                                             "floor.view/infiniband_mad"};
 static const char* const kSeen[kClasses] = {"sys/class/infiniband", "sys/class/infiniband_verbs",
                                             "sys/class/infiniband_mad"};
 static char text[65536];
@@ -51,7 +49,7 @@ int main(int argc, char** argv) {
   char bundle[1024];
   int trees[kClasses];
   unsigned cm_major = 0, cm_minor = 0;
-  const unsigned count = argc == 5 ? (unsigned)atoi(argv[3]) : kMostHcas + 1;
+  const unsigned count = argc == 4 ? (unsigned)atoi(argv[2]) : kMostHcas + 1;
   if (count > kMostHcas) return 2;
   read_from(0, text, sizeof text);
   const char* pid_at = strstr(text, "\"pid\": ");
@@ -61,12 +59,12 @@ int main(int argc, char** argv) {
   read_file(path_of("%s/config.json", bundle), text, sizeof text);
   if (count == 0) return 0;
 
-  book(argv[1], argv[2], count, hcas, &cm_major, &cm_minor);
+  book(argv[1], count, hcas, &cm_major, &cm_minor);
   const int rules = open_rules(pid);
   for (unsigned i = 0; i < count; ++i)
     allow(rules, hcas[i].major, hcas[i].minor);
   allow(rules, cm_major, cm_minor);
-  const rlim_t bytes = (rlim_t)strtoull(argv[4], NULL, 10);
+  const rlim_t bytes = (rlim_t)strtoull(argv[3], NULL, 10);
   const struct rlimit limit = {bytes, bytes};
   must(prlimit(pid, RLIMIT_MEMLOCK, &limit, NULL), "prlimit");
 

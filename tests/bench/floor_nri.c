@@ -2,7 +2,7 @@
  * removes the record, and writes an answer. Left out: every decision, waiting for the request, the worker that can be
  * killed in time, the configuration, other owners, log and counters.
  *
- * floor_nri LEDGER NODE HCAS CREATES STOPS < REQUEST > /dev/null   a stop follows each of the first STOPS creates */
+ * floor_nri LEDGER HCAS CREATES STOPS < REQUEST > /dev/null   a stop follows each of the first STOPS creates */
 #include "floor.h"
 
 static const char kAnswer[1024];
@@ -12,11 +12,11 @@ static void answer(void) {
   must((int)write(1, kAnswer, sizeof kAnswer), "answer");
 }
 
-static void create(const char* ledger, const char* node, unsigned count) {
+static void create(const char* ledger, unsigned count) {
   struct hca hcas[kMostHcas];
   unsigned cm_major = 0, cm_minor = 0;
   must((int)pread(0, request, sizeof request, 0), "request");
-  if (count > 0) book(ledger, node, count, hcas, &cm_major, &cm_minor);
+  if (count > 0) book(ledger, count, hcas, &cm_major, &cm_minor);
   answer();
 }
 
@@ -31,12 +31,12 @@ static void stop(const char* ledger, unsigned count) {
 }
 
 int main(int argc, char** argv) {
-  const unsigned count = argc == 6 ? (unsigned)atoi(argv[3]) : kMostHcas + 1;
+  const unsigned count = argc == 5 ? (unsigned)atoi(argv[2]) : kMostHcas + 1;
   if (count > kMostHcas) return 2;
-  const int creates = atoi(argv[4]);
+  const int creates = atoi(argv[3]);
   for (int i = 0; i < creates; ++i) {
-    create(argv[1], argv[2], count);
-    if (i < atoi(argv[5])) stop(argv[1], count);
+    create(argv[1], count);
+    if (i < atoi(argv[4])) stop(argv[1], count);
   }
   return 0;
 }

@@ -1,10 +1,13 @@
 """The scenes of counts.py and contest.py: a node in files with a ledger, the machine of rdma-init, and a runtime's side of
 NRI. docs: tests/bench/README.md"""
+import contextlib
 import ctypes
 import glob
+import itertools
 import json
 import os
 import shutil
+import stat
 import struct
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from node import Node  # noqa: E402
 
 MOST = Node.HCAS = 8
 SLOTS = 256  # of a port's GID table, for rdma-init
+FIRST_POD = 1000  # ifindex of the first pod's netdev
 WANTED_SLOT = 3  # make-tree puts the GID that rdma-init must find here; the earlier slots are used as well
 CLONE_NEWNET = 0x40000000
 libc = ctypes.CDLL(None, use_errno=True)
@@ -72,6 +76,13 @@ def children_of(pid):
     return [int(child) for child in harness.read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
+def runtime_environment(case, settings, runtime):
+    """Writes the settings of runtime-with-settings to a file, and returns the environment of the wrappers of this runtime."""
+    write(settings, json.dumps({"runtimes": [runtime], "engine": "runc", "config": case.config, "hook": program("TESTED_HOOK"),
+                                "root": case.tree, "ledger": case.ledger_directory}))
+    return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime}
+
+
 class Scene(harness.NodeCase):
     """A node of eight HCAs, with `vfs` VFs of the first HCA, and a ledger. The caller calls close() at the end."""
     nodes = {}  # by their number of VFs: no scene writes to them
@@ -84,12 +95,6 @@ class Scene(harness.NodeCase):
             self.nodes[vfs] = Node(tree)
         self.node = self.nodes[vfs]
         self.setUp()
-
-    def runtime_environment(self, settings, runtime):
-        """Writes the settings of runtime-with-settings to a file, and returns the environment of the wrappers of this runtime."""
-        write(settings, json.dumps({"runtimes": [runtime], "engine": "runc", "config": self.config, "hook": program("TESTED_HOOK"),
-                                    "root": self.node.tree, "ledger": self.ledger_directory}))
-        return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime}
 
     def close(self):
         self.doCleanups()
@@ -116,48 +121,60 @@ class Inside:
 
 
 class Machine:
-    """A machine with so many HCAs, for rdma-init. Within its `with` block a tree of files covers /sys and /dev. The network namespace has
-    the rails, as veth netdevs with the addresses of the GIDs, and a management netdev with the default route, so that netlink answers as
-    in a container. Use it once for each number of HCAs: the kernel removes the netdevs of a deleted namespace later."""
+    """A machine with so many HCAs, as rdma-init sees it in a container of the node's network. Within its `with` block a tree of files
+    covers /sys and /dev. The network namespace has the rails, as veth netdevs with the addresses of the GIDs, a management netdev with
+    the default route, and netdevs of pods up to the sum `netdevs`, so that netlink answers as on a node."""
+    used = itertools.count()  # for unique names, because the kernel removes the netdevs of a deleted namespace later
 
-    def __init__(self, hcas):
-        self.hcas = hcas
+    def __init__(self, hcas, slots=SLOTS, netdevs=0):
+        self.hcas, self.slots, self.wanted_netdevs = hcas, slots, netdevs
         self.tree = tempfile.mkdtemp(dir="/run")
-        self.pod, self.wire = f"machine-{hcas}", f"wire-of-{hcas}"
+        number = next(self.used)
+        self.pod, self.wire = f"machine-{number}", f"wire-of-{number}"
+        self.stack = contextlib.ExitStack()
 
     def __enter__(self):
-        must([program("MAKE_TREE"), "--synthetic", str(self.hcas), str(SLOTS), self.tree])
-        if self.hcas == 0:
-            for path in ("sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"):
-                shutil.rmtree(f"{self.tree}/{path}")
-        for port in glob.glob(self.tree + "/sys/class/infiniband/*/ports/1/gid_attrs"):
-            self.fill_slots(port)
-        for name in (self.pod, self.wire):
-            must(["ip", "netns", "add", name])
-        # Before the mounts, because ip(8) can read /sys.
-        self.ip_batch(self.pod, self.commands_of_pod())
-        self.ip_batch(self.wire, [f"link set {name} up" for name in self.netdevs()])
-        write(self.tree + "/dev/null", "")
-        must(["mount", "--bind", "/dev/null", self.tree + "/dev/null"])
-        for top in ("/sys", "/dev"):
-            must(["mount", "--rbind", self.tree + top, top])
-        self.inside = Inside(f"/run/netns/{self.pod}")
-        self.inside.__enter__()
+        with self.stack as undo:
+            undo.callback(shutil.rmtree, self.tree)
+            self.mount(undo, self.tree, "-t", "tmpfs", "tmpfs")
+            must([program("MAKE_TREE"), "--synthetic", str(self.hcas), str(self.slots), self.tree])
+            if self.hcas == 0:
+                for path in ("sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"):
+                    shutil.rmtree(f"{self.tree}/{path}")
+            for port in glob.glob(self.tree + "/sys/class/infiniband/*/ports/1/gid_attrs"):
+                self.fill_slots(port)
+            for name in (self.pod, self.wire):
+                must(["ip", "netns", "add", name])
+                undo.callback(must, ["ip", "netns", "del", name])
+            # Before the mounts, because ip(8) can read /sys.
+            self.ip_batch(self.pod, self.commands_of_pod())
+            self.ip_batch(self.wire, [f"link set {name} up" for name in self.netdevs()])
+            self.cover(undo)
+            undo.enter_context(Inside(f"/run/netns/{self.pod}"))
+            self.stack = undo.pop_all()
+        return self
 
     def __exit__(self, *_):
-        self.inside.__exit__()
-        for path in ("/dev", "/sys", self.tree + "/dev/null"):
-            must(["umount", "--lazy", path])
-        for name in (self.pod, self.wire):
-            must(["ip", "netns", "del", name])
-        shutil.rmtree(self.tree)
+        self.stack.close()
+
+    def cover(self, undo):
+        """Mounts the tree over /sys and /dev."""
+        write(self.tree + "/dev/null", "")
+        self.mount(undo, self.tree + "/dev/null", "--bind", "/dev/null")
+        for top in ("/sys", "/dev"):
+            self.mount(undo, top, "--rbind", self.tree + top)
+
+    @staticmethod
+    def mount(undo, place, *options):
+        must(["mount", *options, place])
+        undo.callback(must, ["umount", "--lazy", place])
 
     def fill_slots(self, port):
         """Adds the netdevs of GIDs, and type and netdev of empty slots, which make-tree does not write. In sysfs the files of an empty slot
         open and their read fails with EINVAL; here they are empty."""
         empty = write(self.tree + "/empty", "")
         netdev = "rail" + port.split("/mlx5_")[1].split("/")[0] + "\n"
-        for slot in range(SLOTS):
+        for slot in range(self.slots):
             if slot <= WANTED_SLOT:
                 write(f"{port}/ndevs/{slot}", netdev)
             else:
@@ -172,22 +189,59 @@ class Machine:
         return os.listdir(self.tree + "/sys/class/net")
 
     def commands_of_pod(self):
-        """Yields commands of ip(8) for the netdevs and addresses in the files of make-tree."""
+        """Yields commands of ip(8) for the netdevs and addresses in the files of make-tree, and for those of pods."""
         ipv6 = os.path.isdir("/proc/sys/net/ipv6")
         yield "link set lo up"
+        addresses = [line.split() for line in harness.read(self.tree + "/addrs.txt").strip().splitlines()]
+        for number in range(len(self.netdevs()) + 1, self.wanted_netdevs):  # 1: lo
+            addresses.append(self.add_netdev_of_pod(number))
         for name in self.netdevs():
-            mac = harness.read(f"{self.tree}/sys/class/net/{name}/address").strip()
-            yield f"link add {name} address {mac} type veth peer name {name} netns {self.wire}"
+            index, mac = (harness.read(f"{self.tree}/sys/class/net/{name}/{file}").strip() for file in ("ifindex", "address"))
+            yield f"link add {name} index {index} address {mac} type veth peer name {name} netns {self.wire}"
             if ipv6:
                 yield f"link set {name} addrgenmode none"
             yield f"link set {name} up"
-        for line in harness.read(self.tree + "/addrs.txt").strip().splitlines():
-            name, family, address = line.split()
+        for name, family, address in addresses:
             if family == "inet":
                 yield f"addr add {address} dev {name}"
             elif ipv6:
                 yield f"addr add {address} dev {name} nodad"
         yield "route add default via 192.168.0.1"
+
+    def add_netdev_of_pod(self, number):
+        """Adds the node's end of a pod's veth to the files. Returns its address as in addrs.txt."""
+        name = f"pod{number}"
+        directory = f"{self.tree}/sys/devices/virtual/net/{name}"
+        mac = f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
+        for file, text in (("ifindex", FIRST_POD + number), ("address", mac), ("mtu", 1500), ("operstate", "up"), ("carrier", 1), ("type", 1)):
+            write(f"{directory}/{file}", f"{text}\n")
+        os.symlink(f"../../devices/virtual/net/{name}", f"{self.tree}/sys/class/net/{name}")
+        return name, "inet6", f"fe80::{number:x}/64"
+
+
+class LiveNode(Machine):
+    """A machine as the programs on the node see it: /dev/infiniband has nodes, the rest of /dev and the control groups are the machine's
+    own."""
+
+    def cover(self, undo):
+        self.write_number("class/infiniband_mad/umad0", "231:0")  # each real node has umad
+        write(self.tree + "/sys/class/infiniband_mad/abi_version", "5\n")
+        self.write_number("class/misc/rdma_cm", "10:58")
+        infiniband = self.tree + "/dev/infiniband"
+        for node in os.listdir(infiniband):
+            kind = "misc" if node == "rdma_cm" else "infiniband_verbs"
+            major, minor = harness.read(f"{self.tree}/sys/class/{kind}/{node}/dev").split(":")
+            os.unlink(f"{infiniband}/{node}")
+            os.mknod(f"{infiniband}/{node}", stat.S_IFCHR | 0o666, os.makedev(int(major), int(minor)))
+            os.chmod(f"{infiniband}/{node}", 0o666)
+        os.makedirs(self.tree + harness.CGROUPS)
+        self.mount(undo, self.tree + harness.CGROUPS, "--rbind", harness.CGROUPS)
+        self.mount(undo, "/sys", "--rbind", self.tree + "/sys")
+        os.makedirs("/dev/infiniband", exist_ok=True)
+        self.mount(undo, "/dev/infiniband", "--bind", infiniband)
+
+    def write_number(self, device, number):
+        write(f"{self.tree}/sys/{device}/dev", number + "\n")
 
 
 class Connection(nri.Connection):

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 
-from scene import HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, check_bundle, first_hcas, name_of, profile, program
+from scene import (HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, check_bundle, first_hcas, name_of, profile, program,
+                   runtime_environment)
 from containers import Bundle, Runtime
 from harness import PATH, must
 from section_nri import grant_to_others
@@ -141,7 +142,7 @@ class Create:
             add_hook(self.bundle, idle_hook, program("drain_stdin"))
         self.argv = runtime.command("create", "--bundle", self.bundle.directory, name)
         self.argv[0] = wrapper or self.argv[0]
-        self.environment = scene.runtime_environment(scene.work + "/settings.json", runtime.program)
+        self.environment = runtime_environment(scene, scene.work + "/settings.json", runtime.program)
 
     def __call__(self):
         for name in os.listdir(self.bundle.directory):
