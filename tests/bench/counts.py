@@ -1,5 +1,5 @@
-"""Prints the system calls and instructions of each start and of its floor, and compares them with the committed table.
-docs: tests/bench/README.md"""
+"""Prints the system calls and instructions of each start and of its floor, and compares them with the committed table. Prints the system
+calls of daemons at rest, and compares them with limits. docs: tests/bench/README.md"""
 import argparse
 import os
 import re
@@ -18,6 +18,14 @@ HEAD = """# What each start costs
 `tests/bench/counts --write` writes this file. `ctest -R bench.counts` fails if a figure rises by more than 5 %. README.md
 describes the counters, and why rdma-nri has no instructions. Instructions are counted by {valgrind}.
 
+"""
+REST = """
+## Daemons at rest
+
+System calls of all threads, waiting included, in {seconds} seconds without a request. The limit is in the test, not in this table.
+
+| daemon | HCAs | system calls | limit |
+| --- | --: | --: | --: |
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
 NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.COMMANDS, *counts_scene.REQUESTS)
@@ -68,8 +76,11 @@ def order(line):
     return NAMES.index(name), bool(suffix)
 
 
-def markdown(lines):
-    return HEAD.format(valgrind=valgrind_version()) + "".join("| " + " | ".join(cells) + " |\n" for cells in rows_of(lines))
+def markdown(lines, rested):
+    rows = ["| " + " | ".join(cells) + " |\n" for cells in rows_of(lines)]
+    rest = REST.format(seconds=counts_scene.REST)
+    return HEAD.format(valgrind=valgrind_version()) + "".join(rows) + rest + "".join(
+        f"| {name.removeprefix(counts_scene.AT_REST)} | {hcas} | {calls:,} | {most:,} |\n" for name, hcas, calls, most in rested)
 
 
 def read_table():
@@ -123,6 +134,15 @@ def check(lines, only, skipped):
     return not worse
 
 
+def check_rest(rested):
+    """Returns True if no daemon exceeds its limit. Prints those that do."""
+    busy = [one for one in rested if one[2] > one[3]]
+    for name, hcas, calls, most in busy:
+        print(f"counts: {name}, {hcas} HCAs: {calls} system calls in {counts_scene.REST} s, at most {most} are allowed",
+              file=sys.stderr)
+    return not busy
+
+
 def valgrind_version():
     return subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -162,21 +182,29 @@ def main():
     skipped, missing = {}, why_no_instructions(parsed.check)
     if parsed.write and missing:
         sys.exit(f"counts: --write needs instructions: {missing}")
+    counts_scene.prepare()
+    daemons = counts_scene.start_daemons(parsed.only, skipped)
     lines = [Line(*measured) for measured in counts_scene.measure(parsed.only, not missing, skipped)]
+    rested = [(daemon.name, daemon.hcas, daemon.result(), daemon.most)
+              for daemon in sorted(daemons, key=lambda daemon: (daemon.name, daemon.hcas))]
     if missing:
         print(f"instructions are not counted: {missing}")
-    if not lines and not skipped:
-        sys.exit(f"counts: no line begins with `{parsed.only}`; remedy: rdma-init, rdma-hook, rdma-runtime or rdma-nri")
+    if not lines and not rested and not skipped:
+        sys.exit(f"counts: no line begins with `{parsed.only}`; remedy: rdma-init, rdma-hook, rdma-runtime, rdma-nri or `at rest`")
     for kind, reason in skipped.items():
         print(f"{kind} is not counted: {reason}")
     if not parsed.check:
-        show(lines, parsed.phases)
+        if lines:
+            show(lines, parsed.phases)
+        for name, hcas, calls, most in rested:
+            print(f"{name}, {hcas} HCAs: {calls:,} system calls in {counts_scene.REST} s, at most {most:,}")
     if parsed.write and skipped:
         sys.exit("counts: --write needs every line")
     if parsed.write:
         with open(TABLE, "w", encoding="utf-8") as file:
-            file.write(markdown(lines))
-    sys.exit(0 if not parsed.check or check(lines, parsed.only, skipped) else 1)
+            file.write(markdown(lines, rested))
+    good = check(lines, parsed.only, skipped) & check_rest(rested) if parsed.check else True
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

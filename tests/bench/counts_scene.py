@@ -1,5 +1,7 @@
 """The starts that counts.py counts, on a machine with HCAs, and the floor of each: a static C program that does the same work with
 the kernel. docs: tests/bench/README.md"""
+import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -7,12 +9,16 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 
-from scene import (MOST, Connection, LiveNode, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri,
+from scene import (HERE, MOST, Connection, LiveNode, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri,
                    profile, program, runtime_environment)
 from containers import Bundle, FakeContainer, stopped
+from counts_helper import Helper
 from counts_trace import Calls, Places, instructions, just_run
 from harness import PATH, must, write
 
@@ -33,6 +39,12 @@ NODES = (
                 (1, "1", f": any 1 of {MOST}", STARTS))),
     (MOST, MANY, ((MOST, None, OF_MANY, STARTS[1:]),)),
     (MANY_HCAS, {"slots": FEW_SLOTS}, ((1, "1", f": any 1 of {MANY_HCAS}", STARTS),)))
+REST = 60  # seconds; a daemon may read its node once within them
+AT_REST = "at rest: "
+# Name, HCAs of the node, most system calls per second.
+DAEMONS = ((AT_REST + "rdma-device-plugin", MOST, 80), (AT_REST + "rdma-device-plugin", MANY_HCAS, 1200),
+           (AT_REST + "rdma-hook metrics --listen", MOST, 2))
+POOLS = [{"name": "rails", "modes": ["exclusive"], "resource": "rdma-init.io/rails"}]
 ADDR_NO_RANDOMIZE = 0x40000
 # A container's soft limit before createRuntime, and its hard limit, to which the hook raises it: that needs no capability.
 SOFT_MEMLOCK, MEMLOCK = 4096, 64 << 10
@@ -60,6 +72,13 @@ class DevLog:
     def read(self):
         while True:
             self.socket.recv(65536)
+
+
+def for_valgrind(commands):
+    """Returns the commands with the programs that run under valgrind."""
+    others = {program("TESTED_HOOK"): program("hook_for_valgrind"),
+              program("floor_create_runtime"): program("floor_create_runtime_for_valgrind")}
+    return [[others.get(argv[0], argv[0]), *argv[1:]] for argv in commands]
 
 
 class Scene(harness.TreeCase):
@@ -139,8 +158,8 @@ class Scene(harness.TreeCase):
         found = [self.stages(self.calls, *way) for way in (ours, floor)]
         counted = ((None, None), (None, None))
         if self.with_instructions:
-            unfiltered = [[program("hook_without_filter"), *argv[1:]] for argv in ours]
-            counted = [self.stage_instructions(*way) for way in (unfiltered, floor)]
+            with contextlib.closing(Helper()):
+                counted = [self.stages(instructions, *for_valgrind(way)) for way in (ours, floor)]
         for name, mine, least, instructions_of in zip(STAGES, *found, zip(*counted)):
             yield name, (mine, sum(least.values()), *instructions_of)
         if not self.hcas and self.wanted("rdma-hook verify"):
@@ -153,20 +172,8 @@ class Scene(harness.TreeCase):
         try:
             calls, least = [self.with_state(self.calls, argv, container.state()) for argv in ([program("TESTED_HOOK"), *arguments], floor)]
             return calls, sum(least.values()), *self.counted(
-                lambda: self.with_state(instructions, [program("hook_without_filter"), *arguments], container.state()),
+                lambda: self.with_state(instructions, [program("hook_for_valgrind"), *arguments], container.state()),
                 lambda: self.with_state(instructions, floor, container.state()))
-        finally:
-            container.end()
-
-    def stage_instructions(self, create, poststop):
-        """valgrind 3.19 does not support open_tree(2): a createRuntime that mounts a view fails there and rolls back, and this is what is
-        counted. poststop is counted for a second run, whose createRuntime succeeded."""
-        container = self.container()
-        try:
-            created = self.with_state(instructions, create, container.state())
-            self.with_state(just_run, create, container.state())
-            container.end()
-            return created, self.with_state(instructions, poststop, stopped(self.bundle))
         finally:
             container.end()
 
@@ -274,6 +281,53 @@ def init_row(with_instructions):
     return *found, *counts
 
 
+class Daemon(harness.TreeCase):
+    """A daemon at rest, in a copy of this process' mounts: it outlives the machine that covers /sys."""
+    place = "/run"
+
+    def __init__(self, name, hcas, calls_per_second):
+        super().__init__("run")
+        self.name, self.hcas, self.most = name, hcas, calls_per_second * REST
+        self.setUp()
+        self.configure({"pools": POOLS})
+        os.makedirs(self.ledger_directory + "/grants", 0o700)
+        os.makedirs(self.work + "/plugins")
+        argv = [program("TESTED_DEVICE_PLUGIN"), "--plugins", self.work + "/plugins", "--config", self.config]
+        if "metrics" in name:
+            argv = [program("TESTED_HOOK"), "metrics", "--listen", f"unix:{self.work}/metrics/socket"]
+        # The daemon watches the directory of its configuration, so the trace has its own.
+        trace = f"{tempfile.mkdtemp(dir=self.place)}/trace"
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", sys.executable, f"{HERE}/at_rest.py", str(REST), trace,
+             self.work + "/plugins" if "plugin" in name else "", *argv, "--ledger", self.ledger_directory],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": PATH})
+        self.addCleanup(harness.end_process, self.process)
+        self.process.stdout.readline()
+
+    def make_tree(self, hcas=0):
+        self.tree = ""
+
+    def result(self):
+        """Waits for the end of the rest. Returns the number of calls."""
+        try:
+            return int(self.process.stdout.read())
+        finally:
+            self.doCleanups()
+
+
+def start_daemons(only, skipped):
+    """Starts the daemons of which `only` is the beginning of the name. They rest while other lines are counted."""
+    chosen = [daemon for daemon in DAEMONS if daemon[0].startswith(only)]
+    if any("plugin" in name for name, *_ in chosen) and not importlib.util.find_spec("grpc"):
+        skipped[AT_REST + "rdma-device-plugin"] = "no python3-grpcio"
+        chosen = [daemon for daemon in chosen if "plugin" not in daemon[0]]
+    started = []
+    for hcas in sorted({hcas for _, hcas, _ in chosen}):
+        with LiveNode(hcas, FEW_SLOTS):
+            started += [Daemon(*daemon) for daemon in chosen if daemon[1] == hcas]
+    return started
+
+
 def wait_until_idle(plugin):
     """Waits for the end of the worker's work after its answer, which counts as well."""
     def blocked():
@@ -288,10 +342,11 @@ def wait_until_idle(plugin):
     harness.wait_for(still, "rdma-nri waits for the next request")
 
 
-def randomize_no_addresses():
+def prepare():
     """Fixes the start of the heap, which determines how often the allocator calls brk(2). Children inherit it. If the machine forbids it,
-    sums can differ by two."""
+    sums can differ by two. Reads the node's log."""
     libc.personality(ADDR_NO_RANDOMIZE)
+    DevLog()
 
 
 def requirement():
@@ -307,8 +362,6 @@ def requirement():
 def measure(only, with_instructions, skipped):
     """Yields (name, HCAs, phases, the floor's system calls, instructions, the floor's instructions) of every line whose name begins with
     `only`. `skipped` gets the reasons of missing lines, by the beginning of their names."""
-    randomize_no_addresses()
-    DevLog()
     for hcas, settings, suffix in INIT:
         if ("rdma-init" + suffix).startswith(only):
             with Machine(hcas, **settings):

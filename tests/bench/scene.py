@@ -213,8 +213,9 @@ class Machine:
         name = f"pod{number}"
         directory = f"{self.tree}/sys/devices/virtual/net/{name}"
         mac = f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
-        for file, text in (("ifindex", FIRST_POD + number), ("address", mac), ("mtu", 1500), ("operstate", "up"), ("carrier", 1), ("type", 1)):
-            write(f"{directory}/{file}", f"{text}\n")
+        attributes = {"ifindex": FIRST_POD + number, "address": mac, "mtu": 1500, "operstate": "up", "carrier": 1, "type": 1}
+        for file, value in attributes.items():
+            write(f"{directory}/{file}", f"{value}\n")
         os.symlink(f"../../devices/virtual/net/{name}", f"{self.tree}/sys/class/net/{name}")
         return name, "inet6", f"fe80::{number:x}/64"
 
