@@ -15,8 +15,9 @@ import tempfile
 import threading
 import time
 
-from scene import (HERE, MOST, Connection, LiveNode, Machine, check_bundle, check_nodes, children_of, first_hcas, harness, libc, nri,
-                   profile, program, runtime_environment)
+import scene
+from scene import (FEW_SLOTS, HERE, MANY_NETDEVS, MOST, Connection, LiveNode, Machine, check_bundle, check_nodes, children_of,
+                   first_hcas, harness, libc, nri, profile, program, runtime_environment)
 from containers import Bundle, FakeContainer, stopped
 from counts_helper import Helper
 from counts_trace import Calls, Places, instructions, just_run
@@ -28,9 +29,8 @@ STAGES = ("rdma-hook createRuntime", "rdma-hook poststop")
 COMMANDS = ("rdma-runtime create", "rdma-runtime state", "rdma-runtime delete")
 REQUESTS = ("rdma-nri CreateContainer", "rdma-nri StopContainer")
 STARTS = (STAGES[0], COMMANDS[0], REQUESTS[0])
-MANY_HCAS, FEW_SLOTS = 200, 16
-MANY = {"netdevs": 516}
-OF_MANY = f": {MANY['netdevs']} netdevs"
+MANY_HCAS = 200
+MANY, OF_MANY = {"netdevs": MANY_NETDEVS}, f": {MANY_NETDEVS} netdevs"
 # HCAs of the machine, settings of Machine, suffix of the line's name.
 INIT = (*((hcas, {}, "") for hcas in HCAS), (MOST, MANY, OF_MANY))
 # HCAs of the node, settings of LiveNode, and the containers: number of HCAs, their request (None: by name), suffix and names of lines.
@@ -81,19 +81,16 @@ def for_valgrind(commands):
     return [[others.get(argv[0], argv[0]), *argv[1:]] for argv in commands]
 
 
-class Scene(harness.TreeCase):
-    """A ledger on the node that covers /sys, and a container that requests `hcas` HCAs: by name, or as `requests`. wanted(name) returns
-    True for the lines to count."""
-    place = "/run"
+class Scene(scene.Scene):
+    """A scene with a container that requests `hcas` HCAs: by name, or as `requests`. wanted(name) returns True for the lines to count."""
 
     def __init__(self, hcas, wanted, with_instructions, requests=None):
-        super().__init__("run")
+        super().__init__()
         self.hcas, self.wanted, self.with_instructions = hcas, wanted, with_instructions
         self.requests = requests or first_hcas(hcas)
-        self.setUp()
         self.floor_ledger = self.work + "/floor"
         os.mkdir(self.floor_ledger)
-        write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
+        self.configure({"annotations_may_request": ["*"], "memlock": MEMLOCK})
         self.bundle = Bundle(self, f"counted-{hcas}", requests=self.requests, stages=(), env=VARIABLES)
         self.bundle.config["linux"]["seccomp"] = profile(ALLOWED)
         ledger = self.ledger_directory
@@ -101,12 +98,6 @@ class Scene(harness.TreeCase):
             ("cgroup", harness.CGROUPS), ("view", f"{ledger}/views"),
             ("ledger", ledger), ("container", self.bundle.rootfs), ("bundle", self.bundle.directory),
             ("config", f"{self.config}|{self.work}/runtime/settings.json"), NODE, ("process", "/proc/")))
-
-    def make_tree(self, hcas=0):
-        self.tree = ""  # of the machine, without --root
-
-    def places(self):
-        return ["--ledger", self.ledger_directory, "--config", self.config]
 
     def any_wanted(self, *names):
         return any(map(self.wanted, names))
@@ -281,14 +272,12 @@ def init_row(with_instructions):
     return *found, *counts
 
 
-class Daemon(harness.TreeCase):
+class Daemon(scene.Scene):
     """A daemon at rest, in a copy of this process' mounts: it outlives the machine that covers /sys."""
-    place = "/run"
 
     def __init__(self, name, hcas, calls_per_second):
-        super().__init__("run")
+        super().__init__()
         self.name, self.hcas, self.most = name, hcas, calls_per_second * REST
-        self.setUp()
         self.configure({"pools": POOLS})
         os.makedirs(self.ledger_directory + "/grants", 0o700)
         os.makedirs(self.work + "/plugins")
@@ -304,15 +293,12 @@ class Daemon(harness.TreeCase):
         self.addCleanup(harness.end_process, self.process)
         self.process.stdout.readline()
 
-    def make_tree(self, hcas=0):
-        self.tree = ""
-
     def result(self):
         """Waits for the end of the rest. Returns the number of calls."""
         try:
             return int(self.process.stdout.read())
         finally:
-            self.doCleanups()
+            self.close()
 
 
 def start_daemons(only, skipped):
@@ -386,4 +372,4 @@ def rows(counted, skipped):
             except Skipped as reason:
                 skipped[kind] = str(reason)
     finally:
-        counted.doCleanups()
+        counted.close()

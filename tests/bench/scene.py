@@ -2,7 +2,6 @@
 NRI. docs: tests/bench/README.md"""
 import contextlib
 import ctypes
-import glob
 import itertools
 import json
 import os
@@ -23,6 +22,8 @@ from node import Node  # noqa: E402
 
 MOST = Node.HCAS = 8
 SLOTS = 256  # of a port's GID table, for rdma-init
+FEW_SLOTS = 16  # in place of SLOTS, for a machine with many HCAs
+MANY_NETDEVS = 516
 FIRST_POD = 1000  # ifindex of the first pod's netdev
 WANTED_SLOT = 3  # make-tree puts the GID that rdma-init must find here; the earlier slots are used as well
 CLONE_NEWNET = 0x40000000
@@ -83,18 +84,22 @@ def runtime_environment(case, settings, runtime):
     return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime}
 
 
-class Scene(harness.NodeCase):
-    """A node of eight HCAs, with `vfs` VFs of the first HCA, and a ledger. The caller calls close() at the end."""
-    nodes = {}  # by their number of VFs: no scene writes to them
+class Scene(harness.TreeCase):
+    """A configuration and a ledger on the node that covers /sys. The programs run without --root. The caller calls close() at the end."""
+    place = "/run"
 
-    def __init__(self, vfs=0):
+    def __init__(self):
         super().__init__("run")
-        if vfs not in self.nodes:
-            tree = f"/run/node{vfs or ''}"
-            must([program("MAKE_TREE"), "--synthetic", str(MOST), "4", tree, str(vfs)])
-            self.nodes[vfs] = Node(tree)
-        self.node = self.nodes[vfs]
         self.setUp()
+
+    def make_tree(self, hcas=0):
+        self.tree = ""
+
+    def places(self):
+        return ["--ledger", self.ledger_directory, "--config", self.config]
+
+    def configure(self, members):
+        super().configure({"memlock": harness.MEMLOCK, **members})  # a limit that this machine can set
 
     def close(self):
         self.doCleanups()
@@ -121,13 +126,13 @@ class Inside:
 
 
 class Machine:
-    """A machine with so many HCAs, as rdma-init sees it in a container of the node's network. Within its `with` block a tree of files
-    covers /sys and /dev. The network namespace has the rails, as veth netdevs with the addresses of the GIDs, a management netdev with
-    the default route, and netdevs of pods up to the sum `netdevs`, so that netlink answers as on a node."""
+    """A machine with so many HCAs, and VFs of the first, as rdma-init sees it in a container of the node's network. Within its `with`
+    block a tree of files covers /sys and /dev. The network namespace has the rails, as veth netdevs with the addresses of the GIDs, a
+    management netdev with the default route, and netdevs of pods up to the sum `netdevs`, so that netlink answers as on a node."""
     used = itertools.count()  # for unique names, because the kernel removes the netdevs of a deleted namespace later
 
-    def __init__(self, hcas, slots=SLOTS, netdevs=0):
-        self.hcas, self.slots, self.wanted_netdevs = hcas, slots, netdevs
+    def __init__(self, hcas, slots=SLOTS, vfs=0, netdevs=0):
+        self.hcas, self.slots, self.vfs, self.wanted_netdevs = hcas, slots, vfs, netdevs
         self.tree = tempfile.mkdtemp(dir="/run")
         number = next(self.used)
         self.pod, self.wire = f"machine-{number}", f"wire-of-{number}"
@@ -137,12 +142,12 @@ class Machine:
         with self.stack as undo:
             undo.callback(shutil.rmtree, self.tree)
             self.mount(undo, self.tree, "-t", "tmpfs", "tmpfs")
-            must([program("MAKE_TREE"), "--synthetic", str(self.hcas), str(self.slots), self.tree])
+            must([program("MAKE_TREE"), "--synthetic", str(self.hcas), str(self.slots), self.tree, str(self.vfs)])
             if self.hcas == 0:
                 for path in ("sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"):
                     shutil.rmtree(f"{self.tree}/{path}")
-            for port in glob.glob(self.tree + "/sys/class/infiniband/*/ports/1/gid_attrs"):
-                self.fill_slots(port)
+            for number in range(self.hcas):
+                self.fill_slots(f"{self.tree}/sys/class/infiniband/mlx5_{number}/ports/1/gid_attrs", f"rail{number}\n")
             for name in (self.pod, self.wire):
                 must(["ip", "netns", "add", name])
                 undo.callback(must, ["ip", "netns", "del", name])
@@ -169,11 +174,10 @@ class Machine:
         must(["mount", *options, place])
         undo.callback(must, ["umount", "--lazy", place])
 
-    def fill_slots(self, port):
+    def fill_slots(self, port, netdev):
         """Adds the netdevs of GIDs, and type and netdev of empty slots, which make-tree does not write. In sysfs the files of an empty slot
         open and their read fails with EINVAL; here they are empty."""
         empty = write(self.tree + "/empty", "")
-        netdev = "rail" + port.split("/mlx5_")[1].split("/")[0] + "\n"
         for slot in range(self.slots):
             if slot <= WANTED_SLOT:
                 write(f"{port}/ndevs/{slot}", netdev)

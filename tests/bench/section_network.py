@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from scene import MOST, Scene, first_hcas, harness, name_of, program
+from scene import MOST, first_hcas, harness, name_of, program
 import test_network
 from containers import FakeContainer, stopped
 from harness import PATH, wait_for
@@ -31,11 +31,13 @@ def requirement():
     return reason
 
 
-class Network(Scene, Rails):
-    """A node with rails, and a pod whose containers get `count` of them."""
+class Network(Rails):
+    """A node in files with rails, and a pod whose containers get `count` of them."""
 
     def __init__(self, count):
-        super().__init__()
+        super().__init__("run")
+        self.setUpClass()
+        self.setUp()
         self.count = count
         self.networks["routing"] = {"first_table": FIRST_TABLE}
         self.container_bundle = self.bundle(f"rails-{count}", first_hcas(count), stages=())
@@ -57,6 +59,9 @@ class Network(Scene, Rails):
         rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit()]  # the kernel's tables have names
         self.assertEqual([len(found) for found in (links, rules, addresses)], [self.count] * 3)
         self.assertEqual({link["mtu"] for link in links}, {1400})
+
+    def close(self):
+        self.doCleanups()
 
     # --- turns
 

@@ -4,13 +4,13 @@ import os
 import re
 import subprocess
 
-from scene import MOST, Connection, Scene, check_nodes, children_of, first_hcas, name_of, nri, program
+from scene import MANY_NETDEVS, MOST, Connection, LiveNode, Scene, check_nodes, children_of, first_hcas, name_of, nri, program
 from harness import PATH, must, read, wait_for
 from turns import Contestant
 
 ASKED = (0, 1, MOST)
-# True if the pod has its own network namespace; grants of other containers in the ledger.
-SCENES = ((False, 0), (True, 0), (True, 1000), (False, 1000))
+# True if the pod has its own network namespace; netdevs of the node (0: those of the HCAs); grants of other containers in the ledger.
+SCENES = ((False, 0, 0), (False, MANY_NETDEVS, 0), (True, 0, 0), (False, 0, 1000), (True, 0, 1000))
 # The request for a training pod and its container is as long as on a node with GPUs, about 8.5 kB.
 VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=tcp://10.96.12.{number}:8080" for number in range(90)]
 GPUS = [(f"/dev/nvidia{number}", 195, number) for number in range(8)]
@@ -89,8 +89,7 @@ class Plugin:
 
 def rdma_nri(scene, hcas=0, netns=None):
     scene.configure({"annotations_may_request": ["*"]})
-    return Plugin(scene, [program("TESTED_NRI"), "--config", scene.config, "--root", scene.node.tree, "--ledger",
-                          scene.ledger_directory, "--socket", scene.work + "/nri.sock"], hcas, netns)
+    return Plugin(scene, [program("TESTED_NRI"), *scene.places(), "--socket", scene.work + "/nri.sock"], hcas, netns)
 
 
 def check_grants(scene, count):
@@ -109,7 +108,7 @@ def grant_to_others(scene, count):
 
 
 def plugins(idle, scenes, netns, grants):
-    """Yields names and plugins. Each has its own node and ledger."""
+    """Yields names and plugins. Each has its own ledger."""
     if idle:
         yield "does nothing, on Go's stub", Plugin(scenes[-1], [idle, scenes[-1].work + "/nri.sock"], netns=netns)
     for hcas, scene in zip(ASKED, scenes):
@@ -123,13 +122,14 @@ def nri_section(quick):
         print(f"no `{idle}`: no plugin for the comparison; remedy: tests/node/adaptation/build-peers")
         idle = None
     must(["ip", "netns", "add", "pod"])
-    for with_network, grants in SCENES[:3 if quick else None]:
-        scenes = [Scene() for _ in range(len(ASKED) + 1)]
-        netns = "/run/netns/pod" if with_network else None
-        yield (f"{'pod' if with_network else 'host'} network, {name_of(grants, 'grant')}",
-               [Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
-                for name, plugin in plugins(idle, scenes, netns, grants)])
-        for scene in scenes[:len(ASKED)]:
-            check_grants(scene, grants)  # no turn has added or removed a grant
-        for scene in scenes:
-            scene.close()
+    for with_network, netdevs, grants in SCENES[:3 if quick else None]:
+        with LiveNode(MOST, netdevs=netdevs):
+            scenes = [Scene() for _ in range(len(ASKED) + 1)]
+            netns = "/run/netns/pod" if with_network else None
+            parts = ["pod network" if with_network else "host network", f"{netdevs} netdevs" if netdevs else "", name_of(grants, "grant")]
+            yield (", ".join(filter(None, parts)), [Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
+                                     for name, plugin in plugins(idle, scenes, netns, grants)])
+            for scene in scenes[:len(ASKED)]:
+                check_grants(scene, grants)  # no turn has added or removed a grant
+            for scene in scenes:
+                scene.close()

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 
-from scene import (HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, check_bundle, first_hcas, name_of, profile, program,
-                   runtime_environment)
+from scene import (FEW_SLOTS, HERE, MANY_NETDEVS, MOST, SLOTS, WANTED_SLOT, LiveNode, Machine, Scene, check_bundle, first_hcas, name_of,
+                   profile, program, runtime_environment)
 from containers import Bundle, Runtime
 from harness import PATH, must
 from section_nri import grant_to_others
@@ -81,8 +81,10 @@ def engine_bundle(scene, name, hcas, size, **settings):
     bundle = Bundle(scene, name, requests=first_hcas(hcas), **settings)
     config = bundle.config
     config["linux"]["seccomp"] = profile(system_calls())
+    volume = scene.work + "/volume"
+    os.makedirs(volume, exist_ok=True)
     for number in range(size // 2500):
-        config["mounts"].append({"destination": f"/mnt/volume-{number}", "type": "bind", "source": scene.node.tree,
+        config["mounts"].append({"destination": f"/mnt/volume-{number}", "type": "bind", "source": volume,
                                  "options": ["rbind", "rprivate", "ro"]})
     for number in range(size // 5000):
         config["annotations"][f"example.com/setting-of-the-pod-{number}"] = "x" * 400
@@ -109,7 +111,7 @@ RUNS = ((1, 10000, 1, 0), (8, 10000, 1, 0), (1, 63000, 1, 0), (8, 63000, 1, 0), 
 
 def hook(quick):
     for hcas, size, vfs, grants in RUNS[:2 if quick else None]:
-        with contextlib.closing(Scene(vfs)) as scene:
+        with LiveNode(MOST, FEW_SLOTS, vfs), contextlib.closing(Scene()) as scene:
             grant_to_others(scene, grants)
             runc = Runtime(scene, "runc")
             look = engine_bundle(scene, "look", hcas, size, args=("/bin/ls", "/sys/class/infiniband"), stages=STAGES)
@@ -165,9 +167,10 @@ def shim(quick):
             print(f"{name} is not installed (Debian package of this name)")
             continue
         for size in SIZES[:1 if quick else None]:
-            with contextlib.closing(Scene()) as scene:
-                text = name if name == "alone" else name + " create"
-                yield f"{text}, {size // 1000} kB", list(ways_to_create(scene, name, size))
+            for netdevs in (0, MANY_NETDEVS)[:2 if name == "alone" else 1]:
+                with LiveNode(MOST, netdevs=netdevs), contextlib.closing(Scene()) as scene:
+                    parts = [name if name == "alone" else name + " create", f"{size // 1000} kB", f"{netdevs} netdevs" if netdevs else ""]
+                    yield ", ".join(filter(None, parts)), list(ways_to_create(scene, name, size))
 
 
 def ways_to_create(scene, name, size):

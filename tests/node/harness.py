@@ -275,6 +275,10 @@ class TreeCase(Case):
     def arguments(self, stage, engine="runc"):
         return ["rdma-hook", stage, "--engine", engine, *self.places()]
 
+    def entry(self, stage, engine="runc"):
+        """Returns an entry for `hooks` of a config.json."""
+        return {"path": HOOK, "args": self.arguments(stage, engine)}
+
     def hook(self, stage, state, engine="runc", **settings):
         """Calls the hook with this state on stdin, as an object, or as a text that may be invalid."""
         text = state if isinstance(state, (str, bytes)) else json.dumps(state)
@@ -331,10 +335,6 @@ class NodeCase(TreeCase):
     def configure(self, members):
         # A limit that this machine can set. A failed raise would log a warning that does not belong to the test.
         super().configure({"memlock": MEMLOCK, **members})
-
-    def entry(self, stage, engine="runc"):
-        """Returns an entry for `hooks` of a config.json."""
-        return {"path": HOOK, "args": self.arguments(stage, engine)}
 
     # --- checks after a test
 
