@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 
-from scene import enter_own_machine, harness
+import chart
+import document
+from scene import MOST, enter_own_machine, harness
 import counts_scene
 from counts_trace import OF_THE_LIBRARY
 
@@ -22,13 +24,12 @@ describes the counters, and why rdma-nri has no instructions. Instructions are c
 REST = """
 ## Daemons at rest
 
-System calls of all threads, waiting included, in {seconds} seconds without a request. The limit is in the test, not in this table.
+System calls of all threads without a request; a call that waits counts. The test compares them with the limit.
 
-| daemon | HCAs | system calls | limit |
-| --- | --: | --: | --: |
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
 NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.COMMANDS, *counts_scene.REQUESTS)
+SHOWN = (*counts_scene.STAGES, counts_scene.COMMANDS[0], *counts_scene.REQUESTS)  # in the chart of docs/cost.md
 MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 
 
@@ -78,9 +79,51 @@ def order(line):
 
 def markdown(lines, rested):
     rows = ["| " + " | ".join(cells) + " |\n" for cells in rows_of(lines)]
-    rest = REST.format(seconds=counts_scene.REST)
-    return HEAD.format(valgrind=valgrind_version()) + "".join(rows) + rest + "".join(
-        f"| {name.removeprefix(counts_scene.AT_REST)} | {hcas} | {calls:,} | {most:,} |\n" for name, hcas, calls, most in rested)
+    return HEAD.format(valgrind=valgrind_version()) + "".join(rows) + REST + document.cells(rest_table(rested))
+
+
+class Bar:
+    """A bar of chart.Counts."""
+
+    def __init__(self, contestant, value):
+        self.contestant, self.median = contestant, value
+        self.p10 = self.p90 = value
+
+    def text(self):
+        return f"{self.median:,}"
+
+
+def picture(lines):
+    """Returns a chart of the starts with MOST HCAs."""
+    scenes = {line.name: [Bar("ours", line.calls), Bar("floor", line.floor)] for line in sorted(lines, key=order)
+              if line.hcas == MOST and line.name in SHOWN}
+    return chart.chart("System calls of a start", f"A container that requests {MOST} HCAs by name, on a node with {MOST} HCAs.", scenes,
+                       "ours".__eq__, chart.Counts)
+
+
+def short_table(lines):
+    """Yields rows of docs/cost.md: system calls and, in parentheses, those of the floor."""
+    columns = [(hcas, "") for hcas in counts_scene.HCAS]
+    columns += sorted({(line.hcas, line.name.partition(":")[2]) for line in lines if ":" in line.name}, reverse=True)
+    yield ["system calls (floor)", *(f"{hcas} HCA{'' if hcas == 1 else 's'}{',' + suffix if suffix else ''}" for hcas, suffix in columns)]
+    found = {line.key: f"{line.calls:,} ({line.floor:,})" for line in lines}
+    for name in NAMES:
+        yield [name, *(found.get((f"{name}:{suffix}" if suffix else name, hcas), "") for hcas, suffix in columns)]
+
+
+def rest_table(rested):
+    yield ["daemon, system calls in a minute", "HCAs", "calls", "limit"]
+    for name, hcas, calls, most in rested:
+        yield [name.removeprefix(counts_scene.AT_REST), str(hcas), f"{calls:,}", f"{most:,}"]
+
+
+def write_all(lines, rested):
+    """Writes counts.md, and tables and chart of docs/cost.md."""
+    with open(TABLE, "w", encoding="utf-8") as file:
+        file.write(markdown(lines, rested))
+    document.write_picture("counts", picture(lines))
+    document.replace("counts", document.cells(short_table(lines)))
+    document.replace("rest", document.cells(rest_table(rested)))
 
 
 def read_table():
@@ -164,7 +207,7 @@ def options():
     parser.add_argument("--only", metavar="NAME", default="", help="only lines whose name begins with NAME, such as rdma-nri")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="fail if a figure is more than 5 %% over tests/bench/counts.md")
-    what.add_argument("--write", action="store_true", help="write tests/bench/counts.md")
+    what.add_argument("--write", action="store_true", help="write tests/bench/counts.md, and its parts of docs/cost.md")
     parsed = parser.parse_args()
     if parsed.write and parsed.only:
         parser.error("--write writes every line; remedy: leave out --only")
@@ -201,8 +244,7 @@ def main():
     if parsed.write and skipped:
         sys.exit("counts: --write needs every line")
     if parsed.write:
-        with open(TABLE, "w", encoding="utf-8") as file:
-            file.write(markdown(lines, rested))
+        write_all(lines, rested)
     good = check(lines, parsed.only, skipped) & check_rest(rested) if parsed.check else True
     sys.exit(0 if good else 1)
 
