@@ -28,7 +28,7 @@ System calls of all threads without a request; a call that waits counts. The tes
 
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
-NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.COMMANDS, *counts_scene.REQUESTS)
+NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.READERS, *counts_scene.COMMANDS, *counts_scene.REQUESTS)
 SHOWN = (*counts_scene.STAGES, counts_scene.COMMANDS[0], *counts_scene.REQUESTS)  # in the chart of docs/cost.md
 MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 
@@ -104,10 +104,11 @@ def picture(lines):
 def short_table(lines):
     """Yields rows of docs/cost.md: system calls and, in parentheses, those of the floor."""
     columns = [(hcas, "") for hcas in counts_scene.HCAS]
+    lines = [line for line in lines if line.floor is not None]
     columns += sorted({(line.hcas, line.name.partition(":")[2]) for line in lines if ":" in line.name}, reverse=True)
     yield ["system calls (floor)", *(f"{hcas} HCA{'' if hcas == 1 else 's'}{',' + suffix if suffix else ''}" for hcas, suffix in columns)]
     found = {line.key: f"{line.calls:,} ({line.floor:,})" for line in lines}
-    for name in NAMES:
+    for name in dict.fromkeys(line.name.partition(":")[0] for line in sorted(lines, key=order)):
         yield [name, *(found.get((f"{name}:{suffix}" if suffix else name, hcas), "") for hcas, suffix in columns)]
 
 

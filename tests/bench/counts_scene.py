@@ -20,6 +20,7 @@ from scene import (FEW_SLOTS, HERE, MANY_NETDEVS, MOST, Connection, LiveNode, Ma
                    first_hcas, harness, libc, nri, profile, program, runtime_environment)
 from containers import Bundle, FakeContainer, stopped
 from counts_helper import Helper
+from section_nri import check_grants, grant_to_others
 from counts_trace import Calls, Places, instructions, just_run
 from harness import PATH, must, write
 
@@ -28,6 +29,8 @@ HCAS = (0, 1, MOST)
 STAGES = ("rdma-hook createRuntime", "rdma-hook poststop")
 COMMANDS = ("rdma-runtime create", "rdma-runtime state", "rdma-runtime delete")
 REQUESTS = ("rdma-nri CreateContainer", "rdma-nri StopContainer")
+READERS = ("rdma-hook recover", "rdma-hook metrics")
+MANY_GRANTS = 100
 STARTS = (STAGES[0], COMMANDS[0], REQUESTS[0])
 MANY_HCAS = 200
 MANY, OF_MANY = {"netdevs": MANY_NETDEVS}, f": {MANY_NETDEVS} netdevs"
@@ -36,7 +39,7 @@ INIT = (*((hcas, {}, "") for hcas in HCAS), (MOST, MANY, OF_MANY))
 # HCAs of the node, settings of LiveNode, and the containers: number of HCAs, their request (None: by name), suffix and names of lines.
 NODES = (
     (MOST, {}, (*((hcas, None, "", (*STAGES, *(["rdma-hook verify"] if hcas == 0 else []), *COMMANDS, *REQUESTS)) for hcas in HCAS),
-                (1, "1", f": any 1 of {MOST}", STARTS))),
+                (1, "1", f": any 1 of {MOST}", STARTS), (1, None, f": {MANY_GRANTS} grants", READERS))),
     (MOST, MANY, ((MOST, None, OF_MANY, STARTS[1:]),)),
     (MANY_HCAS, {"slots": FEW_SLOTS}, ((1, "1", f": any 1 of {MANY_HCAS}", STARTS),)))
 REST = 60  # seconds; a daemon may read its node once within them
@@ -212,6 +215,19 @@ class Scene(scene.Scene):
                 *self.counted(lambda: failing(lambda: ours(instructions, real, *words)),
                               lambda: failing(lambda: floor(instructions, real, words[0]))))
 
+    # --- the ledger with many grants
+
+    def ledger_rows(self):
+        """Counts the commands that read all grants."""
+        if not self.any_wanted(*READERS):
+            return
+        grant_to_others(self, MANY_GRANTS)
+        for name in READERS:
+            arguments = [name.split()[1], *self.places()]
+            yield name, (self.calls([program("TESTED_HOOK"), *arguments], env={}), None,
+                         *self.counted(lambda: instructions([program("hook_for_valgrind"), *arguments], env={})))
+            check_grants(self, MANY_GRANTS)
+
     # --- rdma-nri
 
     def nri_rows(self):
@@ -366,7 +382,8 @@ def measure(only, with_instructions, skipped):
 def rows(counted, skipped):
     """Yields the wanted lines of a scene, and closes it."""
     try:
-        for kind, found in (("rdma-hook", counted.hook_rows), ("rdma-runtime", counted.runtime_rows), ("rdma-nri", counted.nri_rows)):
+        for kind, found in (("rdma-hook", counted.hook_rows), ("rdma-runtime", counted.runtime_rows), ("rdma-nri", counted.nri_rows),
+                            ("rdma-hook", counted.ledger_rows)):
             try:
                 yield from ((name, line) for name, line in found() if counted.wanted(name))
             except Skipped as reason:
