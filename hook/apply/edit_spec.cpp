@@ -20,7 +20,7 @@ constexpr const char* kHcaObjects = "hcaObjects";
 // added to `parent`: an ordered JSON object is a vector, so an addition can move the other members. Errors: another
 // type.
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
-  Json& value = parent[name];
+  Json& value = add_member(parent, name);
   if (value.is_null()) value = Json(type);
   if (value.type() != type) {
     return make_error("config.json: `{}{}{}` is {}, expected {}", path, path.empty() ? "" : ".", name,
@@ -210,7 +210,7 @@ Result<void> edit(const Plan& plan, const std::string& token, const std::optiona
   TRY_VOID(add_environment(plan, process));
   TRY_VOID(add_mounts(plan, config));
   if (token.empty()) return {};
-  (*TRY(member(config, "annotations", Json::value_t::object, "")))[kGrantAnnotation] = token;
+  add_member(*TRY(member(config, "annotations", Json::value_t::object, "")), kGrantAnnotation) = token;
   return {};
 }
 
@@ -219,12 +219,8 @@ Result<void> edit(const Plan& plan, const std::string& token, const std::optiona
 Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
                        const std::optional<Rlimit>& inherited) {
   if (plan.hcas.empty() && plan.env.empty()) return {};
-  // The edit works on a copy, so that an error leaves config.json unchanged.
-  Json edited = config;
   // Without HCAs there is no grant that createRuntime could find by the token.
-  TRY_VOID(edit(plan, plan.hcas.empty() ? "" : token, inherited, edited));
-  config = std::move(edited);
-  return {};
+  return edit(plan, plan.hcas.empty() ? "" : token, inherited, config);
 }
 
 }  // namespace hook

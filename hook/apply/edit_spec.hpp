@@ -14,7 +14,8 @@
 namespace hook {
 
 // Adds the plan to the container's config.json. For a plan without HCAs, adds only the variables. Existing correct
-// entries stay. Idempotent except for mounts, and pure. config is changed only on success. token: value of the
+// entries stay. Idempotent except for mounts, and pure. After an error, config has a part of the plan and is useless:
+// a copy in advance would cost more than the edit. token: value of the
 // annotation kGrantAnnotation, which replaces a present value; empty: no annotation. inherited: RLIMIT_MEMLOCK of the
 // runtime, which applies if config.json lists none; nullopt: unknown. Errors: linux.devices has a planned path with
 // another number; a planned node has no known number; a member has another type.

@@ -21,7 +21,7 @@ std::string_view base_name(std::string_view path) {
 // Returns the member, and creates it if it is missing or null. A created member invalidates pointers to other members
 // of parent. path: the member's name in errors.
 Result<Json*> made(Json& parent, const char* name, Json::value_t type, const char* path) {
-  Json& value = parent[name];
+  Json& value = hook::add_member(parent, name);
   if (value.is_null()) value = Json(type);
   if (value.type() != type) {
     return make_error("the container's config.json: `{}` is {}, expected {}", path, value.type_name(),
@@ -70,15 +70,6 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
   return {};
 }
 
-Result<void> add_missing_hooks(const HookCommand& command, HookStages stages, Json& config) {
-  if (!config.is_object()) return make_error("the container's config.json: expected an object");
-  Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
-  if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
-    TRY_VOID(add_hook(command, "createRuntime", hooks));
-  }
-  return has_return_hook(command, config) ? Result<void>() : add_hook(command, "poststop", hooks);
-}
-
 }  // namespace
 
 bool has_create_hook(const HookCommand& command, const Json& config) {
@@ -93,11 +84,12 @@ bool has_return_hook(const HookCommand& command, const Json& config) {
 }
 
 Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& config) {
-  // Edits a copy, so that config stays unchanged after an error.
-  Json edited = config;
-  TRY_VOID(add_missing_hooks(command, stages, edited));
-  config = std::move(edited);
-  return {};
+  if (!config.is_object()) return make_error("the container's config.json: expected an object");
+  Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
+  if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
+    TRY_VOID(add_hook(command, "createRuntime", hooks));
+  }
+  return has_return_hook(command, config) ? Result<void>() : add_hook(command, "poststop", hooks);
 }
 
 HookNeed hook_need(const hook::ContainerRequest& requesting, const HookCommand& command, Dialect dialect) {

@@ -30,7 +30,8 @@ bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
 // Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage at which
-// config already runs the same program. Changes config only on success. Errors: `hooks` or a stage has a wrong type.
+// config already runs the same program. After an error, config has a part of the hooks and is useless. Errors: `hooks`
+// or a stage has a wrong type.
 Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
 // Reasons for which a container needs rdma-hook at createRuntime. Any hook at this stage makes `runc create` about 10 %

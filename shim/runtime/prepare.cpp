@@ -1,5 +1,6 @@
 #include "shim/runtime/prepare.hpp"
 
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -67,6 +68,12 @@ Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json
   return {};
 }
 
+// Keeps the document of the config.json until execve(2), which frees it at once. A destructor would visit each value.
+void keep_until_exec(std::shared_ptr<Json> document) {
+  static auto* const kept = new std::shared_ptr<Json>();
+  *kept = std::move(document);
+}
+
 hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
   // Podman is the default engine because annotations of its containers are trusted least: images can set them.
   return {settings.engine.value_or(hook::Engine::kPodman), settings.engine.has_value(), absolute_bundle(invocation),
@@ -85,6 +92,7 @@ class Start {
   Result<void> run(const GrantInSpec& grant) {
     hook::ContainerRequest requesting =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
+    keep_until_exec(requesting.document);
     // Without settings_.admin the configuration could not be read, and shim::run() has already logged a warning.
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);

@@ -33,9 +33,7 @@ void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
 
 void edit_config_checked(const Json& config) {
   Json edited = config;
-  if (!shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, edited)) {
-    require(edited == config, "refused hooks change nothing");
-  } else {
+  if (shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, edited)) {
     fuzz::require_kept(config, edited, "/rlimits");
     Json again = edited;
     require(shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, again) &&

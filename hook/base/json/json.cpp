@@ -1,7 +1,7 @@
 // Parses a text in one pass: checks the limits, refuses duplicate keys and builds the document.
 //
-// nlohmann's SAX parser does not report positions. But it reads its input from an iterator. An iterator that counts
-// line ends knows the line of each parser event.
+// nlohmann's SAX parser does not report positions. But it reads its input from an iterator. An iterator that notes how
+// far it has read leads to the line of each parser event.
 #include "hook/base/json/json.hpp"
 
 #include <fcntl.h>
@@ -27,17 +27,27 @@ namespace {
 constexpr std::size_t kLongestToken = 100;
 constexpr std::size_t kLongestShownKey = 64;
 
-struct Position {
-  unsigned next_line = 1;  // line of the next character
-  char last = 0;           // last character read
-
+class Position {
+ public:
+  explicit Position(std::string_view text) : begin_(text.data()), read_(begin_), counted_(begin_) {}
+  void set(const char* read) { read_ = read; }
   // Returns the line of the last token. The parser finds the end of a number, and a syntax error, only after it has
-  // read one more character. If that character is a line end, next_line is one too high.
-  unsigned line() const { return last == '\n' ? next_line - 1 : next_line; }
+  // read one more character. A line end that was read last still belongs to the line that it ends.
+  unsigned line() {
+    next_line_ += static_cast<unsigned>(std::count(counted_, read_, '\n'));
+    counted_ = read_;
+    return read_ != begin_ && read_[-1] == '\n' ? next_line_ - 1 : next_line_;
+  }
+
+ private:
+  const char* begin_;
+  const char* read_;        // after the last character read
+  const char* counted_;     // the line ends before it are counted in next_line_
+  unsigned next_line_ = 1;  // line of *counted_
 };
 
 // The parser copies the iterator, so all copies share one Position.
-class CountingIterator {
+class NotingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -45,20 +55,19 @@ class CountingIterator {
   using pointer = const char*;
   using reference = char;
 
-  CountingIterator(const char* at, Position* position) : at_(at), position_(position) {}
+  NotingIterator(const char* at, Position* position) : at_(at), position_(position) {}
   char operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    position_->last = *at_++;
-    if (position_->last == '\n') ++position_->next_line;
+  NotingIterator& operator++() {
+    position_->set(++at_);
     return *this;
   }
-  CountingIterator operator++(int) {
-    CountingIterator before = *this;
+  NotingIterator operator++(int) {
+    NotingIterator before = *this;
     ++*this;
     return before;
   }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+  bool operator==(const NotingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const NotingIterator& other) const { return at_ != other.at_; }
 
  private:
   const char* at_;
@@ -67,12 +76,15 @@ class CountingIterator {
 
 // Builds the document, and the table of lines if the caller wants it. Refuses duplicate keys: one reader of a text
 // could use the first value, and another the last.
-class Builder : public nlohmann::json_sax<Json> {
+//
+// The values of an open object or array wait on a stack until it closes. Its number of members is then known, so no
+// object has to grow: an ordered object that grows copies its members, with all values below them.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  Builder(const Position& position, const JsonLimits& limits, JsonLines* lines)
+  Builder(Position& position, const JsonLimits& limits, JsonLines* lines)
       : position_(position), limits_(limits), lines_(lines) {}
 
-  Json& root() { return root_; }
+  Json take_root() { return std::move(values_.front().second); }
   // An empty message means: no fault.
   const JsonFault& fault() const { return fault_; }
 
@@ -81,24 +93,25 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
+  // Texts are copied: the lexer keeps its buffer, and the copy has the length of the text.
+  bool string(string_t& value) override { return put(std::as_const(value)); }
   bool binary(binary_t&) override { return fail("binary value"); }
-  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_object(std::size_t) override { return open(false); }
   bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool start_array(std::size_t) override { return open(true); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     Level& level = open_.back();
-    Json& object = *level.value;
-    if (object.size() >= kManyMembers ? !level.long_keys.insert(name).second : object.contains(name)) {
+    const std::size_t size = values_.size() - level.first;
+    if (size >= kManyMembers ? !level.long_keys.insert(name).second : has_key(level, name)) {
       return fail(fmt::format("the key `{}` occurs twice", shown(name, kLongestShownKey)));
     }
-    if (object.size() + 1 == kManyMembers) {
-      for (const auto& [known, value] : object.items())
-        level.long_keys.insert(known);
+    if (size + 1 == kManyMembers) {
+      for (std::size_t i = level.first; i < values_.size(); ++i)
+        level.long_keys.insert(values_[i].first);
       level.long_keys.insert(name);
     }
-    key_ = std::move(name);
+    key_ = name;
     return true;
   }
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
@@ -121,11 +134,14 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // A search in an ordered object is linear, so objects with more members than this get a set of their names.
+  // The search for a key is linear, so objects with more members than this get a set of their names.
   static constexpr std::size_t kManyMembers = 32;
 
+  // An object or array that has not ended.
   struct Level {
-    Json* value;
+    bool is_array;
+    std::size_t first;  // its values in values_ begin here
+    std::string key;    // its own key in the object above
     std::string pointer;
     std::set<std::string> long_keys = {};
   };
@@ -134,7 +150,11 @@ class Builder : public nlohmann::json_sax<Json> {
     if (fault_.message.empty()) fault_ = {position_.line(), std::move(problem)};
     return false;
   }
-  bool count() { return ++values_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
+  bool count() { return ++count_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
+  bool has_key(const Level& level, const std::string& name) const {
+    return std::any_of(values_.begin() + static_cast<std::ptrdiff_t>(level.first), values_.end(),
+                       [&](const auto& value) { return value.first == name; });
+  }
   // Records the line of the next value and returns the JSON pointer of the value. Returns an empty text if the caller
   // wants no lines.
   std::string note() {
@@ -143,53 +163,55 @@ class Builder : public nlohmann::json_sax<Json> {
     if (!open_.empty()) {
       const Level& level = open_.back();
       pointer =
-          level.pointer + "/" + (level.value->is_array() ? std::to_string(level.value->size()) : escape_pointer(key_));
+          level.pointer + "/" + (level.is_array ? std::to_string(values_.size() - level.first) : escape_pointer(key_));
     }
     (*lines_)[pointer] = position_.line();
     return pointer;
   }
   template <typename T>
-  Json* place(T&& value) {
-    if (open_.empty()) {
-      root_ = Json(std::forward<T>(value));
-      return &root_;
-    }
-    Json& parent = *open_.back().value;
-    if (parent.is_array()) {
-      parent.push_back(Json(std::forward<T>(value)));
-      return &parent.back();
-    }
-    // The member is appended to the vector of ordered_map, because operator[] would search all members again.
-    auto& members = parent.get_ref<Json::object_t&>();
-    members.Container::emplace_back(std::move(key_), Json(std::forward<T>(value)));
-    return &members.back().second;
-  }
-  template <typename T>
   bool put(T&& value) {
     if (!count()) return false;
     note();
-    place(std::forward<T>(value));
+    values_.emplace_back(std::exchange(key_, {}), Json(std::forward<T>(value)));
     return true;
   }
-  bool open(Json empty) {
+  bool open(bool is_array) {
     if (open_.size() >= limits_.depth) return fail(fmt::format("nested deeper than {} levels", limits_.depth));
     if (!count()) return false;
     std::string pointer = note();
-    open_.push_back({place(std::move(empty)), std::move(pointer)});
+    open_.push_back({is_array, values_.size(), std::exchange(key_, {}), std::move(pointer)});
     return true;
   }
   bool close() {
+    Level level = std::move(open_.back());
     open_.pop_back();
+    const auto first = values_.begin() + static_cast<std::ptrdiff_t>(level.first);
+    const auto size = static_cast<std::size_t>(values_.end() - first);
+    Json whole(level.is_array ? Json::value_t::array : Json::value_t::object);
+    if (level.is_array) {
+      auto& elements = whole.get_ref<Json::array_t&>();
+      elements.reserve(size);
+      std::for_each(first, values_.end(), [&](auto& value) { elements.push_back(std::move(value.second)); });
+    } else {
+      // The members are appended to the vector of ordered_map, because operator[] would search all members again.
+      auto& members = whole.get_ref<Json::object_t&>();
+      members.reserve(size);
+      std::for_each(first, values_.end(), [&](auto& value) {
+        members.Container::emplace_back(std::move(value.first), std::move(value.second));
+      });
+    }
+    values_.erase(first, values_.end());
+    values_.emplace_back(std::move(level.key), std::move(whole));
     return true;
   }
 
-  const Position& position_;
+  Position& position_;
   const JsonLimits limits_;
-  std::size_t values_ = 0;
+  std::size_t count_ = 0;
   JsonLines* const lines_;
-  Json root_;
   JsonFault fault_;
   std::vector<Level> open_;
+  std::vector<std::pair<std::string, Json>> values_;  // with their keys; an element of an array has none
   std::string key_;
 };
 
@@ -205,12 +227,12 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
              "a NUL byte"};
     return std::nullopt;
   }
-  Position position;
+  Position position(text);
   Builder builder(position, limits, lines);
   try {
-    const CountingIterator begin(text.data(), &position);
-    const CountingIterator end(text.data() + text.size(), &position);
-    if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return std::move(builder.root());
+    const NotingIterator begin(text.data(), &position);
+    const NotingIterator end(text.data() + text.size(), &position);
+    if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
     fault = builder.fault();
   } catch (const std::exception& error) {  // bad_alloc: no other exception is expected
     fault = {position.line(), error.what()};
@@ -292,6 +314,21 @@ const Json* member(const Json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
+Json& add_member(Json& object, const char* name) {
+  if (object.is_null()) object = Json::object();
+  auto& members = object.get_ref<Json::object_t&>();
+  const auto found = members.find(name);
+  if (found != members.end()) return found->second;
+  if (members.size() == members.capacity()) {
+    Json::object_t larger;
+    larger.reserve(2 * members.size() + 4);
+    for (auto& [key, value] : members)
+      larger.Container::emplace_back(key, std::move(value));
+    members = std::move(larger);
+  }
+  return members.Container::emplace_back(name, nullptr).second;
+}
+
 Error wrong_member(const char* name) {
   return make_error("`{}` is missing or wrong", name);
 }
@@ -314,3 +351,6 @@ Error unknown_member(const std::string& name) {
 }
 
 }  // namespace hook
+
+// hook/CMakeLists.txt compiles this file for speed: the code of Json exists only here.
+template class nlohmann::basic_json<nlohmann::ordered_map>;

@@ -15,6 +15,8 @@
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/result.hpp"
 
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;  // in json.cpp
+
 namespace hook {
 
 // Parses a text. what: the text's name in messages ("config.json of the bundle"). Errors: the text is too long, too
@@ -51,6 +53,9 @@ Result<std::string> read_text_file(const std::string& path, const JsonLimits& li
 //
 // Returns a member; nullptr: no object, or no such member.
 const Json* member(const Json& object, const char* name);
+// Returns a member; adds it as null if it is missing. object: an object, or null, which becomes one. Json::operator[]
+// does the same, but if the object must grow, it copies all members with the values below them.
+Json& add_member(Json& object, const char* name);
 // Returns the error "`NAME` is missing or wrong".
 Error wrong_member(const char* name);
 Result<std::string> text_at(const Json& object, const char* name);

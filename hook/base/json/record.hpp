@@ -36,7 +36,7 @@ class RecordWriter {
  public:
   template <typename T>
   void operator()(const char* name, const T& value) {
-    json_[name] = to_record(value);
+    add_member(json_, name) = to_record(value);
   }
   // Writes the member, unless the value is the default value of its type.
   template <typename T>
@@ -47,7 +47,7 @@ class RecordWriter {
   void optional_name(const char* name, const std::string& value, std::size_t) { optional(name, value); }
   template <typename T, typename ToText, typename Parse>
   void text(const char* name, const T& value, ToText to_text, Parse) {
-    json_[name] = std::string(to_text(value));
+    add_member(json_, name) = std::string(to_text(value));
   }
   template <typename T, typename ToText, typename Parse>
   void optional_text(const char* name, const T& value, ToText to_text, Parse parse) {
@@ -55,13 +55,13 @@ class RecordWriter {
   }
   template <typename T, std::size_t size>
   void word(const char* name, T value, const Word<T> (&words)[size]) {
-    json_[name] = std::string(to_word(words, value));
+    add_member(json_, name) = std::string(to_word(words, value));
   }
   template <typename Describe>
   void group(const char* name, Describe describe_members) {
     RecordWriter inner;
     describe_members(inner);
-    json_[name] = inner.take();
+    add_member(json_, name) = inner.take();
   }
   template <typename Describe>
   void optional_group(const char* name, bool is_there, Describe describe_members) {
@@ -69,7 +69,7 @@ class RecordWriter {
   }
   template <typename ToText>
   void note(const char* name, ToText for_people) {
-    json_[name] = std::string(for_people());
+    add_member(json_, name) = std::string(for_people());
   }
   void require(bool, const char*) {}
   Json take() { return std::move(json_); }

@@ -160,12 +160,10 @@ TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
 TEST(EditSpec, RefusesDeviceWithAnotherNumber) {
   Json config = minimal();
   config["linux"]["devices"] = {{{"path", "/dev/infiniband/uverbs0"}, {"type", "c"}, {"major", 1}, {"minor", 3}}};
-  const Json before = config;
   const auto done = edit_spec(one_hca(), kSpecToken, config);
   EXPECT_EQ(error_message(done),
             "config.json: linux.devices has `/dev/infiniband/uverbs0` as c 1:3, but on this node it is c 231:192");
   EXPECT_FALSE(error_hint(done).empty());
-  EXPECT_EQ(config, before);
 }
 
 TEST(EditSpec, AppliesRulesInOrder) {
@@ -205,9 +203,7 @@ TEST(EditSpec, RefusesMemberOfAnotherType) {
     SCOPED_TRACE(pointer);
     Json config = minimal();
     config[Json::json_pointer(pointer)] = "text";
-    const Json before = config;
     EXPECT_EQ(error_message(edit_spec(one_hca(), kSpecToken, config)), message);
-    EXPECT_EQ(config, before);
   }
 }
 
