@@ -17,6 +17,9 @@ namespace {
 // The kernel remembers the largest buffer that the reader passed to recv(2), and returns at most 32 kB of a dump per
 // recv(2) (netlink_dump(), Linux 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
+// Of request_all(). A netdev without the statistics takes about 1 kB; a part of a dump is at most as long as the
+// buffer, or 8 kB (NLMSG_GOODSIZE) if that is longer.
+constexpr std::size_t kPartSize = 8 << 10;
 constexpr int kDumpTries = 5;
 constexpr time_t kTimeoutSeconds = 5;  // a container must start even if the kernel does not answer
 
@@ -26,49 +29,6 @@ constexpr std::size_t kMaxRoutes = 4096;  // a BGP router has a million routes; 
 const char* operstate_name(unsigned state) {
   constexpr std::array kNames = {"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"};
   return state < kNames.size() ? kNames[state] : "unknown";
-}
-
-// Returns the netdev of an RTM_NEWLINK message, nullopt for other messages.
-std::optional<Netdev> parse_link(const Message& message) {
-  const auto* header = message.header<ifinfomsg>();
-  if (!header || message.type != RTM_NEWLINK) return std::nullopt;
-  const Attributes attributes = message.attributes(sizeof *header);
-  auto name = attributes.text(IFLA_IFNAME);
-  if (!name) return std::nullopt;
-  Netdev netdev;
-  netdev.name = std::move(*name);
-  netdev.ifindex = header->ifi_index;
-  netdev.type = header->ifi_type;
-  netdev.in_this_netns = true;
-  if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
-  if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
-  netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
-  // Use the value of sysfs: reading /sys/class/net/*/carrier returns EINVAL while the netdev is administratively down.
-  if ((header->ifi_flags & IFF_UP) == 0) {
-    netdev.carrier = Unreadable{EINVAL};
-  } else {
-    netdev.carrier = static_cast<int>(attributes.u8(IFLA_CARRIER).value_or(1));
-  }
-  // If IFLA_LINK_NETNSID is present, the ifindex in IFLA_LINK is of that network namespace, not of this one.
-  netdev.lower_ifindex = static_cast<int>(attributes.u32(IFLA_LINK).value_or(0));
-  if (const auto netns = attributes.u32(IFLA_LINK_NETNSID)) netdev.lower_netns_id = static_cast<int>(*netns);
-  netdev.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
-  if (attributes.has(IFLA_LINKINFO)) netdev.kind = Attributes(attributes.get(IFLA_LINKINFO)).text(IFLA_INFO_KIND);
-  return netdev;
-}
-
-void add_address(std::vector<Netdev>& netdevs, const Message& message) {
-  const auto* header = message.header<ifaddrmsg>();
-  if (!header || message.type != RTM_NEWADDR) return;
-  const Attributes attributes = message.attributes(sizeof *header);
-  // On a point-to-point link, IFA_ADDRESS is the address of the peer and IFA_LOCAL the address of the netdev.
-  const auto address =
-      to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
-  const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
-  // A netdev that was created after the dump of links is not in the list.
-  if (!address || netdev == netdevs.end()) return;
-  const unsigned prefix = header->ifa_prefixlen;
-  netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
 }
 
 std::string name_of(const std::vector<Netdev>& netdevs, int ifindex) {
@@ -110,17 +70,65 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   return routes.size() < kMaxRoutes;
 }
 
-// Sets the name of each netdev's master, and the list of slaves of each bond.
-void fill_masters(std::vector<Netdev>& netdevs) {
-  for (Netdev& netdev : netdevs) {
-    if (netdev.master_ifindex == 0) continue;
-    netdev.master = name_of(netdevs, netdev.master_ifindex);
-    const auto master = std::ranges::find(netdevs, netdev.master_ifindex, &Netdev::ifindex);
-    if (master == netdevs.end() || master->kind != "bond") continue;
-    if (!master->slaves) master->slaves.emplace();
-    master->slaves->push_back(netdev.name);
-  }
+struct NextMessage {
+  nlmsghdr header;
+  Bytes body;
+};
+
+// Takes the next message of a datagram. Returns nullopt at its end, or if the length of the message is wrong.
+std::optional<NextMessage> next_message(Bytes& rest) {
+  const auto header = value_of<nlmsghdr>(rest);
+  if (!header || header->nlmsg_len < sizeof *header || header->nlmsg_len > rest.size()) return std::nullopt;
+  const Bytes body = rest.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN);
+  rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), rest.size()));
+  return NextMessage{*header, body};
 }
+
+// Appends a request to the bytes of a datagram.
+void append_request(std::vector<std::uint8_t>& datagram, unsigned type, unsigned flags, std::uint32_t sequence,
+                    Bytes payload) {
+  nlmsghdr header{};
+  header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
+  header.nlmsg_type = static_cast<std::uint16_t>(type);
+  header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+  header.nlmsg_seq = sequence;
+  const Bytes bytes = bytes_of(header);
+  datagram.insert(datagram.end(), bytes.begin(), bytes.end());
+  datagram.insert(datagram.end(), payload.begin(), payload.end());
+  datagram.resize(NLMSG_ALIGN(datagram.size()));
+}
+
+// Receives several datagrams with one system call.
+class Datagrams {
+ public:
+  Datagrams() {
+    for (std::size_t i = 0; i < headers_.size(); ++i) {
+      pieces_[i] = {buffers_[i], kPartSize};
+      headers_[i].msg_hdr.msg_iov = &pieces_[i];
+      headers_[i].msg_hdr.msg_iovlen = 1;
+    }
+  }
+  Datagrams(const Datagrams&) = delete;
+  Datagrams& operator=(const Datagrams&) = delete;
+
+  // Waits for the first datagram only. Errors: the errno of recvmmsg(2), EMSGSIZE for a datagram that was cut.
+  Result<std::vector<Bytes>> receive(int fd) {
+    const auto count =
+        TEMP_FAILURE_RETRY(::recvmmsg(fd, headers_.data(), Socket::kMostQueries, MSG_WAITFORONE, nullptr));
+    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "netlink answers");
+    std::vector<Bytes> datagrams;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      if ((headers_[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "netlink answer");
+      datagrams.emplace_back(buffers_[i], headers_[i].msg_len);
+    }
+    return datagrams;
+  }
+
+ private:
+  alignas(nlmsghdr) std::uint8_t buffers_[Socket::kMostQueries][kPartSize];
+  std::array<iovec, Socket::kMostQueries> pieces_{};
+  std::array<mmsghdr, Socket::kMostQueries> headers_{};
+};
 
 // A netlink attribute with the index of an RDMA device.
 struct DeviceIndex {
@@ -188,14 +196,8 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
                              const std::function<bool(const Message&)>& handler) {
   // NLM_F_DUMP consists of two bits, and one of them alone is NLM_F_ROOT. So both bits must be set.
   const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
-  nlmsghdr header{};
-  header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
-  header.nlmsg_type = static_cast<std::uint16_t>(type);
-  header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
-  header.nlmsg_seq = ++sequence_;
-  std::vector<std::uint8_t> request(header.nlmsg_len);
-  std::memcpy(request.data(), &header, sizeof header);
-  if (!payload.empty()) std::memcpy(request.data() + NLMSG_HDRLEN, payload.data(), payload.size());
+  std::vector<std::uint8_t> request;
+  append_request(request, type, flags, ++sequence_, payload);
   if (::send(fd_.get(), request.data(), request.size(), 0) < 0) return sys_error(errno, "netlink request {}", type);
 
   alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
@@ -204,25 +206,58 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
     const ssize_t count = TEMP_FAILURE_RETRY(::recv(fd_.get(), buffer, sizeof buffer, 0));
     if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "netlink answer to request {}", type);
     Bytes rest(buffer, static_cast<std::size_t>(count));
-    while (const auto answer = value_of<nlmsghdr>(rest)) {
-      if (answer->nlmsg_len < sizeof *answer || answer->nlmsg_len > rest.size()) break;
-      const Bytes body = rest.subspan(NLMSG_HDRLEN, answer->nlmsg_len - NLMSG_HDRLEN);
-      rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
+    while (const auto answer = next_message(rest)) {
+      const auto& [head, body] = *answer;
       // This message answers an earlier request on the socket.
-      if (answer->nlmsg_seq != sequence_) continue;
+      if (head.nlmsg_seq != sequence_) continue;
       // NLM_F_DUMP_INTR: the table changed during the dump. Any part may have it; EINTR is returned after the last
       // part.
-      interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
-      if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
+      interrupted |= (head.nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+      if (head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR) {
         // NLMSG_ERROR with code 0 is an acknowledgement.
         const int code = value_of<int>(body).value_or(0);
         if (code < 0) return sys_error(errno_of(code), "netlink request {}", type);
         if (interrupted) return sys_error(EINTR, "netlink dump {}", type);
         return {};
       }
-      if (!handler(Message{answer->nlmsg_type, body}) || !dump) return {};
+      if (!handler(Message{head.nlmsg_type, body}) || !dump) return {};
     }
   }
+}
+
+bool Socket::set_strict() {
+  constexpr int kOn = 1;
+  return ::setsockopt(fd_.get(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &kOn, sizeof kOn) == 0;
+}
+
+// recvmmsg(2) waits for the first answer only. The kernel has queued the answers to single requests before send(2)
+// returns, and each receive of a part of a dump queues the next part (netlink_recvmsg(), Linux 6.12).
+Result<std::vector<int>> Socket::request_all(std::span<const Query> queries,
+                                             const std::function<void(std::size_t query, const Message&)>& handler) {
+  const std::uint32_t first = sequence_ + 1;
+  std::vector<std::uint8_t> requests;
+  for (const Query& query : queries)
+    append_request(requests, query.type, query.flags, ++sequence_, query.payload);
+  if (::send(fd_.get(), requests.data(), requests.size(), 0) < 0) return sys_error(errno, "netlink requests");
+  Datagrams datagrams;
+  std::vector<int> codes(queries.size(), 0);
+  bool interrupted = false;
+  for (std::size_t open = queries.size(); open > 0;) {
+    for (Bytes rest : TRY(datagrams.receive(fd_.get()))) {
+      while (const auto answer = next_message(rest)) {
+        const auto& [head, body] = *answer;
+        const std::size_t query = head.nlmsg_seq - first;
+        if (query >= queries.size()) continue;
+        interrupted |= (head.nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+        const bool ends = head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR;
+        if (ends) codes[query] = errno_of(value_of<int>(body).value_or(0));
+        if (!ends) handler(query, Message{head.nlmsg_type, body});
+        if ((ends || queries[query].flags == 0) && open > 0) --open;
+      }
+    }
+  }
+  if (interrupted) return sys_error(EINTR, "netlink dump");
+  return codes;
 }
 
 Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
@@ -244,6 +279,60 @@ std::optional<Address> to_address(unsigned family, Bytes bytes) {
   if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
   std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
   return address;
+}
+
+std::optional<Netdev> parse_link(const Message& message) {
+  const auto* header = message.header<ifinfomsg>();
+  if (!header || message.type != RTM_NEWLINK) return std::nullopt;
+  const Attributes attributes = message.attributes(sizeof *header);
+  auto name = attributes.text(IFLA_IFNAME);
+  if (!name) return std::nullopt;
+  Netdev netdev;
+  netdev.name = std::move(*name);
+  netdev.ifindex = header->ifi_index;
+  netdev.type = header->ifi_type;
+  netdev.in_this_netns = true;
+  if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
+  if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
+  netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
+  // Use the value of sysfs: reading /sys/class/net/*/carrier returns EINVAL while the netdev is administratively down.
+  if ((header->ifi_flags & IFF_UP) == 0) {
+    netdev.carrier = Unreadable{EINVAL};
+  } else {
+    netdev.carrier = static_cast<int>(attributes.u8(IFLA_CARRIER).value_or(1));
+  }
+  // If IFLA_LINK_NETNSID is present, the ifindex in IFLA_LINK is of that network namespace, not of this one.
+  netdev.lower_ifindex = static_cast<int>(attributes.u32(IFLA_LINK).value_or(0));
+  if (const auto netns = attributes.u32(IFLA_LINK_NETNSID)) netdev.lower_netns_id = static_cast<int>(*netns);
+  netdev.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
+  if (attributes.has(IFLA_LINKINFO)) netdev.kind = Attributes(attributes.get(IFLA_LINKINFO)).text(IFLA_INFO_KIND);
+  return netdev;
+}
+
+void add_address(std::vector<Netdev>& netdevs, const Message& message) {
+  const auto* header = message.header<ifaddrmsg>();
+  if (!header || message.type != RTM_NEWADDR) return;
+  const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
+  // A netdev that was created after the dump of links is not in the list.
+  if (netdev == netdevs.end()) return;
+  const Attributes attributes = message.attributes(sizeof *header);
+  // On a point-to-point link, IFA_ADDRESS is the address of the peer and IFA_LOCAL the address of the netdev.
+  const auto address =
+      to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
+  if (!address) return;
+  const unsigned prefix = header->ifa_prefixlen;
+  netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
+}
+
+void fill_masters(std::vector<Netdev>& netdevs) {
+  for (Netdev& netdev : netdevs) {
+    if (netdev.master_ifindex == 0) continue;
+    netdev.master = name_of(netdevs, netdev.master_ifindex);
+    const auto master = std::ranges::find(netdevs, netdev.master_ifindex, &Netdev::ifindex);
+    if (master == netdevs.end() || master->kind != "bond") continue;
+    if (!master->slaves) master->slaves.emplace();
+    master->slaves->push_back(netdev.name);
+  }
 }
 
 // Links are read first, because addresses and routes name a netdev only by its index. Masters are filled last, because

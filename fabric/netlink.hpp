@@ -95,6 +95,26 @@ class Socket {
   Result<void> request(unsigned type, unsigned flags, Bytes payload,
                        const std::function<bool(const Message&)>& handler);
 
+  // Makes the kernel refuse a request with a field or attribute that it would ignore, so that a dump of the addresses
+  // of one netdev has no other addresses. Returns false before Linux 4.20 (NETLINK_GET_STRICT_CHK).
+  bool set_strict();
+
+  // One request of request_all().
+  struct Query {
+    unsigned type = 0;
+    unsigned flags = 0;  // NLM_F_DUMP or 0
+    Bytes payload;
+  };
+  // Requests that request_all() accepts at once. The answers must fit into the socket's receive buffer together.
+  static constexpr std::size_t kMostQueries = 8;
+  // Sends the queries in one message, reads the answers with as few system calls as possible, and passes each answer
+  // with the position of its query to the handler. The kernel makes one dump of a socket at a time, so a dump must be
+  // the only query. Returns the errno of each query, 0 for success. Errors: the errno of sending or receiving; EMSGSIZE
+  // for an answer that does not fit into the buffer; EINTR if the table changed during a dump. After an error, do not
+  // use the socket again.
+  Result<std::vector<int>> request_all(std::span<const Query> queries,
+                                       const std::function<void(std::size_t query, const Message&)>& handler);
+
  private:
   explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
@@ -115,6 +135,13 @@ template <typename T>
 Bytes bytes_of(const T& value) {
   return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
 }
+
+// Returns the netdev of an RTM_NEWLINK message, nullopt for other messages.
+std::optional<Netdev> parse_link(const Message& message);
+// Adds the address of an RTM_NEWADDR message to its netdev, if that is in the list.
+void add_address(std::vector<Netdev>& netdevs, const Message& message);
+// Sets the name of each netdev's master, and the list of slaves of each bond.
+void fill_masters(std::vector<Netdev>& netdevs);
 
 struct Network {
   std::vector<Netdev> netdevs;  // every netdev of this netns, ascending ifindex

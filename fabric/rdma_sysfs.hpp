@@ -35,7 +35,8 @@ struct HcaFacts {
   // chooses its ports.
   bool use = false;
   // With `use`: the netdev of each ACTIVE RoCE port, and whether the port has a GID with an address of this network
-  // namespace. If there is an ACTIVE RoCE port, the inventory has all netdevs of this namespace with their addresses.
+  // namespace. If there is an ACTIVE RoCE port, the inventory has its netdevs with their addresses: the ports' netdevs
+  // and their masters, or all netdevs of this namespace if a port is not usable by these.
   bool own_gids = false;
   // With `use` and without own_gids: GIDs with type, of ACTIVE RoCE ports, up to the first RoCE v2 GID.
   bool gid_types = false;

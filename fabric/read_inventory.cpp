@@ -11,8 +11,10 @@
 #include <climits>
 #include <map>
 
+#include "fabric/find_netdevs.hpp"
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -109,8 +111,22 @@ std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) 
   return {};
 }
 
-// Adds the netdevs of the ports. Reads them from sysfs, because netlink would list every netdev of the node, thousands
-// with VFs and pods.
+// Reads the netdevs of the ports and their masters, with addresses. Returns false if they must be read in another way.
+bool find_port_netdevs(const std::string& root, Inventory& inventory) {
+  if (!root.empty()) return false;
+  netlink::FindNetdevs wanted;
+  for (const Hca& hca : inventory.hcas) {
+    for (const Port& port : hca.ports)
+      if (port.netdev) wanted.names.push_back(*port.netdev);
+  }
+  auto netdevs = netlink::find_netdevs(wanted);
+  if (!netdevs) return false;
+  inventory.netdevs = *std::move(netdevs);
+  return true;
+}
+
+// Adds the netdevs of the ports that are not in the inventory yet. Reads them from sysfs, because a dump of netlink
+// would list every netdev of the node, thousands with VFs and pods.
 void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < inventory.netdevs.size(); ++i)
@@ -161,14 +177,36 @@ void read_addresses(const std::string& root, Inventory& inventory) {
   }
 }
 
+// Returns the active RoCE ports of the HCAs that the scan reads with all its facts, each with the name of its HCA.
+std::vector<std::pair<const std::string*, Port*>> wanted_roce(const rdma_sysfs::Scan& scan, Inventory& inventory) {
+  std::vector<std::pair<const std::string*, Port*>> ports;
+  for (Hca& hca : inventory.hcas) {
+    if (scan.wanted && std::ranges::find(*scan.wanted, hca.name) == scan.wanted->end()) continue;
+    for (Port& port : hca.ports)
+      if (is_roce(port)) ports.emplace_back(&hca.name, &port);
+  }
+  return ports;
+}
+
 // Reads the GIDs that decide whether each RoCE port is usable.
 void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   scan.whole_tables = false;
-  for (Hca& hca : inventory.hcas) {
-    for (Port& port : hca.ports) {
-      if (is_roce(port)) rdma_sysfs::read_some_gids(scan, hca.name, port);
-    }
+  for (const auto& [hca, port] : wanted_roce(scan, inventory)) {
+    port->gids.clear();
+    port->gids_error.reset();
+    rdma_sysfs::read_some_gids(scan, *hca, *port);
   }
+}
+
+// Reads all netdevs, and the GIDs again, if a RoCE port has no GID of its own netdev or of that netdev's masters. A
+// VLAN or another netdev may own its GIDs. A port that is usable needs no further netdevs: they would only add GIDs.
+void complete_netdevs(const std::string& root, const rdma_sysfs::Scan& scan, Inventory& inventory) {
+  const OwnAddresses own(inventory);
+  const auto is_usable = [&](const auto& port) { return own.use_of(*port.second).usable(); };
+  if (std::ranges::all_of(wanted_roce(scan, inventory), is_usable)) return;
+  inventory.netdevs = read_netdevs(root, inventory);
+  read_port_netdevs(root + "/sys", inventory);
+  if (!scan.facts.gids) read_some_gids(scan, inventory);
 }
 
 // Reads the rates of usable ports if their link layers differ. With HcaFacts::use, the rates only decide between
@@ -306,11 +344,14 @@ Inventory read_node(const NodeReadOptions& options) {
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
   const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);
-  if (own_gids) inventory.netdevs = read_netdevs(options.root, inventory);
+  const bool addresses = options.facts.addresses && !own_gids && has_roce(inventory);
+  const bool found = (own_gids || addresses) && find_port_netdevs(options.root, inventory);
+  if (own_gids && !found) inventory.netdevs = read_netdevs(options.root, inventory);
   read_port_netdevs(options.root + "/sys", inventory);
-  if (options.facts.addresses && !own_gids && has_roce(inventory)) read_addresses(options.root, inventory);
+  if (addresses && !found) read_addresses(options.root, inventory);
   const bool some_gids = own_gids || (options.facts.use && options.facts.gid_types);
   if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
+  if (own_gids && found) complete_netdevs(options.root, scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
   // A view gets the class directories that the node has. A class directory exists only if its kernel module is loaded.
