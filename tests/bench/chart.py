@@ -4,7 +4,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, EDGE = 900, 20
 BAR, STEP, HEAD = 12, 21, 30
-VALUE = 150  # width of the text at the right edge
+VALUE = 170  # width of the text at the right edge
 CUT = 12  # times the longest bar of ours: longer bars of other programs are cut
 OURS, RANGE, OTHERS, OTHER_RANGE = "#1f6fb2", "#8fbce6", "#7d8894", "#c8d0d8"
 INK, GREY, GRID, BORDER = "#1b1f24", "#59636e", "#dde3e9", "#59636e"

@@ -212,6 +212,8 @@ def options():
     parsed = parser.parse_args()
     if parsed.write and parsed.only:
         parser.error("--write writes every line; remedy: leave out --only")
+    if parsed.write:
+        document.check(["counts", "rest"])
     return parsed
 
 

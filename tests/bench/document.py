@@ -13,13 +13,22 @@ def cells(value):
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, mark, *rows))
 
 
+def part(name):
+    return re.compile(f"(<!-- begin {name}: [^\n]* -->\n).*(<!-- end {name} -->\n)", re.DOTALL)
+
+
+def check(names):
+    """Exits with an error unless the document has these parts. Call it before a measurement of minutes."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    for name in names:
+        if len(part(name).findall(document)) != 1:
+            raise SystemExit(f"{DOCUMENT} has no part `{name}`; remedy: add `<!-- begin {name}: ... -->` and `<!-- end {name} -->`")
+
+
 def replace(name, text):
     """Replaces the text between the marks of this name."""
-    pattern = re.compile(f"(<!-- begin {name}: [^\n]* -->\n).*(<!-- end {name} -->\n)", re.DOTALL)
-    document, count = pattern.subn(lambda match: f"{match[1]}\n{text}\n{match[2]}", DOCUMENT.read_text(encoding="utf-8"))
-    if count != 1:
-        raise SystemExit(f"{DOCUMENT} has {count} parts `{name}`, not one; remedy: `<!-- begin {name}: ... -->`, `<!-- end {name} -->`")
-    DOCUMENT.write_text(document, encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(part(name).sub(lambda match: f"{match[1]}\n{text}\n{match[2]}", document), encoding="utf-8")
 
 
 def write_picture(name, picture):

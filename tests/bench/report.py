@@ -201,6 +201,8 @@ def parse():
     options.sections = options.sections or list(SECTIONS)
     if not set(options.sections) <= set(SECTIONS):
         parser.error(f"sections are {', '.join(SECTIONS)}")
+    if options.docs:
+        document.check([*options.sections, "machine"])
     options.out = options.out or pathlib.Path(os.environ["BENCH_PROGRAMS"], "report")
     return options
 
