@@ -295,7 +295,8 @@ class Daemon(scene.Scene):
         super().__init__()
         self.name, self.hcas, self.most = name, hcas, calls_per_second * REST
         self.configure({"pools": POOLS})
-        os.makedirs(self.ledger_directory + "/grants", 0o700)
+        for directory in (self.ledger_directory, self.ledger_directory + "/grants"):
+            os.mkdir(directory, 0o700)
         os.makedirs(self.work + "/plugins")
         argv = [program("TESTED_DEVICE_PLUGIN"), "--plugins", self.work + "/plugins", "--config", self.config]
         if "metrics" in name:
