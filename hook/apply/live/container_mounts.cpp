@@ -54,7 +54,8 @@ std::optional<Mounted> mounted(int fd) {
   struct statx status {};
   if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &status) != 0) return std::nullopt;
   Mounted result;
-  result.dev = makedev(status.stx_dev_major, status.stx_dev_minor);
+  result.file = {makedev(status.stx_dev_major, status.stx_dev_minor), status.stx_ino};
+  result.links = status.stx_nlink;
   if ((status.stx_mask & STATX_MNT_ID) != 0) result.id = status.stx_mnt_id;
   result.is_root = (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
   return result;
@@ -102,7 +103,11 @@ bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path) {
   const auto here = mounted(fd);
   if (!here) return sys_error(errno, "cannot read the mount of `{}` in the container", path);
-  if (!is_shared(mountinfo, here->id)) return {};
+  return check_not_shared(*here, mountinfo, path);
+}
+
+Result<void> check_not_shared(const Mounted& here, std::string_view mountinfo, const std::string& path) {
+  if (!is_shared(mountinfo, here.id)) return {};
   const bool view = path.starts_with("/sys/");
   return Error{fmt::format("`{}` in the container is shared with the node (rootfsPropagation): a mount there "
                            "would appear on the node",

@@ -118,16 +118,18 @@ class ActAs {
   uid_t uid_;
 };
 
-// Returns whether one of the mounts of the container's config.json exists below `root`. A path is on such a mount if
-// its mount id (before Linux 5.8: its device) differs from that of the root.
-bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
-  const auto own = mounted(root);
-  return own && std::ranges::any_of(mounts, [&](const SpecMount& mount) {
-           const UniqueFd fd = open_in_root(root, mount.destination, O_PATH);
-           const auto found = fd.ok() ? mounted(fd.get()) : std::nullopt;
-           if (!found) return false;
-           return own->id != 0 ? found->id != own->id : found->dev != own->dev;
-         });
+bool is_same_mount(const Mounted& left, const Mounted& right) {
+  return left.id != 0 ? left.id == right.id : left.file.dev == right.file.dev;
+}
+
+// Returns whether one of the mounts of the container's config.json exists below `root`, which is on the mount `own`. A
+// path is on such a mount if its mount id (before Linux 5.8: its device) differs from that of the root.
+bool any_is_mounted(int root, const Mounted& own, const std::vector<SpecMount>& mounts) {
+  return std::ranges::any_of(mounts, [&](const SpecMount& mount) {
+    const UniqueFd fd = open_in_root(root, mount.destination, O_PATH);
+    const auto found = fd.ok() ? mounted(fd.get()) : std::nullopt;
+    return found && !is_same_mount(*found, own);
+  });
 }
 
 // Returns an earlier mount point for a device node: bind_node() made this file, and was killed before it mounted. The
@@ -190,8 +192,11 @@ std::optional<FileId> file_id(int fd) {
 NodeFiles read_node_files() {
   NodeFiles files;
   struct stat status {};
-  if (stat("/", &status) == 0) files.root = {status.st_dev, status.st_ino};
-  for (const char* path : {"/", "/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"}) {
+  if (stat("/", &status) == 0) {
+    files.root = {status.st_dev, status.st_ino};
+    files.file_systems.push_back(status.st_dev);
+  }
+  for (const char* path : {"/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"}) {
     if (stat(path, &status) == 0) files.file_systems.push_back(status.st_dev);
   }
   return files;
@@ -205,30 +210,27 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
   }
   UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.ok()) return sys_error(errno, "cannot open the root of the container's mount namespace");
-  if (file_id(root.get()) != rootfs) {
+  auto here = mounted(root.get());
+  if (!here || here->file != rootfs) {
     root.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root.ok()) {
       Error error = sys_error(errno, "cannot open the root file system `{}` in the container", path);
       error.hint = "check that the pid in the OCI state is a process of this bundle's container";
       return error;
     }
-    const auto here = mounted(root.get());
+    here = mounted(root.get());
     // Runtimes mount the root file system onto itself, so the directory must be the root of a mount. Linux before 5.8
     // does not report whether it is, so this is not checked there.
-    if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
+    if (!here || here->file != rootfs || (here->id != 0 && !here->is_root)) {
       return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
     }
   }
-  if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
+  if (!mounts.spec.empty() && !any_is_mounted(root.get(), *here, mounts.spec)) {
     return Error{
         fmt::format("cannot use `{}` as the container's root: none of the mounts of the bundle is in it", path), 0,
         "check that the pid in the OCI state is a process of this bundle's container"};
   }
   return ContainerRoot(std::move(root), node, std::move(mounts));
-}
-
-bool is_same_mount(const Mounted& left, const Mounted& right) {
-  return left.id != 0 ? left.id == right.id : left.dev == right.dev;
 }
 
 // Returns where device nodes may be made: if nothing is mounted at /dev, the container's root file system; otherwise
@@ -243,7 +245,7 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
   const auto here = dev.ok() ? mounted(dev.get()) : own;
   struct statfs status {};
   if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot read `/dev`");
-  const bool nodes_own = std::ranges::find(node_.file_systems, here->dev) != node_.file_systems.end();
+  const bool nodes_own = std::ranges::find(node_.file_systems, here->file.dev) != node_.file_systems.end();
   const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
   node_directory_ = NodeDirectory{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};
@@ -257,6 +259,14 @@ Result<void> ContainerRoot::check_writable(int directory, const std::string& pat
   if (!is_in_bind(mounts_.spec, path) && own.is_own && is_same_mount(*here, own.mount)) return {};
   return Error{fmt::format("cannot create a file in `{}` of the container: it is mounted from the node", path), EROFS,
                "remove that mount: device nodes are made only on the container's own /dev"};
+}
+
+Result<const ContainerRoot::Parent*> ContainerRoot::parent(const std::string& path) const {
+  if (parent_ && parent_->path == path) return &*parent_;
+  UniqueFd fd = TRY(make_directories(path));
+  auto writable = check_writable(fd.get(), path);
+  parent_ = Parent{path, std::move(fd), std::move(writable)};
+  return &*parent_;
 }
 
 Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const {
@@ -276,23 +286,27 @@ Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const 
 }
 
 Result<void> ContainerRoot::make_node(const MakeNode& node) const {
-  const std::string directory = parent_of(node.path);
+  const Parent& parent = *TRY(this->parent(parent_of(node.path)));
   const std::string name = name_of(node.path);
-  const UniqueFd parent = TRY(make_directories(directory));
-  if (TRY(find_node(parent.get(), name, node)).ok()) return {};
-  TRY_VOID(check_writable(parent.get(), directory));
-  // EEXIST: another process made the file first. find_node() below checks the file, whichever process made it.
-  if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
-      errno != EEXIST) {
-    return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
+  int failed = 0;
+  if (parent.writable) {
+    const dev_t number = makedev(node.major, node.minor);
+    failed = mknodat(parent.fd.get(), name.c_str(), S_IFCHR | (node.mode & 0777), number) == 0 ? 0 : errno;
+    // mknod(2) never follows or replaces a file. So if it succeeds, the node is the wanted one, and root owns it.
+    if (failed == 0 && node.uid == 0 && node.gid == 0) return {};
   }
-  const UniqueFd made = TRY(find_node(parent.get(), name, node));
-  if (!made.ok()) {
+  // If there is a file of this name, the error of mknod(2) does not matter: find_node() checks the file, whichever
+  // process made it.
+  const UniqueFd found = TRY(find_node(parent.fd.get(), name, node));
+  if (!parent.writable || failed != 0) {
+    if (found.ok()) return {};
+    if (!parent.writable) return parent.writable.error();
+    return sys_error(failed, "cannot make the device node `{}` in the container", node.path);
+  }
+  if (!found.ok()) {
     return sys_error(ENOENT, "cannot find the device node `{}` that was just made in the container", node.path);
   }
-  // mknod(2) made the node as root, so root owns it already.
-  if (node.uid == 0 && node.gid == 0) return {};
-  if (fchownat(made.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
+  if (fchownat(found.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot change the owner of `{}` in the container to {}:{}", node.path, node.uid, node.gid);
   }
   return {};
@@ -331,19 +345,20 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
 
 Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
-  // A killed call may have mounted a view whose directory the ledger has removed since (st_nlink 0). Nothing can be
+  auto here = destination.ok() ? mounted(destination.get()) : std::nullopt;
+  // A killed call may have mounted a view whose directory the ledger has removed since (0 links). Nothing can be
   // mounted on a removed directory, so unmount that view first.
-  struct stat earlier {};
-  if (destination.ok() && fstat(destination.get(), &earlier) == 0 && earlier.st_nlink == 0 &&
-      fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
+  if (here && here->links == 0 && fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
     destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
+    here = destination.ok() ? mounted(destination.get()) : std::nullopt;
   }
   if (!destination.ok()) {
     if (errno == ENOENT) return {};
     return open_error(errno, bind.destination);
   }
-  if (file_id(destination.get()) == file_id(tree)) return {};  // an earlier call mounted it
-  TRY_VOID(check_not_shared(destination.get(), mounts_.mountinfo, bind.destination));
+  if (!here) return sys_error(errno, "cannot read the mount of `{}` in the container", bind.destination);
+  if (here->file == file_id(tree)) return {};  // an earlier call mounted it
+  TRY_VOID(check_not_shared(*here, mounts_.mountinfo, bind.destination));
   const bool sealed = seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);

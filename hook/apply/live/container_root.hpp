@@ -28,10 +28,21 @@ struct ContainerMounts {
   std::string mountinfo;  // text of /proc/PID/mountinfo of the container's process
 };
 
+// The device and inode number of a file. They identify the file, whatever path leads to it.
+struct FileId {
+  std::uint64_t dev = 0;
+  std::uint64_t ino = 0;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
+// Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
+std::optional<FileId> file_id(int fd);
+
+// An open file and its mount.
 struct Mounted {
   std::uint64_t id = 0;  // mount id; 0: the kernel does not report it (before Linux 5.8)
   bool is_root = false;  // the file is the root of its mount
-  std::uint64_t dev = 0;
+  FileId file;
+  std::uint32_t links = 0;
 };
 // Returns the mount of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<Mounted> mounted(int fd);
@@ -48,22 +59,14 @@ bool has_own_dev(const std::vector<SpecMount>& mounts);
 // not resolved.
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
-// Checks that a mount on fd, which is `path` in the container, would not propagate to the node. Errors: the mount would
-// propagate; the mount of fd cannot be read.
+// Checks that a mount on a file, which is `path` in the container, would not propagate to the node. Errors: the mount
+// would propagate; the mount of fd cannot be read.
 Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
+Result<void> check_not_shared(const Mounted& here, std::string_view mountinfo, const std::string& path);
 
 // Makes a detached mount private, so that later mounts on the source of `tree` do not appear in the container, and sets
 // MOUNT_ATTR_* attributes. Returns false with errno: ENOSYS before Linux 5.12.
 bool seal_tree(int tree, std::uint64_t attributes);
-
-// The device and inode number of a file. They identify the file, whatever path leads to it.
-struct FileId {
-  std::uint64_t dev = 0;
-  std::uint64_t ino = 0;
-  friend bool operator==(const FileId&, const FileId&) = default;
-};
-// Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
-std::optional<FileId> file_id(int fd);
 
 enum class Resolver { kOpenat2, kWalk };  // kOpenat2 uses kWalk if openat2(2) is missing or forbidden
 
@@ -111,6 +114,14 @@ class ContainerRoot {
   Result<void> bind_directory(const BindDirectory& bind, int tree) const;
 
  private:
+  // The directory of the last device node. While the descriptor is open, it stays on this mount. So one check tells for
+  // all nodes of the directory whether the container owns it.
+  struct Parent {
+    std::string path;
+    fabric::UniqueFd fd;
+    Result<void> writable;  // check_writable()
+  };
+  Result<const Parent*> parent(const std::string& path) const;
   Result<fabric::UniqueFd> make_directories(const std::string& path) const;
   Result<void> check_writable(int directory, const std::string& path) const;
   // The directory /dev in which device nodes may be made, and its mount. The first call of node_directory() finds both.
@@ -127,6 +138,7 @@ class ContainerRoot {
   NodeFiles node_;
   ContainerMounts mounts_;
   mutable std::optional<NodeDirectory> node_directory_;
+  mutable std::optional<Parent> parent_;
 };
 
 }  // namespace hook

@@ -60,9 +60,13 @@ Result<UniqueFd> open_namespace(int proc, const std::string& process) {
 
 Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
   UniqueFd theirs = TRY(open_namespace(proc, std::to_string(pid)));
-  const UniqueFd ours = TRY(open_namespace(proc, "self"));
+  const auto id = file_id(theirs.get());
+  struct stat ours {};
+  if (!id || fstatat(proc, "self/ns/mnt", &ours, 0) != 0) return sys_error(errno, "cannot read `/proc/self/ns/mnt`");
+  // All namespace files are on one file system, whose type open_namespace() has checked.
+  if (id->dev != ours.st_dev) return make_error("cannot use `/proc/self/ns/mnt`: it is not a namespace");
   // The inode of a namespace file identifies the namespace (namespaces(7)).
-  if (file_id(theirs.get()) == file_id(ours.get())) {
+  if (id->ino == ours.st_ino) {
     return Error{
         fmt::format("cannot use process {}: it shares the node's mount namespace, so it is not the init of a container",
                     pid),
@@ -101,10 +105,10 @@ std::optional<std::uint32_t> parse_map(std::string_view text) {
 }
 
 Result<FileId> find_rootfs(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto id = fd.ok() ? file_id(fd.get()) : std::nullopt;
-  if (!id) return sys_error(errno, "cannot open the container's root file system `{}`", path);
-  return *id;
+  struct stat status {};
+  const int failed = stat(path.c_str(), &status) != 0 ? errno : S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+  if (failed != 0) return sys_error(failed, "cannot open the container's root file system `{}`", path);
+  return FileId{status.st_dev, status.st_ino};
 }
 
 using Warnings = std::vector<std::string>;
@@ -297,15 +301,13 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
-  // The process is identified by its start time, before the pidfd is opened and again at the end of this function. The
-  // same start time proves that both times it was the same process.
+  container.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, state.pid, 0)));
+  if (!container.pidfd.ok() && errno == ESRCH) return gone(state.pid);
+  if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process `{}`", state.pid);
   const auto init = identify(state.pid);
   if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
   container.state = state;
   container.init = *init;
-  container.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, state.pid, 0)));
-  if (!container.pidfd.ok() && errno == ESRCH) return gone(state.pid);
-  if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process `{}`", state.pid);
   const UniqueFd proc = TRY(open_proc());
   container.mount_namespace = TRY(open_other_namespace(proc.get(), state.pid));
   if (spec.has_userns) container.owner = TRY(read_mapped_root(proc.get(), state.pid));
@@ -314,10 +316,10 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
-  // The files above were read by PID. They belong to the container's process if the process with this start time still
-  // lives.
-  if (TRY(read_presence(container.init)) == Presence::kGone) return gone(state.pid);
-  TRY_VOID(check_alive(container));
+  // The identity and the files above were read by PID, after the pidfd was opened. A living process keeps its PID, so
+  // they belong to the process of the pidfd if it still lives. Without a pidfd, the start time is compared.
+  const auto alive = check_alive(container);
+  if (!alive) return alive.error().code == ESRCH ? gone(state.pid) : alive.error();
   return container;
 }
 
