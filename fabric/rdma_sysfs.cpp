@@ -93,9 +93,22 @@ AllEntries read_all_entries(const Scan& scan) {
   return entries;
 }
 
+// Returns the first uverbs entry in the directory `listed`, which has the entries of one HCA. An HCA has at most one
+// (ib_uverbs_add_one() of drivers/infiniband/core/uverbs_main.c, Linux 6.12), so the listing ends there. nullopt: none,
+// or the directory cannot be read.
+std::optional<std::string> first_uverbs(const Directory& listed) {
+  std::optional<std::string> found;
+  const bool read = sysfs::next_names(listed.fd(), [&](std::string_view name) {
+    if (uverbs_number(name)) found = name;
+    return !found;
+  });
+  return read ? found : std::nullopt;
+}
+
 // Returns the class entries of one HCA. Reads them below the PCI function of the HCA: the class directory has the
 // entries of all HCAs, 2,048 on a node with VFs. Software devices have no directory below a PCI function, so the class
-// directory is read.
+// directory is read. A function usually has one HCA. Then its uverbs node belongs to this HCA, and no attribute `ibdev`
+// is read. Two HCAs on one function: mana_ib (Linux 6.16), or rxe before Linux 5.11.
 std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
   if (known) {
@@ -105,6 +118,9 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
   const std::string below = "device/" + all.path.substr(std::strlen("/class/"));
   const auto near = hca_dir.open_at(below.c_str());
   if (!near) return read_entries(all, all, part)[all.hca];
+  if (all.path == kVerbsClass && hca_dir.has_one_directory("device/infiniband")) {
+    if (auto only = first_uverbs(*near)) return {*std::move(only)};
+  }
   return read_entries(all, {all.scan, *near, fmt::format("{}/{}/{}", kInfinibandClass, all.hca, below), all.hca},
                       part)[all.hca];
 }
@@ -388,7 +404,17 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   hca.physfn = dir.directory.read_link_name("device/physfn");
 }
 
+// Reads the port of an HCA with one port, without a listing. Returns false if the HCA may have another port.
+bool read_only_port(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
+  if (!facts.node || !dir.directory.has_one_directory("ports")) return false;
+  auto port = read_port(dir, facts, hca, {dir.directory, "ports/1"}, 1);
+  if (!port || error_of(port->state) != 0) return false;  // the port has another number
+  hca.ports.push_back(std::move(*port));
+  return true;
+}
+
 void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
+  if (read_only_port(dir, facts, hca)) return;
   const auto ports = dir.directory.open_at("ports");
   int error = ports ? 0 : errno;
   const auto names = ports ? ports->list(&error) : std::vector<std::string>();

@@ -74,6 +74,11 @@ bool Directory::contains(const char* name) const {
   return ::faccessat(fd_.get(), name, F_OK, 0) == 0;
 }
 
+bool Directory::has_one_directory(const char* name) const {
+  struct stat info {};
+  return ::fstatat(fd_.get(), name, &info, 0) == 0 && S_ISDIR(info.st_mode) && info.st_nlink == 3;
+}
+
 std::vector<std::string> Directory::list(int* error) const {
   std::vector<std::string> names;
   const auto add = [&](std::string_view name) {
@@ -90,18 +95,15 @@ std::vector<std::string> Directory::list(int* error) const {
 }
 
 Attr<std::string> read_all(int fd, std::size_t limit) {
-  struct stat info {};
-  // The caller may have passed a directory, which must not count as an empty file.
-  if (::fstat(fd, &info) != 0) return Unreadable{errno};
-  if (S_ISDIR(info.st_mode)) return Unreadable{EISDIR};
   std::string text;
   char buffer[16 * kPage];
   for (;;) {
+    // A directory is no empty file: read(2) fails for it with EISDIR (generic_read_dir() of fs/libfs.c).
     const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, buffer, sizeof buffer));
     if (count < 0) return Unreadable{errno};
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    // The size from fstat() is 0 for procfs, so the limit is checked while reading.
+    // The size that fstat() returns is 0 for procfs, so the limit is checked while reading.
     if (text.size() > limit) return Unreadable{EFBIG};
   }
 }

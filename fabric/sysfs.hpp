@@ -63,6 +63,10 @@ class Directory {
   // Returns the last component of a link's target: the driver for .../driver, the PCI address for .../device.
   std::optional<std::string> read_link_name(const char* name) const;
   bool contains(const char* name) const;
+  // Returns whether a directory below this one has exactly one subdirectory. Reads only its link count: sysfs counts 2
+  // and each subdirectory, also those that another network namespace hides from the listing (kernfs_refresh_inode() of
+  // fs/kernfs/inode.c, Linux 6.12). Returns false too if the count is not known: btrfs and overlay report 1.
+  bool has_one_directory(const char* name) const;
   // Returns the entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10"). error: receives the errno
   // if the list is incomplete, and is not changed otherwise.
   std::vector<std::string> list(int* error = nullptr) const;

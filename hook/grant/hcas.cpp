@@ -157,7 +157,8 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   for (const std::string& name : names) {
     if (!add_device(name, inventory, known)) others.push_back(name);
   }
-  if (others.size() == names.size()) return known;  // the file tree has no links (--root)
+  // If every name is left, the file tree has no links (--root).
+  if (others.empty() || others.size() == names.size()) return known;
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
   for (const std::string& name : others) {
     if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");

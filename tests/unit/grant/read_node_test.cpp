@@ -241,7 +241,7 @@ TEST(ReadNodeFor, UnreadableFilesAreErrors) {
       {"/sys/class/infiniband/mlx5_1", usual, true},
       {"/sys/class/infiniband/mlx5_2", usual, false},  // not requested, so not read
       {"/sys/class/infiniband_verbs", usual, true},
-      {"/sys/class/infiniband_verbs/uverbs1/ibdev", usual, true},
+      {"/sys/class/infiniband_verbs/uverbs1/ibdev", usual, false},  // one HCA on the function: the node is its own
       {"/sys/class/infiniband_verbs/uverbs1/dev", usual, true},
       {"/sys/class/infiniband_verbs/abi_version", usual, true},
       {"/sys/class/infiniband_verbs/abi_version", without_view, false},
@@ -256,6 +256,18 @@ TEST(ReadNodeFor, UnreadableFilesAreErrors) {
     const std::string refusal = fmt::format("cannot read `{}`: Too many levels of symbolic links", path);
     EXPECT_EQ(answer_for(node, naming("mlx5_1"), config), refused ? refusal : "given; ");
   }
+}
+
+// As mana_ib makes two HCAs for one function.
+TEST(ReadNodeFor, ReadsWhoseUverbsNodeItIsIfAFunctionHasTwoHcas) {
+  const Node node;
+  const std::string sys = node.settings.root + "/sys/class/";
+  ASSERT_TRUE(fs::create_directory(sys + "infiniband/mlx5_1/device/infiniband/second"));
+  EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
+  const std::string path = sys + "infiniband_verbs/uverbs1/ibdev";
+  make_unreadable(path);
+  EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}),
+            fmt::format("cannot read `{}`: Too many levels of symbolic links", path));
 }
 
 // Two HCAs swap names after the read of the HCAs, before the read of their uverbs nodes.
