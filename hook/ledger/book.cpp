@@ -130,9 +130,12 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
   }
   Holdings holdings;
+  asked_for_ = requesting.key;
+  free_.clear();
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
     Holding holding = others_holding(*files_, hca.key, requesting.key, limit == limits.end() ? 0 : limit->second);
+    if (!holding.exclusive_owner) free_.insert(hca.key);
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
       holding.own = true;
@@ -151,8 +154,10 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
     std::string looked_at;
-    const auto other = TRY(exclusive_of_others(*files_, key, owner.key, looked_at));
-    if (other) return held_alone(hca.name, other->owner.label);
+    if (asked_for_ != owner.key || !free_.contains(key)) {
+      const auto other = TRY(exclusive_of_others(*files_, key, owner.key, looked_at));
+      if (other) return held_alone(hca.name, other->owner.label);
+    }
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;
     if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,10 @@ class LockedHcas {
   Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
+  // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. This cannot
+  // change while the HCA is locked: only a call with its lock adds it to a grant.
+  mutable std::string asked_for_;
+  mutable std::set<std::string> free_;
 };
 
 }  // namespace hook

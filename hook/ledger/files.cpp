@@ -252,7 +252,13 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   return std::optional(std::move(text));
 }
 
+bool make_file(int directory, const std::string& path) {
+  return ::mknodat(directory, path.c_str(), S_IFREG | 0600, 0) == 0;
+}
+
 Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name) {
+  if (make_file(directory.fd.get(), name) || errno == EEXIST) return {};
+  // Some file systems support only open(2).
   const UniqueFd fd(
       ::openat(directory.fd.get(), name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
   if (!fd.ok()) return ledger_error(errno, "write", directory, name);

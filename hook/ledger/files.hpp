@@ -109,6 +109,8 @@ Result<void> check_place(const LedgerFiles& files, bool note);
 // Reads a file of the ledger; nullopt: there is none. Errors: it is not a regular file, not is_ours(), writable by
 // group or other users, or larger than kLargestLedgerFile; it cannot be read.
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name);
+// Makes an empty file with one system call. Returns false with errno: EEXIST, the name exists.
+bool make_file(int directory, const std::string& path);
 // Makes an empty file. Succeeds if it exists.
 Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name);
 // Removes a file. Succeeds if there is none.

@@ -100,6 +100,9 @@ Error index_error(const LedgerFiles& files, const char* verb, const std::string&
 
 // Makes the file of an index entry. Returns false if its directory is missing. how: more flags for open(2).
 Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int how = 0) {
+  if (make_file(files.hca.fd.get(), path) || (errno == EEXIST && how == 0)) return true;
+  if (errno == ENOENT) return false;
+  // open(2) finds the error, or makes the file on a file system that supports no other call.
   const UniqueFd fd(
       ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | how, 0600));
   if (fd.ok()) return true;
@@ -302,6 +305,7 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
     return std::any_of(keep.begin(), keep.end(),
                        [&](const auto& other) { return booked_as(other) == booked_as(claim) && same(other); });
   };
+  std::set<std::pair<std::string, unsigned>> removed;  // claims can list an HCA twice (all_claims())
   for (const PlannedHca& claim : claims) {
     const bool entry = !kept(claim, [&](const PlannedHca& other) { return other.units == claim.units; });
     const bool link = claim.mode == Mode::kExclusive &&
@@ -309,7 +313,7 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
     if (!entry && !link) continue;
     const std::string& name = booked_as(claim);
     TRY_VOID(check_hca_name(name));
-    if (entry) TRY_VOID(remove_entry(files, name, key, claim.units));
+    if (entry && removed.emplace(name, claim.units).second) TRY_VOID(remove_entry(files, name, key, claim.units));
     if (link) TRY_VOID(remove_exclusive(files, name, key));
   }
   return {};

@@ -53,6 +53,16 @@ void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
   if (changed) (void)write_grant(files, grant).has_value();
 }
 
+// Removes the index entries of the ended grant, except those of `current`, the grant that the owner has now. Then
+// removes the file of the ended grant.
+Result<void> remove_ended(const LedgerFiles& files, const std::string& name, const StoredGrant& grant,
+                          const std::optional<StoredGrant>& current) {
+  TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
+                        current ? all_claims(*current) : std::vector<PlannedHca>()));
+  TRY_VOID(remove_ids(files, grant, current));
+  return remove_file(files.pending, name);
+}
+
 }  // namespace
 
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
@@ -85,11 +95,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
   // The owner may have a new grant by now. Keep the index entries of the new grant.
-  const auto current = TRY(read_grant(files, grant.owner.key));
-  TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
-                        current ? all_claims(*current) : std::vector<PlannedHca>()));
-  TRY_VOID(remove_ids(files, grant, current));
-  return remove_file(files.pending, name);
+  return remove_ended(files, name, grant, TRY(read_grant(files, grant.owner.key)));
 }
 
 Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant) {
@@ -111,7 +117,8 @@ Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
   const auto name = begin_return(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
   note_released(files, grant, false, undoing);
-  return finish_return(files, *name, grant);
+  // The caller has locked the key, so the owner has no new grant.
+  return remove_ended(files, *name, grant, std::nullopt);
 }
 
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant) {

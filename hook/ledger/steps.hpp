@@ -35,7 +35,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 // release of a process that was killed after begin_return().
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
-// files.released.
+// files.released. Locks: the caller holds the lock of the owner's key.
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
 // Writes `grant`, from which a user was removed. First undoes the effects (GrantEffects) on HCAs that the grant no
 // longer holds. If no user is left, releases the grant instead; a pod's grant without users is released only if it has

@@ -159,6 +159,7 @@ std::vector<Bounded> bounded() {
       {"setrlimit", {exactly(0, RLIMIT_MEMLOCK)}},
       {"prlimit64", {exactly(1, RLIMIT_MEMLOCK)}},
       {"mknodat", {masked(2, S_IFMT, S_IFCHR)}},
+      {"mknodat", {masked(2, S_IFMT, S_IFREG)}},  // as open(2) with O_CREAT
       {"open_tree", {exactly(2, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW)}},
       {"move_mount", {exactly(4, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)}},
       {"mount_setattr", {exactly(2, AT_EMPTY_PATH)}},
