@@ -49,7 +49,7 @@ Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory&
   Plan& plan = foreseen.plan;
   note_open(inventory, foreseen.own, input.node.root, plan);
   const std::string view =
-      plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : view_name(plan.view);
+      plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : plan.view_name;
   TRY_VOID(book(*foreseen.locks, plan, who, view));
   return std::move(plan);
 }
@@ -86,6 +86,7 @@ Plan beside_spec(const Plan& plan) {
   rest.hcas = plan.hcas;
   rest.mounts = plan.mounts;
   rest.view = plan.view;
+  rest.view_name = plan.view_name;
   rest.rdma_limits = plan.rdma_limits;
   return rest;
 }
@@ -93,9 +94,9 @@ Plan beside_spec(const Plan& plan) {
 // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
 // because recover() removes a view that no user of a grant names.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
-  if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
-  log.warnings(TRY(ledger.make_view(plan.view)));
-  if (spec.may_remount) log.warnings(TRY(ledger.make_view({})));
+  if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != plan.view_name) return {};
+  log.warnings(TRY(ledger.make_view(plan.view_name, plan.view)));
+  if (spec.may_remount) log.warnings(TRY(ledger.make_view(view_name({}), {})));
   return {};
 }
 

@@ -361,8 +361,9 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
                .hint = "start the container again"};
 }
 
-Result<std::vector<std::string>> Ledger::make_view(const std::vector<ViewEntry>& entries) const {
-  return hook::make_view(*files_, entries);
+Result<std::vector<std::string>> Ledger::make_view(const std::string& name,
+                                                   const std::vector<ViewEntry>& entries) const {
+  return hook::make_view(*files_, name, entries);
 }
 
 std::vector<Released> Ledger::take_released() const {

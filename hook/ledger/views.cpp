@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <ctime>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -29,6 +31,12 @@ constexpr std::size_t kLongestEntry = 255;
 constexpr mode_t kViewMode = 0555;
 constexpr mode_t kViewFileMode = 0444;
 
+// A link in the directory of a view, beside the mounted directories. Its text is that of look_at() when a call found
+// the whole view as it was made. While the text of look_at() is the same, the links in these directories are not read
+// again: each change of a directory's entries, mode or owner changes its ctime, which no call can set back, and a link
+// cannot get another target. Files can change while the ctime of their directory stays, so they are read each time.
+constexpr const char* kChecked = "checked";
+
 using DirectoryEntries = std::map<std::string, const ViewEntry*>;
 using Layout = std::map<std::string, DirectoryEntries>;
 
@@ -46,15 +54,16 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
   return layout;
 }
 
-// Opens a directory that has mode kViewMode and exactly the names of `wanted`. Returns an invalid descriptor if the
-// directory differs.
+// Opens a directory that has mode kViewMode and exactly the names of `wanted`; it may also have the name `besides`.
+// Returns an invalid descriptor if the directory differs.
 template <typename Map>
-UniqueFd open_closed(int parent, const std::string& name, const Map& wanted) {
+UniqueFd open_closed(int parent, const std::string& name, const Map& wanted, std::string_view besides = {}) {
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || (info.st_mode & 07777) != kViewMode) return {};
   std::size_t found = 0;
-  const bool read = fabric::sysfs::each_name(fd.get(), [&](std::string_view entry) {
+  const bool read = fabric::sysfs::next_names(fd.get(), [&](std::string_view entry) {
+    if (entry == besides) return true;
     const bool known = wanted.contains(std::string(entry));
     found = known ? found + 1 : wanted.size() + 1;
     return known;
@@ -68,8 +77,9 @@ bool has_link(int directory, const ViewEntry& entry) {
   return size >= 0 && std::string_view(target, static_cast<std::size_t>(size)) == entry.target;
 }
 
-bool has_file(int directory, const ViewEntry& entry) {
-  const UniqueFd fd(::openat(directory, entry.name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+// path: of the entry, below the directory.
+bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
+  const UniqueFd fd(::openat(directory, path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode)) {
     return false;
@@ -79,18 +89,76 @@ bool has_file(int directory, const ViewEntry& entry) {
   return size >= 0 && text.substr(0, static_cast<std::size_t>(size)) == entry.text;
 }
 
+// Returns true if each directory of the view has exactly its entries.
+bool is_whole(int view, const Layout& layout) {
+  return std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
+    const UniqueFd directory = open_closed(view, part.first, part.second);
+    return directory.ok() && std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
+             const bool is_file = entry.second->target.empty();
+             return is_file ? has_file(directory.get(), entry.first, *entry.second)
+                            : has_link(directory.get(), *entry.second);
+           });
+  });
+}
+
+// Returns true if the directories have their files, with their content. For directories whose other entries are known.
+bool has_files(int view, const Layout& layout) {
+  return std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
+    return std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
+      const bool is_file = entry.second->target.empty();
+      return !is_file || has_file(view, fmt::format("{}/{}", part.first, entry.first), *entry.second);
+    });
+  });
+}
+
+// The directories of a view.
+struct Seen {
+  std::string text;     // identity and ctime of each directory
+  bool settled = true;  // a later change of a directory cannot get the same ctime
+};
+
+// Returns nullopt if a directory is missing or is another file. The kernel takes a ctime from a clock with steps of up
+// to 10 ms (inode_set_ctime_current() of fs/inode.c), so two changes can have the same. A change after the present step
+// has a later one. A ctime without nanoseconds may come from a file system that counts seconds.
+std::optional<Seen> look_at(int view, const Layout& layout) {
+  timespec step{};
+  Seen seen;
+  seen.settled = ::clock_gettime(CLOCK_REALTIME_COARSE, &step) == 0;
+  for (const auto& [name, entries] : layout) {
+    struct stat info {};
+    if (::fstatat(view, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+    const timespec& changed = info.st_ctim;
+    const bool is_before =
+        changed.tv_sec < step.tv_sec || (changed.tv_sec == step.tv_sec && changed.tv_nsec < step.tv_nsec);
+    seen.settled = seen.settled && is_before && changed.tv_nsec != 0;
+    seen.text += fmt::format("{}.{}.{}.{} ", info.st_dev, info.st_ino, changed.tv_sec, changed.tv_nsec);
+  }
+  return seen;
+}
+
+bool was_checked(int view, const Seen& seen) {
+  char text[PATH_MAX];
+  const ssize_t size = ::readlinkat(view, kChecked, text, sizeof text);
+  return size > 0 && std::string_view(text, static_cast<std::size_t>(size)) == seen.text;
+}
+
+// Best effort: without the link, the next call checks the whole view.
+void note_checked(int view, const Seen& seen) {
+  (void)::unlinkat(view, kChecked, 0);
+  (void)!::symlinkat(seen.text.c_str(), view, kChecked);
+}
+
 // Returns true if the view on disk is as `layout` describes it. Returns false also if the view cannot be read: it is
 // then made again.
 bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
-  const UniqueFd view = open_closed(files.views.fd.get(), name, layout);
-  return view.ok() && std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
-           const UniqueFd directory = open_closed(view.get(), part.first, part.second);
-           return directory.ok() && std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
-                    const bool is_file = entry.second->target.empty();
-                    return is_file ? has_file(directory.get(), *entry.second)
-                                   : has_link(directory.get(), *entry.second);
-                  });
-         });
+  const UniqueFd view = open_closed(files.views.fd.get(), name, layout, kChecked);
+  if (!view.ok()) return false;
+  const auto seen = look_at(view.get(), layout);
+  if (!seen) return false;
+  if (was_checked(view.get(), *seen)) return has_files(view.get(), layout);
+  if (!is_whole(view.get(), layout)) return false;
+  if (seen->settled) note_checked(view.get(), *seen);
+  return true;
 }
 
 Result<UniqueFd> make_directory(int parent, const std::string& name, const std::string& path) {
@@ -155,9 +223,9 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
 
 }  // namespace
 
-Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries) {
+Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
+                                           const std::vector<ViewEntry>& entries) {
   const Layout layout = TRY(layout_of(entries));
-  const std::string name = view_name(entries);
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
   std::vector<std::string> warnings;
   if (is_as_made(files, name, layout)) return warnings;

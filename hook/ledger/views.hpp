@@ -2,6 +2,7 @@
 // containers with that set.
 //
 //   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
+//   DIR/views/set-DIGEST/checked -> ...             not mounted: change times of the view when it was last checked
 //   DIR/views/none/                                 empty: an overlay without an upper layer needs two lower ones
 //   DIR/views/set-DIGEST@PID.START.N                a changed view, which process PID has replaced by a correct one
 //   DIR/views/@PID.START.N                          a view that process PID is making
@@ -23,7 +24,8 @@
 namespace hook {
 
 // Makes a view, as Ledger::make_view().
-Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries);
+Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
+                                           const std::vector<ViewEntry>& entries);
 
 // Adds the views of the grant's users to `named`.
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named);

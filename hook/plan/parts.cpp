@@ -272,9 +272,9 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
   if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot has no class directories
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);
-  const std::string view = view_name(plan.view);
+  plan.view_name = view_name(plan.view);
   for (const fabric::ClassDirectory& directory : directories)
-    plan.mounts.push_back(view_mount(input, view, directory.name));
+    plan.mounts.push_back(view_mount(input, plan.view_name, directory.name));
   return {};
 }
 

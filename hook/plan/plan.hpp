@@ -120,7 +120,8 @@ struct Plan {
   std::map<std::string, std::string> env;
   std::string no_require;  // why RDMA_INIT_REQUIRE is not set, as a word for the log line; empty: it is set
   std::vector<PlannedMount> mounts;
-  std::vector<ViewEntry> view;  // content of the mounts' sources
+  std::vector<ViewEntry> view;                  // content of the mounts' sources
+  std::string view_name = hook::view_name({});  // view_name(view)
   std::vector<std::string> warnings;
 };
 

@@ -252,7 +252,7 @@ class LedgerCrash : public testing::Test {
     GrantUser booked{user, "c", me_};
     booked.view = view_name(kView);
     TRY_VOID(book(ledger, owner, hcas, booked));
-    (void)TRY(ledger.make_view(kView));
+    (void)TRY(ledger.make_view(view_name(kView), kView));
     return ledger.settle(owner.key);
   }
   fabric::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {

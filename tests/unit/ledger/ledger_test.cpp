@@ -198,7 +198,7 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   GrantUser requester{booked.key, "web", dead_process()};
   requester.view = view_name(kView);
   ASSERT_EQ(give(booked, {kAlone}, requester), "");
-  ASSERT_TRUE(ledger_.make_view(kView));
+  ASSERT_TRUE(ledger_.make_view(view_name(kView), kView));
   const auto bound = must(ledger_.bind(token, web_, {web_.key, "web", myself()}));
   ASSERT_TRUE(bound) << "its requester is gone, but the grant was not released yet";
   EXPECT_TRUE((bound)->pending);
@@ -232,7 +232,7 @@ TEST_F(LedgerTest, BindReplacesTokenUserByContainer) {
   GrantUser requester{token_owner(token).key, "c-1", dead_process()};
   requester.view = view_name(kView);
   ASSERT_EQ(give(pod_, {kAlone}, requester), "");
-  ASSERT_TRUE(ledger_.make_view(kView));
+  ASSERT_TRUE(ledger_.make_view(view_name(kView), kView));
   ASSERT_TRUE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
   ASSERT_TRUE(ledger_.settle(pod_.key));
   GrantUser container{"c-1", "c-1", myself()};

@@ -45,7 +45,7 @@ class LedgerLeftovers : public ConsistentLedger {
       GrantUser booked = user;
       booked.view = view_name(kView);
       TRY_VOID(book(ledger_, owner, hcas, booked));
-      (void)TRY(ledger_.make_view(kView));
+      (void)TRY(ledger_.make_view(view_name(kView), kView));
       return ledger_.settle(owner.key);
     }();
     return given ? "" : given.error().message;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "hook/ledger/views.hpp"
@@ -32,7 +34,7 @@ class LedgerViews : public ConsistentLedger {
   }
   // Returns the first warning, or the error.
   std::string make(const std::vector<ViewEntry>& view) const {
-    const auto made = ledger_.make_view(view);
+    const auto made = ledger_.make_view(view_name(view), view);
     if (!made) return made.error().message;
     return made->empty() ? "" : made->front();
   }
@@ -42,6 +44,15 @@ class LedgerViews : public ConsistentLedger {
     user.view = view_name(view);
     const std::string given = give(owner, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user);
     return given + make(view);
+  }
+  // Makes the view until the change times of its directories are on record.
+  void check(const std::vector<ViewEntry>& view) const {
+    const std::string record = directory(view) + "/checked";
+    for (int round = 0; round < 5000 && !fs::is_symlink(record); ++round) {
+      ASSERT_EQ(make(view), "");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_TRUE(fs::is_symlink(record));
   }
   static mode_t mode(const std::string& path) {
     struct stat status {};
@@ -87,16 +98,20 @@ TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
         chmod((verbs + "/abi_version").c_str(), 0444);
       },
       [&] {
+        fs::remove_all(view + "x");
         fs::rename(view, view + "x");
         fs::create_symlink(view + "x", view);
       },
       [&] {
+        fs::remove_all(view + "y");
         fs::rename(view, view + "y");
         write_file(view, "");
       },
   };
-  for (const auto& change : changes) {
+  for (std::size_t number = 0; number < 2 * std::size(changes); ++number) {
+    const auto& change = changes[number / 2];
     EXPECT_EQ(make(kTwo), "");
+    if (number % 2 == 1) check(kTwo);
     const std::string before = views();
     const int mounted = open(view.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     change();
@@ -110,6 +125,24 @@ TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
     EXPECT_EQ(inode(view), made);
     EXPECT_NE(views(), before) << "the old view stays";
   }
+}
+
+TEST_F(LedgerViews, RecordsChangeTimesAgainIfTheyDiffer) {
+  const std::string record = directory(kTwo) + "/checked";
+  check(kTwo);
+  const auto times = fs::read_symlink(record);
+  EXPECT_EQ(make(kTwo), "");
+  EXPECT_EQ(fs::read_symlink(record), times);
+  fs::remove(record);
+  fs::create_symlink("1.1.1.1 ", record);
+  EXPECT_EQ(make(kTwo), "") << "the view itself is unchanged";
+  EXPECT_EQ(fs::read_symlink(record), times);
+  const std::string verbs = directory(kTwo) + "/infiniband_verbs";
+  chmod(verbs.c_str(), 0755);
+  chmod(verbs.c_str(), 0555);
+  fs::remove(record);
+  check(kTwo);
+  EXPECT_NE(fs::read_symlink(record), times);
 }
 
 TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
@@ -142,8 +175,8 @@ TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
     makers.emplace_back([&] {
       const auto own = Ledger::open(path_);
       for (int round = 0; round < 20; ++round) {
-        const auto made = own ? own->make_view(kTwo) : own.error();
-        if (!made || !made->empty() || entries(directory(kTwo)) != "infiniband infiniband_verbs") ++wrong;
+        const auto made = own ? own->make_view(view_name(kTwo), kTwo) : own.error();
+        if (!made || !made->empty() || !entries(directory(kTwo)).ends_with("infiniband infiniband_verbs")) ++wrong;
         if (round % 4 == 3 && (!own->recover() || !own->recover()->warnings.empty())) ++wrong;
       }
     });
