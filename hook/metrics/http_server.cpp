@@ -136,17 +136,20 @@ class HttpServer {
     std::vector<pollfd> fds{{channel_.get(), POLLIN, 0}};
     const auto now = Clock::now();
     fds.push_back({now >= accept_from_ ? listener_.get() : -1, POLLIN, 0});
-    auto next = now < accept_from_ ? accept_from_ : now + seconds(1);
+    // Without a client and without a pause there is no deadline: the process waits for the next connection.
+    std::optional<Clock::time_point> next;
+    if (now < accept_from_) next = accept_from_;
     for (const Client& client : clients_) {
       const bool takes = client.state == ClientState::kTakes;
       const bool waits = client.state == ClientState::kWaits;
       // A client that waits for the metrics text is polled for no event: poll(2) still reports POLLERR and POLLHUP,
       // which show that the client is gone.
       fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
-      next = std::min(next, client.until);
+      next = std::min(next.value_or(client.until), client.until);
     }
-    const auto pause = std::chrono::ceil<milliseconds>(next - now);
-    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
+    const auto pause =
+        next ? std::max(std::chrono::ceil<milliseconds>(*next - now), milliseconds(0)) : milliseconds(-1);
+    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(pause.count()));
     if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for clients");
     if (ready < 0) return {};
     std::size_t at = 2;
