@@ -132,6 +132,7 @@ struct Holding {
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
   unsigned others = 0;                         // units of other owners; below the limit, stale grants count too
   std::string doubtful = {};                   // describes another owner of unknown state, for the message
+  friend bool operator==(const Holding&, const Holding&) = default;
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 

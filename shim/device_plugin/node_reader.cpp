@@ -53,6 +53,9 @@ std::vector<std::int64_t> stamp_of(const std::string& directory) {
   return {static_cast<std::int64_t>(status.st_ino), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
+// Subject of a message of log_once() that is no failure.
+constexpr const char* kOtherKinds = "kinds";
+
 std::map<std::string, std::string> problems_of(const std::vector<Resource>& resources) {
   std::map<std::string, std::string> problems;
   for (const Resource& resource : resources) {
@@ -90,10 +93,30 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   for (const hook::PlannedHca& hca : grant.hcas) {
     HcaHold& hold = holds[hook::booked_as(hca)];
     if (!hca.held_only) hold.units += hca.units;
+    hold.is_exclusive = hold.is_exclusive || hca.mode == hook::Mode::kExclusive;
     if (!foreign) continue;
     hold.foreign.others += hca.units;
     if (hca.mode == hook::Mode::kExclusive) hold.foreign.exclusive_owner = grant.owner.label;
   }
+}
+
+std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
+                                                              const std::vector<Resource>& resources,
+                                                              const HcaHolds& holds) {
+  std::map<std::string, fabric::Attr<std::string>> states;
+  for (const Resource& resource : resources) {
+    for (const CountedHca& counted : resource.hcas) {
+      const fabric::Hca* const hca = fabric::find_hca(inventory, counted.name);
+      if (!hca) continue;
+      const auto hold = holds.find(hca->name);
+      const bool may_be_away = hold != holds.end() && hold->second.is_exclusive;
+      for (const fabric::Port& port : hca->ports) {
+        if (!port.is_ethernet() || may_be_away)
+          states.emplace(fmt::format("{}/ports/{}/state", hca->name, port.number), port.state);
+      }
+    }
+  }
+  return states;
 }
 
 // Returns true for a grant that a pod of the kubelet has used. The grant stays a pod's grant while the pod's containers
@@ -126,6 +149,12 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
   has_foreign_ = has_foreign;
   holds_ = std::move(holds);
   return {};
+}
+
+bool HeldHcaReader::read_again() {
+  const HcaHolds before = holds_;
+  std::vector<Error> unread;
+  return !read(unread) || holds_ != before;
 }
 
 HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string& root) {
@@ -170,10 +199,11 @@ void NodeReader::read_config() {
 // Returns which facts read() must read. GIDs limit the number of child netdevs; VFs are needed for exclusive HCAs.
 fabric::HcaFacts NodeReader::facts() const {
   // Each fact costs reads in sysfs for every HCA, so only required facts are read.
-  fabric::HcaFacts facts{.driver = true, .link_layer = true, .place = true, .rate = true, .pfs = true};
+  fabric::HcaFacts facts{.link_layer = true, .place = true, .rate = true, .pfs = true};
   for (const hook::Pool& pool : config_->pools) {
     if (!pool.resource) continue;
     facts.gids = facts.gids || pool.network;
+    facts.driver = facts.gids;  // the node type of a software device decides how its GIDs count
     facts.vfs =
         facts.vfs || std::find(pool.modes.begin(), pool.modes.end(), hook::Mode::kExclusive) != pool.modes.end();
   }
@@ -201,11 +231,11 @@ void NodeReader::log_changes(const std::vector<Resource>& now) const {
 }
 
 void NodeReader::log_other_kinds(const std::vector<std::string>& others) {
-  log_once("kinds", others.empty()
-                        ? ""
-                        : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
-                                      "HCAs of their pool: {}",
-                                      fabric::printable(fabric::join(others, ", "))));
+  log_once(kOtherKinds, others.empty()
+                            ? ""
+                            : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
+                                          "HCAs of their pool: {}",
+                                          fabric::printable(fabric::join(others, ", "))));
 }
 
 void NodeReader::note_moved(const HcaHolds& now) {
@@ -225,6 +255,25 @@ void NodeReader::note_moved(const HcaHolds& now) {
   for (const std::string& name : names)
     moved_at_[name] = time;
   held_ = std::move(held);
+}
+
+std::vector<std::string> NodeReader::directories() const {
+  const auto parent = [](const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+  };
+  std::vector<std::string> directories{parent(node_.config.file), node_.ledger + "/grants"};
+  if (!node_.config.file_must_exist) directories.push_back(parent(node_.config.cluster));
+  if (!node_.config.drop_ins.empty()) directories.push_back(node_.config.drop_ins);
+  return directories;
+}
+
+bool NodeReader::has_silent_change() {
+  if (holders_.has_foreign() && holders_.read_again()) return true;
+  if (silent_ports_.empty()) return false;
+  const auto hcas = fabric::sysfs::Directory::open(node_.root + "/sys/class/infiniband");
+  return !hcas || std::any_of(silent_ports_.begin(), silent_ports_.end(),
+                              [&](const auto& port) { return hcas->read(port.first.c_str()) != port.second; });
 }
 
 std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() const {
@@ -249,6 +298,11 @@ std::string NodeReader::problem() const {
     if (const auto said = last_message_.find(about); said != last_message_.end() && !said->second.empty())
       return said->second;
   return {};
+}
+
+bool NodeReader::is_complete() const {
+  return config_ && std::all_of(last_message_.begin(), last_message_.end(),
+                                [](const auto& said) { return said.first == kOtherKinds || said.second.empty(); });
 }
 
 bool NodeReader::read() {
@@ -278,6 +332,7 @@ bool NodeReader::read() {
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   log_changes(now);
   resources_ = std::move(now);
+  silent_ports_ = silent_ports(*inventory, resources_, holds);
   return true;
 }
 

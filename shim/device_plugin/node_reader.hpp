@@ -30,6 +30,15 @@ std::set<std::string> described_cdi_devices(const std::string& root);
 // Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
+// Returns the state of each announced port whose changes cause no event in this network namespace, by the path of the
+// state below /sys/class/infiniband. The kernel sends none for InfiniBand ports: ib_dispatch_event_clients() of
+// drivers/infiniband/core/device.c (Linux 6.12) calls handlers in the kernel only. The state of a RoCE port follows the
+// carrier of its netdev. rtnetlink reports the carrier in the netdev's network namespace, which may be a container's if
+// the HCA is held exclusively. Pure.
+std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
+                                                              const std::vector<Resource>& resources,
+                                                              const HcaHolds& holds);
+
 // Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices, because
 // the kubelet itself counts them. All other grants are foreign and reduce them. The ledger is read again only if it has
 // changed, or while foreign grants exist: a foreign owner may end without a change of the ledger.
@@ -39,6 +48,10 @@ class HeldHcaReader {
   // Reads the grants. unread: receives the errors of grants that cannot be read. If there is no ledger, no HCA is held.
   // Errors: of the ledger; the result of the last successful read then stays.
   Result<void> read(std::vector<Error>& unread);
+  // Returns true if foreign grants exist. They may end without a change of the ledger.
+  bool has_foreign() const { return has_foreign_; }
+  // Reads the grants and returns true if the result differs from the last read, or if the ledger cannot be read.
+  bool read_again();
   // Returns the result of the last read by the current name of each HCA. An HCA that is not visible now, because it is
   // in a pod's network namespace, has the name that it had last.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
@@ -63,6 +76,12 @@ class NodeReader {
   // has been read since the start.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
+  // Returns the directories whose changes may change the result of read(): of the configuration and of the ledger.
+  std::vector<std::string> directories() const;
+  // Returns true if there is state that changes without an event: of the ports in silent_ports_, and of foreign grants.
+  bool has_silent_state() const { return !silent_ports_.empty() || holders_.has_foreign(); }
+  // Reads that state, and returns true if it has changed since the last read(), so that read() is due.
+  bool has_silent_change();
   // Returns the time at which the node must be read again even without an event, because keep_settling() withholds new
   // problems until then. nullopt: it withholds none.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
@@ -72,6 +91,8 @@ class NodeReader {
   // Returns the error of the last read(): about the configuration or, if the configuration was read, about the HCAs.
   // Empty: no error.
   std::string problem() const;
+  // Returns true if the last read() could read all parts.
+  bool is_complete() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 
  private:
@@ -90,7 +111,8 @@ class NodeReader {
   std::vector<Resource> resources_;
   std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA name; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, std::string> last_message_;  // last message of log_once(), by subject
+  std::map<std::string, fabric::Attr<std::string>> silent_ports_;  // states of silent_ports(), by path
+  std::map<std::string, std::string> last_message_;                // last message of log_once(), by subject
 };
 
 }  // namespace shim

@@ -50,8 +50,10 @@ struct Resource {
 
 // The units of an HCA that grants in the ledger hold. A shared HCA has several units.
 struct HcaHold {
-  hook::Holding foreign;  // units of owners that the kubelet does not know, such as containers of Podman and Docker
-  unsigned units = 0;     // units of all owners, pods included
+  hook::Holding foreign;      // units of owners that the kubelet does not know, such as containers of Podman and Docker
+  unsigned units = 0;         // units of all owners, pods included
+  bool is_exclusive = false;  // an owner, pods included, has it exclusively
+  friend bool operator==(const HcaHold&, const HcaHold&) = default;
 };
 using HcaHolds = std::map<std::string, HcaHold>;
 

@@ -37,6 +37,12 @@ constexpr milliseconds kLongestTry{1000};  // longest pause between attempts to 
 constexpr milliseconds kBurst{100};
 // Shortest time between two reads, for a node that changes all the time.
 constexpr milliseconds kBetweenLooks{500};
+// The same after a change of the configuration or of the ledger, which changes often on a busy node.
+constexpr seconds kBetweenFileLooks{5};
+// Time between two reads of the whole node while events report all changes except those of has_silent_state(). It
+// limits the harm of a change that caused no event.
+constexpr seconds kBetweenWholeReads{60};
+constexpr auto kNever = Clock::time_point::max();
 constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried again
 // Longest time from a registration to the kubelet's call of ListAndWatch. The kubelet calls it at once, and without it
 // knows no devices. After this time the plugin registers again.
@@ -74,8 +80,8 @@ class Endpoint {
   Endpoint(const DevicePluginSettings& settings, const hook::Log& log, const WakeUp& wake, std::string resource)
       : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
 
-  // Does the work that is due. Returns the time of the next call. kubelet: identity of the kubelet's socket; empty:
-  // there is no socket.
+  // Does the work that is due. Returns the time of the next call; kNever: no call is due before the next event.
+  // kubelet: identity of the kubelet's socket; empty: there is no socket.
   Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
     const auto now = Clock::now();
     // A kubelet that starts also removes the plugin's socket from its directory.
@@ -101,7 +107,8 @@ class Endpoint {
 
  private:
   Clock::time_point tend_registration(Clock::time_point now, const FileIdentity& kubelet) {
-    if (kubelet.empty() || registration_) return now + seconds(1);
+    // The directory's watch reports a new socket, and wake_ the end of the call.
+    if (kubelet.empty() || registration_) return kNever;
     if (kubelet != registered_with_) return register_or_wait(now, kubelet);
     return see_watch(now);
   }
@@ -170,7 +177,7 @@ class Endpoint {
     asked_ = kubelet;
     registration_ =
         Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
-    return now + seconds(1);
+    return kNever;
   }
 
   void take_answer(Clock::time_point now) {
@@ -196,7 +203,7 @@ class Endpoint {
     if (server_->watchers() > 0) {
       was_watched_ = true;
       failing_since_.reset();
-      return now + seconds(1);
+      return kNever;  // wake_ reports the end of the call
     }
     // A kubelet that restarts first ends its ListAndWatch call, and removes the plugin's socket a moment later. The
     // plugin waits for the removal, which makes tend() create the socket again.
@@ -249,7 +256,6 @@ class DevicePlugin {
         log_(log),
         wake_(std::move(wake)),
         signals_(std::move(signals)),
-        kernel_(KernelEvents::open()),
         reader_(settings.node, log),
         state_(settings.node.ledger, kProgram, log) {}
 
@@ -263,32 +269,56 @@ class DevicePlugin {
   }
 
  private:
-  // Reads the node if it has changed or a read is due. Returns the time of the next read.
+  // Reads the node if a read is due, and before that the state that changes without an event. Returns the time of the
+  // next read.
   Clock::time_point look() {
     const auto now = Clock::now();
-    if (now < next_look_) return next_look_;
+    if (now >= next_look_ || (now >= next_silent_look_ && reader_.has_silent_change())) {
+      read_node();
+    } else if (now >= next_silent_look_) {
+      next_silent_look_ = Clock::now() + poll_time();
+    }
+    return std::min(next_look_, next_silent_look_);
+  }
+
+  seconds poll_time() const { return seconds(has_config_ ? reader_.options().poll_seconds : 1); }
+
+  void read_node() {
+    // The events begin before the read, so that a change during the read is reported. Events of this kernel do not
+    // concern a file tree.
+    const bool hears_kernel = settings_.node.root.empty() && kernel_.open();
+    const bool hears_files = files_.watch(reader_.directories());
     has_config_ = reader_.read();
     looked_at_ = Clock::now();
-    next_look_ = looked_at_ + seconds(has_config_ ? reader_.options().poll_seconds : 1);
+    // After an event the node is read once more: drivers may change ports and GID tables a moment after the event.
+    const bool rests = hears_kernel && hears_files && reader_.is_complete() && !std::exchange(was_event_, false);
+    next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenWholeReads) : poll_time());
     if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
-    return next_look_;
+    next_silent_look_ = reader_.has_silent_state() ? looked_at_ + poll_time() : kNever;
+  }
+
+  // Makes a read due after an event. Not at once: one read serves a burst of events (kBurst), and reads have a minimum
+  // distance.
+  void look_after_event(milliseconds distance) {
+    was_event_ = true;
+    next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + distance));
   }
 
   Clock::time_point tend() {
+    if (!has_config_) return kNever;
     const auto later = Clock::now() + seconds(1);
-    if (!has_config_) return later;
     // If the kubelet's directory was replaced, the sockets in the old directory are unreachable and must be made again.
     if (directory_ && !directory_->is_there()) {
       endpoints_.clear();
       directory_.reset();
     }
-    if (!directory_ && !open_directory()) return later;
+    if (!directory_ && !open_directory()) return later;  // no event reports that the directory is free
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     std::map<std::string, std::unique_ptr<Endpoint>> gone;
     // All endpoints move to `gone`, and those of resources that still exist move back below. The destructors end the
     // endpoints that stay in `gone`, because the administrator's config.json no longer has their resources.
     gone.swap(endpoints_);
-    auto next = later;
+    auto next = kNever;
     for (const Resource& resource : reader_.resources()) {
       auto& endpoint = endpoints_[resource.name];
       if (const auto had = gone.find(resource.name); had != gone.end()) endpoint = std::move(had->second);
@@ -331,18 +361,18 @@ class DevicePlugin {
   Result<bool> wait_until(Clock::time_point time) {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
     fds.push_back({directory_ ? directory_->fd() : -1, POLLIN, 0});
-    for (const UniqueFd& socket : kernel_.sockets())
-      fds.push_back({socket.get(), POLLIN, 0});
-    const auto pause = std::chrono::ceil<milliseconds>(time - Clock::now());
-    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
+    fds.push_back({files_.fd(), POLLIN, 0});
+    for (const int fd : kernel_.fds())
+      fds.push_back({fd, POLLIN, 0});
+    const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
+    const int ready = ::poll(fds.data(), fds.size(), time == kNever ? -1 : static_cast<int>(pause.count()));
     if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
     if (ready <= 0) return false;
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->take();
-    // An event does not cause a read at once: one read serves a burst of events (kBurst), and reads have a minimum
-    // distance (kBetweenLooks).
-    if (kernel_.take()) next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + kBetweenLooks));
+    if (kernel_.take()) look_after_event(kBetweenLooks);
+    if (files_.take()) look_after_event(std::min(poll_time(), kBetweenFileLooks));
     return false;
   }
 
@@ -351,11 +381,14 @@ class DevicePlugin {
   WakeUp wake_;
   UniqueFd signals_;
   KernelEvents kernel_;
+  FileEvents files_;
   NodeReader reader_;
   hook::DaemonState state_;
   bool has_config_ = false;
+  bool was_event_ = false;  // an event has come since the last read of the node
   Clock::time_point looked_at_;
-  Clock::time_point next_look_;
+  Clock::time_point next_look_;         // of the whole node
+  Clock::time_point next_silent_look_;  // of NodeReader::has_silent_change()
   std::optional<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;
   std::string last_message_;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -20,6 +21,8 @@
 namespace shim {
 namespace {
 
+using fabric::UniqueFd;
+
 // Multicast group RDMA_NL_GROUP_NOTIFY, for changes of RDMA devices. Source: include/uapi/rdma/rdma_netlink.h,
 // Linux 6.12.
 constexpr unsigned kRdmaNotify = 4;
@@ -30,8 +33,14 @@ constexpr std::uint32_t group_bit(unsigned group) {
   return 1U << (group - 1);
 }
 
-fabric::UniqueFd listening(int protocol, std::uint32_t groups) {
-  fabric::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
+// The protocol and the multicast groups of each socket, in the order of KernelEvents::Source.
+constexpr std::pair<int, std::uint32_t> kSources[] = {
+    {NETLINK_ROUTE, group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR)},
+    {NETLINK_RDMA, group_bit(kRdmaNotify)},
+    {NETLINK_KOBJECT_UEVENT, kKernelUevents}};
+
+UniqueFd listening(int protocol, std::uint32_t groups) {
+  UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = groups;
@@ -52,36 +61,72 @@ bool matters(std::string_view uevent) {
 
 }  // namespace
 
-KernelEvents KernelEvents::open() {
-  KernelEvents events;
-  for (const auto& [protocol, groups] :
-       {std::pair(NETLINK_ROUTE,
-                  group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR)),
-        std::pair(NETLINK_RDMA, group_bit(kRdmaNotify)), std::pair(NETLINK_KOBJECT_UEVENT, kKernelUevents)}) {
-    auto socket = listening(protocol, groups);
-    if (protocol == NETLINK_KOBJECT_UEVENT) events.uevents_ = socket.get();
-    if (socket.ok()) events.sockets_.push_back(std::move(socket));
+bool KernelEvents::open() {
+  for (std::size_t at = 0; at < sockets_.size(); ++at) {
+    if (!sockets_[at].ok()) sockets_[at] = listening(kSources[at].first, kSources[at].second);
   }
-  return events;
+  return sockets_[kLinks].ok() && sockets_[kUevents].ok();
 }
 
-bool KernelEvents::take() const {
-  bool any = false;
-  std::array<char, 16384> buffer;
-  for (const fabric::UniqueFd& socket : sockets_) {
-    const bool filtered = socket.get() == uevents_;
-    for (;;) {
-      const auto size = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-      if (size < 0 && errno == ENOBUFS) any = true;  // the kernel dropped events
-      if (size < 0 && errno != ENOBUFS && errno != EINTR) break;
-      if (size > 0) any = any || !filtered || matters({buffer.data(), static_cast<std::size_t>(size)});
-      if (size == 0) break;
-    }
+std::vector<int> KernelEvents::fds() const {
+  std::vector<int> fds;
+  for (const UniqueFd& socket : sockets_) {
+    if (socket.ok()) fds.push_back(socket.get());
   }
+  return fds;
+}
+
+bool KernelEvents::take() {
+  bool any = false;
+  for (const Source source : {kLinks, kRdma, kUevents})
+    any = (sockets_[source].ok() && take(source)) || any;
   return any;
 }
 
-using fabric::UniqueFd;
+bool KernelEvents::take(Source source) {
+  bool any = false;
+  std::array<char, 16384> buffer;
+  for (;;) {
+    const auto size = ::recv(sockets_[source].get(), buffer.data(), buffer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return any;
+    if (size <= 0) {
+      // ENOBUFS: the kernel dropped events. Any other error, and an end, which netlink does not have, also mean that
+      // events may be missing.
+      sockets_[source].reset();
+      return true;
+    }
+    any = any || source != kUevents || matters({buffer.data(), static_cast<std::size_t>(size)});
+  }
+}
+
+bool FileEvents::watch(const std::vector<std::string>& directories) {
+  if (!watch_.ok()) watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!watch_.ok()) return false;
+  constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE | IN_ATTRIB |
+                                    IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+  const auto add = [&](const std::string& path) {
+    return ::inotify_add_watch(watch_.get(), path.c_str(), kEvents) >= 0;
+  };
+  bool complete = true;
+  for (const std::string& directory : directories) {
+    // The parent is watched before the second attempt, so that a directory that is made meanwhile is not missed.
+    if (add(directory) ||
+        (errno == ENOENT && add(directory.substr(0, std::max<std::size_t>(directory.rfind('/'), 1))) &&
+         (add(directory) || errno == ENOENT)))
+      continue;
+    complete = false;
+  }
+  return complete;
+}
+
+bool FileEvents::take() const {
+  alignas(inotify_event) std::array<char, 4096> events;
+  bool any = false;
+  while (::read(watch_.get(), events.data(), events.size()) > 0)
+    any = true;
+  return any;
+}
 
 FileIdentity file_identity(const std::string& path) {
   struct stat status {};
@@ -105,7 +150,7 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
     return sys_error(code, "cannot lock `{}`", fabric::printable(path));
   }
   directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
+  constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_MOVE_SELF;
   if (!directory.watch_.ok() || ::inotify_add_watch(directory.watch_.get(), path.c_str(), kEvents) < 0)
     return sys_error(errno, "cannot watch `{}`", fabric::printable(path));
   directory.identity_ = file_identity(path);

@@ -1,8 +1,8 @@
-// Events that wake the device plugin: of the kernel, and of files in the kubelet's directory.
+// Events that wake the device plugin: of the kernel, and of files.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,16 +16,34 @@ namespace shim {
 // kernel drops events if there are many.
 class KernelEvents {
  public:
-  // Opens the sockets that the kernel offers. If it offers none, the plugin still finds all changes by polling.
-  static KernelEvents open();
-  // Sockets that are readable when there are events.
-  const std::vector<fabric::UniqueFd>& sockets() const { return sockets_; }
-  // Reads all pending events. Returns true if one of them may be about an HCA, or if events were lost.
+  // Opens each socket that is not open, if the kernel offers it. Returns true if the kernel reports every change of
+  // netdevs, addresses and RDMA devices: rtnetlink and uevents are open. RDMA netlink only adds to them.
+  bool open();
+  // Returns the descriptors of the open sockets, which are readable when there are events.
+  std::vector<int> fds() const;
+  // Reads all pending events. Returns true if one of them may be about an HCA, or if events were lost. Closes a socket
+  // that has lost events or has failed; open() opens it again.
+  bool take();
+
+ private:
+  enum Source { kLinks, kRdma, kUevents, kCount };
+  // Reads the pending events of a socket, as take().
+  bool take(Source source);
+  std::array<fabric::UniqueFd, kCount> sockets_;
+};
+
+// Reports that a file in one of several directories may have changed.
+class FileEvents {
+ public:
+  // Watches the directories. A missing directory is reported when its parent gets it. Returns false if a change can
+  // remain unreported: a directory and its parent are missing, or inotify fails.
+  bool watch(const std::vector<std::string>& directories);
+  int fd() const { return watch_.get(); }  // readable after a change; -1: nothing is watched
+  // Reads and discards all pending events. Returns true if there was one.
   bool take() const;
 
  private:
-  std::vector<fabric::UniqueFd> sockets_;
-  int uevents_ = -1;  // descriptor of the socket for uevents, which must be filtered; -1: none
+  fabric::UniqueFd watch_;
 };
 
 // Identity of the file at a path, which differs if the file was replaced: device, inode, ctime. Empty: no such file, or
@@ -40,7 +58,7 @@ class KubeletDirectory {
   // Watches and locks the directory, so that one instance of this plugin uses it at a time. Errors: no such directory;
   // EWOULDBLOCK: another instance has the lock.
   static Result<KubeletDirectory> open(const std::string& path);
-  // Readable when a file was created or removed.
+  // Readable when a file was created or removed, its mode or owner was changed, or the directory was renamed.
   int fd() const { return watch_.get(); }
   // Reads and discards all pending events.
   void take() const;

@@ -45,8 +45,8 @@ NODES = (
 REST = 60  # seconds; a daemon may read its node once within them
 AT_REST = "at rest: "
 # Name, HCAs of the node, most system calls per second.
-DAEMONS = ((AT_REST + "rdma-device-plugin", MOST, 80), (AT_REST + "rdma-device-plugin", MANY_HCAS, 1200),
-           (AT_REST + "rdma-hook metrics --listen", MOST, 2))
+DAEMONS = ((AT_REST + "rdma-device-plugin", MOST, 7), (AT_REST + "rdma-device-plugin", MANY_HCAS, 100),
+           (AT_REST + "rdma-hook metrics --listen", MOST, 0))
 POOLS = [{"name": "rails", "modes": ["exclusive"], "resource": "rdma-init.io/rails"}]
 TICK = 0.05  # seconds, more than a step of the clock of change times: hook/ledger/views.cpp
 ADDR_NO_RANDOMIZE = 0x40000

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -47,7 +47,24 @@ grpc::Status status_of(grpc::StatusCode code, const Result<void>& result) {
   return result ? grpc::Status::OK : grpc::Status(code, result.error().message);
 }
 
-class Service final : public DeviceServer, public v1beta1::DevicePlugin::CallbackService {
+// An operation that gRPC executes in the background. gRPC reports its end by the tag, in the thread of the service.
+class Operation {
+ public:
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  void* tag() { return this; }
+  // ok: the operation has succeeded.
+  virtual void end(bool ok) = 0;
+
+ protected:
+  virtual ~Operation() = default;
+};
+
+// Uses one thread, which waits for gRPC without a timeout. The callback API of gRPC is not used: without an event
+// engine, it starts at least two threads that wake up each second, and a call can wait 100 ms for them. Source:
+// CallbackAlternativeCQ in src/cpp/common/completion_queue_cc.cc, gRPC 1.51.
+class Service final : public DeviceServer {
  public:
   Service(Settings settings, Resource resource)
       : settings_(std::move(settings)), resource_(std::make_shared<const Resource>(std::move(resource))) {}
@@ -61,21 +78,35 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       for (Watch* watch : watches_)
         watch->go_on();
     }
-    // The waiting Allocate calls must be answered, because Shutdown() would wait for them.
-    for (const ParsedRequest& asked : take_waiting())
-      allocate(asked, false);
-    if (!server_) return;
-    // The deadline cancels calls that the kubelet keeps open.
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-    server_->Wait();
+    // The waiting Allocate calls must be answered, because Shutdown() waits for them.
+    for (const Waiting& waiting : take_waiting())
+      allocate(waiting, false);
+    // The deadline cancels calls that the kubelet keeps open. Shutdown() returns after the end of all calls, so that no
+    // operation begins after the end of the queue.
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    if (queue_) queue_->Shutdown();
+    if (thread_.joinable()) {
+      thread_.join();
+    } else if (queue_) {
+      handle_operations();  // gRPC requires an empty queue
+    }
   }
 
   Result<void> listen() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
+    builder.RegisterService(&methods_);
+    queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
     if (!server_) return sys_error(why_not_listen(settings_.socket), "cannot listen on `{}`", settings_.socket);
+    Unary<v1beta1::Empty, v1beta1::DevicePluginOptions>::await(*this, &Methods::RequestGetDevicePluginOptions,
+                                                               &Service::get_options);
+    Preference::await(*this, &Methods::RequestGetPreferredAllocation, &Service::prefer);
+    Allocation::await(*this, &Methods::RequestAllocate, &Service::allocate_or_wait);
+    Unary<v1beta1::PreStartContainerRequest, v1beta1::PreStartContainerResponse>::await(
+        *this, &Methods::RequestPreStartContainer, &Service::pre_start);
+    Watch::await(*this);
+    thread_ = std::thread([this] { handle_operations(); });
     return {};
   }
 
@@ -96,46 +127,142 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     // The calls are moved out of waiting_ first, because allocate() calls snapshot(), which locks mutex_ itself.
     auto asked = take_waiting();
     const auto now = Clock::now();
-    std::erase_if(asked, [&](const ParsedRequest& one) { return allocate(one, now < one.until); });
+    std::erase_if(asked, [&](const Waiting& one) { return allocate(one, now < one.until); });
     const std::lock_guard lock(mutex_);
     waiting_.insert(waiting_.end(), asked.begin(), asked.end());
     return !waiting_.empty();
   }
 
  private:
-  // One call of ListAndWatch. While a list is being written, no further lists are queued: the latest resource is sent
-  // afterwards, so a slow kubelet costs no memory. The service's mutex protects all members; gRPC calls the On
-  // functions without holding it.
-  class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
+  using Methods = v1beta1::DevicePlugin::AsyncService;
+
+  // A call with one response, or the wait for such a call. It frees itself at the end.
+  template <typename Request, typename Response>
+  class Unary final : public Operation {
    public:
-    explicit Watch(Service& service) : service_(service) {}
+    using Begin = void (Methods::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+                                    grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+    using Answer = void (Service::*)(Unary& call);
+
+    // Waits for a call of a method. answer: sets `response` and calls finish(), at once or later.
+    static void await(Service& service, Begin method, Answer answer) {
+      auto* const call = new Unary(service, method, answer);
+      auto* const queue = service.queue_.get();
+      (service.methods_.*method)(&call->context_, &call->request, &call->writer_, queue, queue, call->tag());
+    }
+    // Sends `response`, or the error of the status. The object must not be used after this call.
+    void finish(const grpc::Status& status) {
+      is_finished_ = true;
+      writer_.Finish(response, status, tag());
+    }
+    // Called when a call has come, or when the server ends first (not ok), or after finish().
+    void end(bool ok) override {
+      if (is_finished_ || !ok) {
+        delete this;
+        return;
+      }
+      await(service_, method_, answer_);
+      (service_.*answer_)(*this);
+    }
+
+    Request request;
+    Response response;
+
+   private:
+    Unary(Service& service, Begin method, Answer answer) : service_(service), method_(method), answer_(answer) {}
+    ~Unary() override = default;
+
+    Service& service_;
+    const Begin method_;
+    const Answer answer_;
+    grpc::ServerContext context_;
+    grpc::ServerAsyncResponseWriter<Response> writer_{&context_};
+    bool is_finished_ = false;
+  };
+  using Preference = Unary<v1beta1::PreferredAllocationRequest, v1beta1::PreferredAllocationResponse>;
+  using Allocation = Unary<v1beta1::AllocateRequest, v1beta1::AllocateResponse>;
+
+  // A call of ListAndWatch, or the wait for such a call. It frees itself at the end. While a list is being written, no
+  // further lists are queued: the latest resource is sent afterwards, so a slow kubelet costs no memory. The service's
+  // mutex protects all members.
+  class Watch final : public Operation {
+   public:
+    static void await(Service& service) {
+      auto* const watch = new Watch(service);
+      watch->context_.AsyncNotifyWhenDone(watch->over_.tag());
+      auto* const queue = service.queue_.get();
+      service.methods_.RequestListAndWatch(&watch->context_, &watch->request_, &watch->writer_, queue, queue,
+                                           watch->tag());
+    }
 
     void go_on() {
-      if (is_writing_ || is_finished_) return;
+      if (state_ != State::kIdle) return;
       if (service_.ended_ || is_over_) {
-        is_finished_ = true;
-        Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the plugin ends"));
+        state_ = State::kFinishes;
+        writer_.Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the plugin ends"), tag());
       } else if (sent_ != service_.version_) {
+        state_ = State::kWrites;
         sent_ = service_.version_;
-        is_writing_ = true;
-        response_.Clear();
-        list_devices(*service_.resource_, response_);
-        StartWrite(&response_);
+        v1beta1::ListAndWatchResponse response;
+        list_devices(*service_.resource_, response);
+        writer_.Write(response, tag());
       }
     }
 
-    void OnWriteDone(bool ok) override {
-      const std::lock_guard lock(service_.mutex_);
-      is_writing_ = false;
-      is_over_ = is_over_ || !ok;
-      go_on();
+    // Called when a call has come, or when the server ends first (not ok), and after each Write() and Finish().
+    void end(bool ok) override {
+      if (state_ == State::kAwaited) {
+        if (ok) return begin();
+        delete this;  // without a call gRPC does not report over_
+        return;
+      }
+      {
+        const std::lock_guard lock(service_.mutex_);
+        state_ = state_ == State::kFinishes ? State::kFinished : State::kIdle;
+        is_over_ = is_over_ || !ok;
+        go_on();
+      }
+      free_if_ended();
     }
-    void OnCancel() override {
-      const std::lock_guard lock(service_.mutex_);
-      is_over_ = true;
-      go_on();
+
+   private:
+    enum class State { kAwaited, kIdle, kWrites, kFinishes, kFinished };
+
+    // The end of the call, also by the kubelet.
+    class Over final : public Operation {
+     public:
+      explicit Over(Watch& watch) : watch_(watch) {}
+      ~Over() override = default;
+      void end(bool) override { watch_.end_call(); }
+
+     private:
+      Watch& watch_;
+    };
+
+    explicit Watch(Service& service) : service_(service) {}
+    ~Watch() override = default;
+
+    void begin() {
+      await(service_);
+      {
+        const std::lock_guard lock(service_.mutex_);
+        service_.watches_.push_back(this);
+        state_ = State::kIdle;
+        go_on();
+      }
+      service_.settings_.wake();
     }
-    void OnDone() override {
+    void end_call() {
+      {
+        const std::lock_guard lock(service_.mutex_);
+        is_over_ = true;
+        is_over_reported_ = true;
+        go_on();
+      }
+      free_if_ended();
+    }
+    void free_if_ended() {
+      if (state_ != State::kFinished || !is_over_reported_) return;
       {
         const std::lock_guard lock(service_.mutex_);
         std::erase(service_.watches_, this);
@@ -143,34 +270,41 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
       // wake() is called after the lock is released, because it lets the main thread call watchers(), which takes the
       // lock.
       service_.settings_.wake();
-      // OnDone() is gRPC's last call of this object, and by gRPC's contract the object then frees itself.
       delete this;
     }
 
-   private:
     Service& service_;
-    v1beta1::ListAndWatchResponse response_;
+    Over over_{*this};
+    v1beta1::Empty request_;
+    grpc::ServerContext context_;
+    grpc::ServerAsyncWriter<v1beta1::ListAndWatchResponse> writer_{&context_};
     std::uint64_t sent_ = 0;
-    bool is_writing_ = false;
+    State state_ = State::kAwaited;
     bool is_over_ = false;
-    bool is_finished_ = false;
+    bool is_over_reported_ = false;
   };
 
-  struct ParsedRequest {
-    grpc::ServerUnaryReactor* reactor = nullptr;
-    const v1beta1::AllocateRequest* request = nullptr;
-    v1beta1::AllocateResponse* response = nullptr;
+  // A call of Allocate, which may have to wait.
+  struct Waiting {
+    Allocation* call = nullptr;
     Clock::time_point until;
     bool waits = false;
   };
 
+  void handle_operations() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok))
+      static_cast<Operation*>(tag)->end(ok);
+  }
+
   // Answers the request. Returns false without an answer if may_wait is set and the request must wait: for an HCA that
   // lacks its announced device node (Settings::check) or, if it has waited before, also for a device that is now
   // unknown or unhealthy.
-  bool allocate(const ParsedRequest& asked, bool may_wait) const {
+  bool allocate(const Waiting& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
-    auto done = requested_hcas(*resource, *asked.request, containers);
+    auto done = requested_hcas(*resource, asked.call->request, containers);
     const bool is_known = done.has_value();
     for (const auto& hcas : containers) {
       for (const CountedHca* hca : hcas)
@@ -179,26 +313,25 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     // A request for an unknown or unhealthy device fails at once. A request that already waited continues to wait,
     // because its HCA may have been removed from the resource meanwhile.
     if (!done && may_wait && (is_known || asked.waits)) return false;
-    if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
+    if (done) allocate_devices(containers, settings_.by_cdi, asked.call->response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
     // If not even the first container's devices are known, the failure is reported without HCAs.
     if (!done && containers.empty()) settings_.allocated({}, done);
-    asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
+    asked.call->finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
     return true;
   }
 
-  std::vector<ParsedRequest> take_waiting() {
+  std::vector<Waiting> take_waiting() {
     const std::lock_guard lock(mutex_);
     return std::exchange(waiting_, {});
   }
 
-  void wait(ParsedRequest asked) {
+  void wait(Waiting asked) {
     asked.waits = true;
     {
       const std::lock_guard lock(mutex_);
       if (!ended_) {
-        // The call waits in this list and occupies no thread, which gRPC's callback API allows.
         waiting_.push_back(asked);
         settings_.wake();
         return;
@@ -212,46 +345,20 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     return resource_;
   }
 
-  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
-    auto* reactor = context->DefaultReactor();
-    reactor->Finish(status);
-    return reactor;
+  void get_options(Unary<v1beta1::Empty, v1beta1::DevicePluginOptions>& call) {
+    call.response.set_get_preferred_allocation_available(true);
+    call.finish(grpc::Status::OK);
   }
-
-  grpc::ServerUnaryReactor* GetDevicePluginOptions(grpc::CallbackServerContext* context, const v1beta1::Empty*,
-                                                   v1beta1::DevicePluginOptions* options) override {
-    options->set_get_preferred_allocation_available(true);
-    return answer(context, grpc::Status::OK);
+  void prefer(Preference& call) {
+    const auto done = prefer_devices(*snapshot(), call.request, call.response);
+    call.finish(status_of(grpc::StatusCode::INVALID_ARGUMENT, done));
   }
-
-  grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse>* ListAndWatch(grpc::CallbackServerContext*,
-                                                                        const v1beta1::Empty*) override {
-    auto* watch = new Watch(*this);
-    const std::lock_guard lock(mutex_);
-    watches_.push_back(watch);
-    watch->go_on();
-    settings_.wake();
-    return watch;
-  }
-
-  grpc::ServerUnaryReactor* GetPreferredAllocation(grpc::CallbackServerContext* context,
-                                                   const v1beta1::PreferredAllocationRequest* request,
-                                                   v1beta1::PreferredAllocationResponse* response) override {
-    const auto done = prefer_devices(*snapshot(), *request, *response);
-    return answer(context, status_of(grpc::StatusCode::INVALID_ARGUMENT, done));
-  }
-
-  grpc::ServerUnaryReactor* Allocate(grpc::CallbackServerContext* context, const v1beta1::AllocateRequest* request,
-                                     v1beta1::AllocateResponse* response) override {
-    const ParsedRequest asked{context->DefaultReactor(), request, response, Clock::now() + kAllocateTimeout};
+  void allocate_or_wait(Allocation& call) {
+    const Waiting asked{&call, Clock::now() + kAllocateTimeout};
     if (!allocate(asked, true)) wait(asked);
-    return asked.reactor;
   }
-
-  grpc::ServerUnaryReactor* PreStartContainer(grpc::CallbackServerContext* context,
-                                              const v1beta1::PreStartContainerRequest*,
-                                              v1beta1::PreStartContainerResponse*) override {
-    return answer(context, grpc::Status::OK);
+  void pre_start(Unary<v1beta1::PreStartContainerRequest, v1beta1::PreStartContainerResponse>& call) {
+    call.finish(grpc::Status::OK);
   }
 
   const Settings settings_;
@@ -260,10 +367,14 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
   std::uint64_t version_ = 1;
   bool ended_ = false;
   std::vector<Watch*> watches_;
-  std::vector<ParsedRequest> waiting_;
+  std::vector<Waiting> waiting_;
+  Methods methods_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;  // calls Operation::end()
 };
 
+// The call is made in a thread of its own, which ends with the call.
 class Call final : public Registration {
  public:
   Call(const Request& request, std::function<void()> wake) : wake_(std::move(wake)) {
@@ -278,15 +389,13 @@ class Call final : public Registration {
     stub_ = v1beta1::Registration::NewStub(
         grpc::CreateCustomChannel("unix:" + request.kubelet, grpc::InsecureChannelCredentials(), arguments));
     context_.set_deadline(std::chrono::system_clock::now() + kPatience);
-    stub_->async()->Register(&context_, &request_, &response_, [this](const grpc::Status& status) { end(status); });
+    thread_ = std::thread([this] { make(); });
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   ~Call() override {
-    // Cancels the call and waits for its end, because the callback uses this object.
     context_.TryCancel();
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return result_.has_value(); });
+    thread_.join();
   }
 
   const Result<void>* result() const override {
@@ -295,15 +404,13 @@ class Call final : public Registration {
   }
 
  private:
-  void end(const grpc::Status& status) {
-    // wake_ is copied, because another thread may free this object as soon as result_ is set.
-    const auto wake_up = wake_;
+  void make() {
+    const grpc::Status status = stub_->Register(&context_, request_, &response_);
     {
       const std::lock_guard lock(mutex_);
       result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
-      ended_.notify_all();  // under the lock, because the object may be freed after the unlock
     }
-    wake_up();
+    wake_();
   }
 
   grpc::ClientContext context_;
@@ -312,8 +419,8 @@ class Call final : public Registration {
   std::unique_ptr<v1beta1::Registration::Stub> stub_;
   std::function<void()> wake_;
   mutable std::mutex mutex_;
-  std::condition_variable ended_;
   std::optional<Result<void>> result_;
+  std::thread thread_;
 };
 
 }  // namespace

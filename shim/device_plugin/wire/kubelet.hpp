@@ -17,7 +17,7 @@ namespace shim {
 // other use of gRPC.
 void silence_grpc();
 
-// Serves one resource at its own socket. gRPC calls the service in its own threads.
+// Serves one resource at its own socket. A thread handles the calls.
 class DeviceServer {
  public:
   struct Settings {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "support/inventories.hpp"
@@ -77,6 +78,68 @@ TEST_F(DevicePluginReader, ReportsMissingPartsWithoutGrant) {
   std::filesystem::remove_all(std::string(temp_ / "node/sys/class/infiniband_verbs/uverbs0"));
   ASSERT_TRUE(reader_->read());
   EXPECT_FALSE(is_healthy());
+}
+
+// The kernel reports no changes of these ports: each poll reads their state.
+TEST(DevicePluginSilentPorts, AreInfiniBandAndExclusivelyHeld) {
+  fabric::Inventory inventory = test_support::rails(3, 4);
+  inventory.hcas[1].ports = {test_support::infiniband_port()};
+  std::vector<Resource> resources(1);
+  for (const fabric::Hca& hca : inventory.hcas) {
+    resources[0].hcas.emplace_back();
+    resources[0].hcas.back().name = hca.name;
+  }
+  const auto paths = [&](const HcaHolds& holds) {
+    std::string all;
+    for (const auto& [path, state] : silent_ports(inventory, resources, holds))
+      all += path + "=" + fabric::value_or(state, std::string("unreadable")) + " ";
+    return all;
+  };
+  EXPECT_EQ(paths({}), "mlx5_1/ports/1/state=4: ACTIVE ");
+  HcaHolds holds;
+  holds["mlx5_2"].units = 1;
+  EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE ") << "its netdev stays in this network namespace";
+  holds["mlx5_2"].is_exclusive = true;
+  EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE mlx5_2/ports/1/state=4: ACTIVE ");
+  inventory.hcas[0].ports[0].link_layer = fabric::Unreadable{EIO};
+  resources[0].hcas.pop_back();
+  EXPECT_EQ(paths(holds), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ") << "only announced HCAs";
+}
+
+TEST_F(DevicePluginReader, FindsSilentChangeOfInfiniBandPort) {
+  const std::string port = temp_ / "node/sys/class/infiniband/mlx5_0/ports/1";
+  ASSERT_TRUE(reader_->read());
+  EXPECT_FALSE(reader_->has_silent_state()) << "rtnetlink reports changes of RoCE ports";
+  test_support::write_file(port + "/link_layer", "InfiniBand\n");
+  ASSERT_TRUE(reader_->read());
+  ASSERT_TRUE(reader_->has_silent_state());
+  EXPECT_FALSE(reader_->has_silent_change());
+  test_support::write_file(port + "/state", "1: DOWN\n");
+  EXPECT_TRUE(reader_->has_silent_change());
+  ASSERT_TRUE(reader_->read());
+  EXPECT_FALSE(reader_->has_silent_change());
+  std::filesystem::remove_all(std::string(temp_ / "node/sys/class/infiniband"));
+  EXPECT_TRUE(reader_->has_silent_change());
+}
+
+TEST_F(DevicePluginReader, FindsEndOfContainerOutsideOfPods) {
+  test_support::Child child;
+  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", child.identity()}), "");
+  ASSERT_TRUE(reader_->read());
+  ASSERT_TRUE(reader_->has_silent_state());
+  EXPECT_FALSE(reader_->has_silent_change());
+  child.kill();
+  EXPECT_TRUE(reader_->has_silent_change());
+  ASSERT_TRUE(reader_->read());
+  EXPECT_FALSE(reader_->has_silent_change());
+}
+
+TEST_F(DevicePluginReader, IsIncompleteAfterError) {
+  ASSERT_TRUE(reader_->read());
+  EXPECT_TRUE(reader_->is_complete());
+  test_support::write_file(temp_ / "config.json", "{");
+  ASSERT_TRUE(reader_->read()) << "the previous configuration stays in use";
+  EXPECT_FALSE(reader_->is_complete());
 }
 
 // Holds of HCAs for Kubernetes: of its own pods, and of foreign containers.

@@ -1,0 +1,82 @@
+// What wakes the device plugin, and what happens if events are lost.
+#include "shim/device_plugin/watches.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "support/temp_dir.hpp"
+#include "support/tree.hpp"
+
+namespace shim {
+namespace {
+
+// Replaces an open descriptor by one on which recv(2) fails, as a socket does that the kernel has closed.
+void break_socket(int fd) {
+  const fabric::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::dup3(null.get(), fd, O_CLOEXEC), fd);
+}
+
+TEST(KernelEvents, OpensLostSocketAgain) {
+  KernelEvents events;
+  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
+  const auto before = events.fds().size();
+  break_socket(events.fds().front());
+  EXPECT_TRUE(events.take()) << "a lost socket counts as an event";
+  EXPECT_EQ(events.fds().size(), before - 1);
+  EXPECT_TRUE(events.open());
+  EXPECT_EQ(events.fds().size(), before);
+}
+
+TEST(KernelEvents, ReportsLostUevents) {
+  KernelEvents events;
+  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
+  break_socket(events.fds().back());
+  EXPECT_TRUE(events.take());
+}
+
+class FileEventsTest : public testing::Test {
+ protected:
+  // Returns true if there is an event. inotify(7) queues an event before the call that causes it returns.
+  bool has_event() { return events_.take(); }
+  test_support::TempDir temp_;
+  FileEvents events_;
+};
+
+TEST_F(FileEventsTest, ReportsChangesInDirectory) {
+  const std::string file = temp_ / "config.json";
+  ASSERT_TRUE(events_.watch({temp_ / "."}));
+  EXPECT_FALSE(has_event());
+  test_support::write_file(file, "{}");
+  EXPECT_TRUE(has_event());
+  EXPECT_FALSE(has_event());
+  test_support::write_file(file, "{ }");
+  EXPECT_TRUE(has_event());
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  EXPECT_TRUE(has_event());
+  std::filesystem::rename(file, file + "2");
+  EXPECT_TRUE(has_event());
+  std::filesystem::remove(file + "2");
+  EXPECT_TRUE(has_event());
+}
+
+TEST_F(FileEventsTest, ReportsMissingDirectoryWhenItIsMade) {
+  const std::string directory = temp_ / "conf.d";
+  ASSERT_TRUE(events_.watch({directory}));
+  std::filesystem::create_directory(directory);
+  EXPECT_TRUE(has_event());
+  ASSERT_TRUE(events_.watch({directory}));
+  test_support::write_file(directory + "/a.json", "{}");
+  EXPECT_TRUE(has_event());
+}
+
+TEST_F(FileEventsTest, ReportsThatNothingIsWatched) {
+  EXPECT_FALSE(events_.watch({temp_ / "missing/conf.d"}));
+  EXPECT_TRUE(events_.watch({temp_ / "."}));
+}
+
+}  // namespace
+}  // namespace shim
