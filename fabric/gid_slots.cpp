@@ -6,14 +6,14 @@
 #include "fabric/text.hpp"
 
 namespace fabric {
-std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_ndevs) {
-  auto gids = port.open_at("gids");
+std::optional<GidSlots> GidSlots::open(const sysfs::Directory& at, const std::string& port, bool with_ndevs) {
+  auto gids = at.open_at((port + "/gids").c_str());
   if (!gids) return std::nullopt;
   GidSlots slots(std::move(*gids));
   // Sysfs views and file trees may lack `gid_attrs`. The GIDs are useful without their types, so open() still succeeds.
-  slots.types_ = port.open_at("gid_attrs/types");
+  slots.types_ = at.open_at((port + "/gid_attrs/types").c_str());
   slots.types_error_ = slots.types_ ? 0 : errno;
-  if (with_ndevs) slots.ndevs_ = port.open_at("gid_attrs/ndevs");
+  if (with_ndevs) slots.ndevs_ = at.open_at((port + "/gid_attrs/ndevs").c_str());
   return slots;
 }
 

@@ -15,9 +15,9 @@ class GidSlots {
  public:
   static constexpr unsigned kMost = 65536;  // port_attr.gid_tbl_len is at most 16 bits in every driver
 
-  // Opens the table of the port. port: the port's directory in sysfs. with_ndevs: also open the names of the netdevs.
-  // Returns nullopt, and sets errno, if `gids` cannot be opened.
-  static std::optional<GidSlots> open(const sysfs::Directory& port, bool with_ndevs = false);
+  // Opens the table of a port. port: path of the port's directory in sysfs, below `at`. with_ndevs: also open the names
+  // of the netdevs. Returns nullopt, and sets errno, if `gids` cannot be opened.
+  static std::optional<GidSlots> open(const sysfs::Directory& at, const std::string& port, bool with_ndevs = false);
   // Returns the errno of opening `gid_attrs/types`, 0 if it is open.
   int types_error() const { return types_error_; }
 

@@ -46,7 +46,7 @@ int out_ifindex(const Attributes& attributes) {
 // Appends the route of a message. Returns false if the dump may stop: kMaxRoutes routes were read, or `all` is false
 // and no default route can follow. The kernel walks an IPv4 table in key order, so no default route follows the first
 // destination other than zero (net/ipv4/fib_trie.c, fib_table_dump()).
-bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>& routes, const Message& message) {
+bool add_route(bool all, std::vector<FoundRoute>& routes, const Message& message) {
   const auto* header = message.header<rtmsg>();
   if (!header || message.type != RTM_NEWROUTE) return true;
   const Attributes attributes = message.attributes(sizeof *header);
@@ -62,12 +62,23 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   }
   // Skip local and blackhole routes, because they lead to no other node, and cloned routes, which are cache entries.
   if (header->rtm_type != RTN_UNICAST || (header->rtm_flags & RTM_F_CLONED) != 0) return true;
-  const std::string dev = name_of(netdevs, out_ifindex(attributes));
-  if (dev.empty() || (!is_default && !dst)) return true;
+  if (!is_default && !dst) return true;
   const std::string any = header->rtm_family == AF_INET ? "0.0.0.0/0" : "::/0";
   routes.push_back(
-      {is_default ? any : fmt::format("{}/{}", to_string(*dst), unsigned{header->rtm_dst_len}), dev, table});
+      {{is_default ? any : fmt::format("{}/{}", to_string(*dst), unsigned{header->rtm_dst_len}), "", table},
+       out_ifindex(attributes)});
   return routes.size() < kMaxRoutes;
+}
+
+// Appends the routes of a family.
+Result<void> read_routes(int family, bool all, std::vector<FoundRoute>& routes) {
+  rtmsg header{};
+  header.rtm_family = static_cast<unsigned char>(family);
+  // If the dump is repeated, keep the routes of the other family, which were read before.
+  const std::size_t before = routes.size();
+  return dump(
+      RTM_GETROUTE, bytes_of(header), [&] { routes.resize(before); },
+      [&](const Message& message) { return add_route(all, routes, message); });
 }
 
 struct NextMessage {
@@ -162,6 +173,8 @@ std::optional<NetnsMode> query_netns_mode(Socket& socket) {
 }  // namespace
 
 Attributes::Attributes(Bytes bytes) {
+  constexpr std::size_t kUsualSize = 24;  // of an attribute of a link
+  entries_.reserve(bytes.size() / kUsualSize);
   while (const auto header = value_of<nlattr>(bytes)) {
     // A wrong length makes the rest of the message unreadable.
     if (header->nla_len < sizeof *header || header->nla_len > bytes.size()) return;
@@ -338,14 +351,15 @@ void fill_masters(std::vector<Netdev>& netdevs) {
 // Links are read first, because addresses and routes name a netdev only by its index. Masters are filled last, because
 // a slave may precede its master in the dump. A netdev may appear between the dumps of links and of addresses; its
 // addresses are then dropped.
-Result<std::vector<Netdev>> read_netdevs() {
+Result<std::optional<std::vector<Netdev>>> read_netdevs(std::size_t most) {
   std::vector<Netdev> netdevs;
   TRY_VOID(dump(
       RTM_GETLINK, bytes_of(ifinfomsg{}), [&] { netdevs.clear(); },
       [&](const Message& message) {
         if (auto netdev = parse_link(message)) netdevs.push_back(std::move(*netdev));
-        return true;
+        return netdevs.size() <= most;
       }));
+  if (netdevs.size() > most) return std::optional<std::vector<Netdev>>();
   TRY_VOID(dump(
       RTM_GETADDR, bytes_of(ifaddrmsg{}),
       [&] {
@@ -357,21 +371,37 @@ Result<std::vector<Netdev>> read_netdevs() {
         return true;
       }));
   fill_masters(netdevs);
-  return netdevs;
+  return std::optional(std::move(netdevs));
+}
+
+Result<std::vector<Netdev>> read_netdevs() {
+  return *TRY(read_netdevs(SIZE_MAX));
+}
+
+Result<std::vector<FoundRoute>> read_default_routes() {
+  std::vector<FoundRoute> routes;
+  TRY_VOID(read_routes(AF_INET, false, routes));
+  // The kernel has a route of IPv6 for each netdev, and lists all of them.
+  if (routes.empty()) TRY_VOID(read_routes(AF_INET6, false, routes));
+  return routes;
+}
+
+std::vector<Route> name_routes(std::vector<FoundRoute> routes, const std::vector<Netdev>& netdevs) {
+  std::vector<Route> named;
+  for (FoundRoute& found : routes) {
+    found.route.dev = name_of(netdevs, found.ifindex);
+    if (!found.route.dev.empty()) named.push_back(std::move(found.route));
+  }
+  return named;
 }
 
 Result<Network> read_network(bool all_routes) {
   Network network;
   network.netdevs = TRY(read_netdevs());
-  for (const int family : {AF_INET, AF_INET6}) {
-    rtmsg header{};
-    header.rtm_family = static_cast<unsigned char>(family);
-    // If the dump is repeated, keep the routes of the other family, which were read before.
-    const std::size_t before = network.routes.size();
-    TRY_VOID(dump(
-        RTM_GETROUTE, bytes_of(header), [&] { network.routes.resize(before); },
-        [&](const Message& message) { return add_route(network.netdevs, all_routes, network.routes, message); }));
-  }
+  std::vector<FoundRoute> routes;
+  for (const int family : {AF_INET, AF_INET6})
+    TRY_VOID(read_routes(family, all_routes, routes));
+  network.routes = name_routes(std::move(routes), network.netdevs);
   return network;
 }
 

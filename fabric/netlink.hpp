@@ -153,6 +153,18 @@ struct Network {
 Result<Network> read_network(bool all_routes);
 // Reads netdevs and addresses without routes. Errors: as read_network().
 Result<std::vector<Netdev>> read_netdevs();
+// Does the same if this namespace has at most `most` netdevs. Returns nullopt if it has more.
+Result<std::optional<std::vector<Netdev>>> read_netdevs(std::size_t most);
+
+// A route without the name of its netdev.
+struct FoundRoute {
+  Route route;
+  int ifindex = 0;
+};
+// Reads the default routes of the main table: those of IPv4, and without one those of IPv6. Errors: as read_network().
+Result<std::vector<FoundRoute>> read_default_routes();
+// Returns the routes with the names of their netdevs. Routes of other netdevs are left out.
+std::vector<Route> name_routes(std::vector<FoundRoute> routes, const std::vector<Netdev>& netdevs);
 
 struct RdmaAnswer {
   rdma_sysfs::PortNetdevs port_netdevs;

@@ -226,13 +226,22 @@ struct PortReader {
   }
 };
 
-// Returns the netdev of a port. Without hand_out, returns it only if it is in this network namespace.
+// Returns true if RDMA netlink has the netdev of the port. It names the netdev only if that is in this namespace. A
+// name in sysfs may belong to a netdev of another namespace. RDMA netlink does not know the IPoIB netdev of an
+// InfiniBand port.
+bool is_in_netlink(const Scan& scan, const std::string& hca, const Port& port) {
+  return !scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(hca) && !port.is_infiniband();
+}
+
+bool is_here(const Scan& scan, const std::string& netdev) {
+  return std::ranges::any_of(*scan.netdevs, [&](const Netdev& one) { return one.is_here() && one.name == netdev; });
+}
+
+// Returns the netdev of a port. With scan.full, returns it only if it is in this network namespace.
 std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortReader& reader, const Hca& values,
                                        const Port& port) {
   const Scan& scan = hca.scan;
-  // RDMA netlink names the netdev only if it is in this namespace. A name in sysfs may belong to a netdev of another
-  // namespace. RDMA netlink does not know the IPoIB netdev of an InfiniBand port.
-  if (!scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
+  if (is_in_netlink(scan, values.name, port)) {
     const auto& netdevs = scan.port_netdevs->netdevs;
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
@@ -240,9 +249,7 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
   // rxe names its netdev in "parent". For siw, only the GID table names it.
   auto name = values.pci ? hardware_netdev(hca, port.number) : hca.directory.read_text("parent");
   if (!name && !values.pci) name = reader.text("gid_attrs/ndevs/0");
-  const auto is_it = [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; };
-  const bool is_told = scan.hand_out || (name && std::ranges::any_of(*scan.netdevs, is_it));
-  return is_told ? name : std::nullopt;
+  return !scan.full || (name && is_here(scan, *name)) ? name : std::nullopt;
 }
 
 // Returns true if an unreadable slot ends the table. Records in the port the length of the table, or the errno of a
@@ -266,8 +273,7 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
 // Reads the GID table slot by slot, with the type of each GID, until the table ends or all GIDs that Scan asks
 // for are found. For rdma-init (whole_tables without hand_out), also reads the netdev (ndev) of every GID.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
-  const auto directory = reader.ports.open_at(reader.name.c_str());
-  const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
+  const auto slots = GidSlots::open(reader.ports, reader.name, scan.whole_tables && !scan.hand_out);
   if (!slots) {
     port.gids_error = errno;
     port.gids_complete = false;
@@ -323,10 +329,7 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(dir, reader, hca, port);
-  // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so
-  // they are wanted only with whole_tables.
-  const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
-  if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
+  if (scan.full || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
   } else {
     port.gids_complete = false;
@@ -395,13 +398,13 @@ void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
   if (facts.vendor) hca.vendor = dir.text(Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = dir.text(Part::kPool, "device/device");
   if (!facts.driver) return;
-  // With hand_out, the node type only serves to find the driver of a software device. So it is not read for hardware.
-  if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
+  // The node type serves to find the driver of a software device (and see read_hca()).
+  if (dir.scan.full || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
   hca.driver = dir.directory.read_link_name("device/driver");
   // EINVAL: the entry is no symbolic link. This happens in a file tree (ReadOptions::root).
   if (const int code = errno; !hca.driver && code != EINVAL) dir.note(Part::kPool, "device/driver", code);
   if (!hca.driver && !hca.pci) hca.driver = software_driver(dir.directory, hca.node_type);
-  hca.physfn = dir.directory.read_link_name("device/physfn");
+  if (dir.scan.full || dir.scan.hand_out) hca.physfn = dir.directory.read_link_name("device/physfn");
 }
 
 // Reads the port of an HCA with one port, without a listing. Returns false if the HCA may have another port.
@@ -424,6 +427,10 @@ void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
     if (auto port = read_port(dir, facts, hca, {*ports, name}, *number)) hca.ports.push_back(std::move(*port));
   }
   dir.note(Part::kPool, "ports", error);
+}
+
+bool lacks_v2(const Port& port) {
+  return port.is_active() && port.is_ethernet() && std::ranges::none_of(port.gids, &GidEntry::is_v2);
 }
 
 // Returns true if the HCA was renamed during the read: a container can rename HCAs in a shared RDMA subsystem. The
@@ -525,6 +532,34 @@ bool is_representor(std::string_view phys_port_name) {
 
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port) {
   read_gids(scan, {*scan.classes.infiniband, fmt::format("{}/ports/{}", hca, port.number)}, port);
+}
+
+void read_gids_in_use(const Scan& scan, Hca& hca) {
+  for (Port& port : hca.ports) {
+    if (port.netdev && !is_in_netlink(scan, hca.name, port) && !is_here(scan, *port.netdev)) port.netdev.reset();
+    // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so they are
+    // wanted only with whole_tables.
+    if (!port.is_active() || !hca.is_accessible() || (!port.is_ethernet() && !scan.whole_tables)) continue;
+    port.gids.clear();
+    port.gids_error.reset();
+    port.gids_complete = true;
+    read_some_gids(scan, hca.name, port);
+  }
+  // An iWARP device has no GID of type RoCE v2, so the type of most HCAs need not be read.
+  if (hca.node_type.empty() && hca.is_accessible() && std::ranges::any_of(hca.ports, lacks_v2))
+    hca.node_type = scan.classes.infiniband->read_text((hca.name + "/node_type").c_str()).value_or("");
+}
+
+void read_models(const Classes& classes, std::vector<Hca>& hcas) {
+  if (!classes.infiniband) return;
+  for (Hca& hca : hcas) {
+    hca.node_guid = classes.infiniband->read_text((hca.name + "/node_guid").c_str()).value_or("");
+    if (!hca.pci) continue;
+    const std::string device = hca.name + "/device/";
+    hca.vendor = classes.infiniband->read_text((device + "vendor").c_str());
+    hca.device_id = classes.infiniband->read_text((device + "device").c_str());
+    hca.physfn = classes.infiniband->read_link_name((device + "physfn").c_str());
+  }
 }
 
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {

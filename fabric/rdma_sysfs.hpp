@@ -58,6 +58,9 @@ inline constexpr HcaFacts kUsualFacts{.guid = true,
                                       .place = true,
                                       .rate = true};
 
+// The facts by which rdma-init chooses ports. It reads the models of the HCAs only if these decide (read_models()).
+inline constexpr HcaFacts kChoiceFacts{.driver = true, .link_layer = true, .rate = true};
+
 namespace rdma_sysfs {
 
 // An answer of RDMA netlink about HCAs and their ports.
@@ -99,8 +102,8 @@ struct Scan {
   // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when the
   // first GID that this netns can own is found.
   bool whole_tables = false;
-  bool first_v2 = false;  // stop after the first GID of type RoCE v2, in any netns
-  const std::vector<Netdev>* netdevs = nullptr;
+  bool first_v2 = false;                         // stop after the first GID of type RoCE v2, in any netns
+  const std::vector<Netdev>* netdevs = nullptr;  // read_hcas() uses them only with `full` or facts.gids
   // The answer of RDMA netlink. nullptr: netlink is not available, and sysfs is read in its place.
   const PortNetdevs* port_netdevs = nullptr;
   HcaFacts facts = kUsualFacts;  // netdevs, gids, place and own_gids have an effect only with hand_out
@@ -123,6 +126,14 @@ bool is_representor(std::string_view phys_port_name);
 // Reads GIDs of a port of the HCA. Stops at the first GID that makes the port usable in the network namespace of
 // scan.netdevs, or when no further GID can do so. With scan.first_v2, stops at the first GID of type RoCE v2.
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
+
+// Completes an HCA that read_hcas() read without `full` and hand_out: takes away the netdevs of ports that are not in
+// scan.netdevs, reads the GIDs of the ports that this process can use, and the node type if it matters. May be called
+// again with more netdevs.
+void read_gids_in_use(const Scan& scan, Hca& hca);
+
+// Reads node GUID, PCI vendor, PCI device and PF of the HCAs.
+void read_models(const Classes& classes, std::vector<Hca>& hcas);
 
 // Reads the named HCAs. Names that no longer exist are left out.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);

@@ -11,6 +11,7 @@
 #include <climits>
 #include <map>
 
+#include "fabric/concerned_netdevs.hpp"
 #include "fabric/find_netdevs.hpp"
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
@@ -82,8 +83,8 @@ void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
   }
 }
 
-void read_live_network(const ReadOptions& options, Inventory& inventory) {
-  auto network = netlink::read_network(options.full);
+void read_live_network(Inventory& inventory) {
+  auto network = netlink::read_network(true);
   if (!network) {
     // A failure is no error of the call: without netlink (gVisor, seccomp), the HCAs must still be reported.
     inventory.net_error = network.error().message;
@@ -91,7 +92,7 @@ void read_live_network(const ReadOptions& options, Inventory& inventory) {
   }
   inventory.netdevs = std::move(network->netdevs);
   inventory.routes = std::move(network->routes);
-  if (options.full) add_sysfs_details(options.root, inventory.netdevs);
+  add_sysfs_details("", inventory.netdevs);
 }
 
 constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
@@ -273,6 +274,38 @@ void keep_visible_gpus(const std::string& root, std::vector<Gpu>& gpus) {
   if (!std::ranges::all_of(gpus, is_hidden)) std::erase_if(gpus, is_hidden);
 }
 
+// Reads what the choice of ports needs of the network and of the GID tables. The netdevs are read before the GIDs,
+// because the scan of a GID table stops when the addresses of this namespace are found.
+void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, Inventory& inventory) {
+  const auto read_gids = [&] {
+    for (Hca& hca : inventory.hcas)
+      rdma_sysfs::read_gids_in_use(scan, hca);
+  };
+  if (!options.root.empty()) {
+    inventory.netdevs = read_tree_netdevs(options.root);
+    return read_gids();
+  }
+  const auto part = read_concerned_network(options.all_netdevs, inventory);
+  // A failure is no error of the call: without netlink (gVisor, seccomp), the HCAs must still be reported.
+  if (!part.has_value()) inventory.net_error = part.error().message;
+  read_gids();
+  if (!part.has_value() || !*part) return;
+  // A port without a GID of its own netdevs may have one of another netdev, and the message about it may name one.
+  const OwnAddresses own(inventory);
+  const bool whole = std::ranges::all_of(inventory.hcas, [&](const Hca& hca) {
+    return std::ranges::all_of(hca.ports,
+                               [&](const Port& port) { return !is_open_roce(hca, port) || own.use_of(port).usable(); });
+  });
+  if (whole) return;
+  auto netdevs = netlink::read_netdevs();
+  if (!netdevs) {
+    inventory.net_error = netdevs.error().message;
+    return;
+  }
+  inventory.netdevs = *std::move(netdevs);
+  read_gids();
+}
+
 }  // namespace
 
 std::vector<Netdev> read_tree_netdevs(const std::string& root) {
@@ -295,13 +328,8 @@ Inventory read_inventory(const ReadOptions& options) {
   // Without an HCA, no decision needs the network. So on a node without RDMA, a start costs only one failed open().
   if (names.empty() && !options.full) return inventory;
 
-  // The network is read before the HCAs, because the scan of a GID table stops when the addresses of this namespace are
-  // found.
-  if (live) {
-    read_live_network(options, inventory);
-  } else {
-    inventory.netdevs = read_tree_netdevs(options.root);
-  }
+  if (options.full && live) read_live_network(inventory);
+  if (options.full && !live) inventory.netdevs = read_tree_netdevs(options.root);
   const auto answer = live && !names.empty() ? netlink::read_rdma(options.full) : std::nullopt;
   classes.open_nodes(std::nullopt);
   const rdma_sysfs::Scan scan{.classes = classes,
@@ -309,9 +337,13 @@ Inventory read_inventory(const ReadOptions& options) {
                               .full = options.full,
                               .whole_tables = options.full || options.whole_tables,
                               .netdevs = &inventory.netdevs,
-                              .port_netdevs = answer ? &answer->port_netdevs : nullptr};
+                              .port_netdevs = answer ? &answer->port_netdevs : nullptr,
+                              .facts = options.full ? kUsualFacts : kChoiceFacts};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
-  if (!options.full) return inventory;
+  if (!options.full) {
+    read_for_choice(options, scan, inventory);
+    return inventory;
+  }
 
   if (answer) inventory.netns_mode = answer->netns_mode;
   const auto dev = sysfs::Directory::open(options.root + "/dev/infiniband");
@@ -321,6 +353,10 @@ Inventory read_inventory(const ReadOptions& options) {
     pci::read_driver_facts(options.root, gpu);
   keep_visible_gpus(options.root, *inventory.gpus);
   return inventory;
+}
+
+void read_models(const std::string& root, Inventory& inventory) {
+  rdma_sysfs::read_models(rdma_sysfs::Classes(root + "/sys"), inventory.hcas);
 }
 
 Inventory read_node(const NodeReadOptions& options) {

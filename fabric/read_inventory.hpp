@@ -22,12 +22,18 @@ struct ReadOptions {
   bool full = false;
   // Read complete GID tables of usable ports, without the other facts of `full`.
   bool whole_tables = false;
+  // Read all netdevs of this network namespace. false: if there are many, only those that concern the usable ports, and
+  // the netdev of the default route.
+  bool all_netdevs = false;
 };
 
 // Reads the RDMA hardware that is visible to this process. Never fails: a failed read is a value in the inventory
 // (rdma_error, net_error, Attr, gids_error). Does not fork or start threads. Opens each uverbs node once with O_RDWR,
 // as libibverbs will do, and closes it.
 Inventory read_inventory(const ReadOptions& options);
+
+// Adds node GUID, PCI vendor, PCI device and PF of each HCA, which read_inventory() reads only with `full`.
+void read_models(const std::string& root, Inventory& inventory);
 
 // Reads the netdevs and addresses of a file tree: /sys/class/net below root (if missing: an empty list), and
 // addrs.txt with one "NETDEV inet|inet6 ADDRESS/PREFIX" per line.

@@ -116,15 +116,19 @@ class Chooser {
   void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
     std::set<std::string_view> with_vf;
+    std::set<std::string_view> unread;
     for (const std::size_t i : choice_.ports) {
       const fabric::Hca& hca = *at(i).hca;
       if (!hca.pci) continue;
       const std::string_view slot = fabric::pci::slot_of(*hca.pci);
       functions[slot].insert(*hca.pci);
       if (is_vf(hca)) with_vf.insert(slot);
+      if (!hca.device_id) unread.insert(slot);
     }
     for (const auto& [slot, members] : functions) {
-      if (members.size() >= kManagementFunctions && !with_vf.contains(slot)) management_slots_.insert(slot);
+      if (members.size() < kManagementFunctions) continue;
+      if (!with_vf.contains(slot)) management_slots_.insert(slot);
+      choice_.needs_models |= unread.contains(slot);
     }
   }
 

@@ -24,6 +24,7 @@ struct Choice {
   std::optional<GidRank> rank;            // kind of GID that all chosen RoCE ports use; nullopt: no RoCE port is chosen
   bool efa = false;                       // an EFA device can be opened, so no port is chosen
   std::vector<std::string> warnings;
+  bool needs_models = false;  // the choice depends on models of HCAs that were not read
 };
 
 // Chooses the ports. rules: lists of the administrator, and values that are already set.

@@ -207,6 +207,7 @@ void choose(Deciding& d) {
     rules.kept_hcas = d.meant;
   }
   d.choice = choose_ports(d.inventory, d.candidates, rules);
+  d.decision.needs_models |= d.choice.needs_models;
   if (!rules.kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
     d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");

@@ -82,6 +82,7 @@ void report_older(Deciding& d);
 struct UnusedRails {
   std::vector<std::size_t> unused;  // candidates, one for each HCA
   std::size_t equal = 0;            // number of these HCAs and of the used HCAs that they equal
+  bool needs_models = false;        // the result depends on models that were not read
 };
 
 // Finds HCAs of the same PCI vendor, device and link layer as a used HCA that a repair would make usable: the port is

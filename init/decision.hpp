@@ -64,6 +64,8 @@ struct Decision {
   // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part
   // of a table cannot be read.
   bool needs_full = false;
+  // The caller must decide again on an inventory with the models of the HCAs (fabric::read_models()).
+  bool needs_models = false;
 
   // Returns true if a used port passes the test.
   bool uses(const auto& test) const {

@@ -236,6 +236,7 @@ void warn_about_node_gids(Deciding& d) {
 // Warns about HCAs of the same model as the chosen ones that cannot be used: the rails of one node are usually equal.
 void warn_about_unused_rails(Deciding& d) {
   const UnusedRails rails = find_unused_rails(d);
+  d.decision.needs_models |= rails.needs_models;
   d.decision.unused_rails = rails.unused.size();
   d.decision.equal_rails = rails.equal;
   if (rails.unused.empty()) return;

@@ -264,13 +264,35 @@ Settings snapshot_settings(const Inventory& inventory) {
   return settings;
 }
 
+// Returns true if the decision certainly needs the models of the HCAs: --hca names GUIDs, or a port is down, and the
+// models show whether it is a rail.
+bool needs_models(const Inventory& inventory, const Policy& policy) {
+  const auto is_guid = [](const fabric::Selector& one) { return one.kind == fabric::Selector::Kind::kGuid; };
+  if (policy.hcas && std::ranges::any_of(policy.hcas->selectors, is_guid)) return true;
+  return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) {
+    return hca.is_accessible() && !std::ranges::all_of(hca.ports, &fabric::Port::is_active);
+  });
+}
+
 // Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
-// simulate NCCL's choice, or if a fixed index is beyond the part that was read.
+// simulate NCCL's choice, or if a fixed index is beyond the part that was read. It requests the models of the HCAs
+// (needs_models) if a port cannot be used, or four HCAs are in one PCI slot.
 void read_and_decide(const Options& options, bool full, Providers& providers, Resolved& resolved) {
+  bool models = full;
+  // kept_family() searches all netdevs.
+  const bool all_netdevs = find_setting(resolved.settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
   for (const bool whole_tables : {false, true}) {
-    resolved.inventory = fabric::read_inventory({options.root, full, whole_tables});
+    resolved.inventory = fabric::read_inventory({options.root, full, whole_tables, all_netdevs});
     providers.add_to(resolved.inventory);
+    const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
+    if (early) fabric::read_models(options.root, resolved.inventory);
+    models |= early;
     resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    if (resolved.decision.needs_models && !models) {
+      fabric::read_models(options.root, resolved.inventory);
+      models = true;
+      resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    }
     if (!resolved.decision.needs_full || full) return;
   }
 }

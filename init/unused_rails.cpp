@@ -54,7 +54,9 @@ UnusedRails find_unused_rails(const Deciding& d) {
   std::set<const fabric::Hca*> equal;
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     const Candidate& candidate = d.at(i);
-    if (!candidate.hca->pci || !candidate.hca->device_id || !is_broken(d, i) || !is_listed(d, candidate)) continue;
+    if (!candidate.hca->pci || !is_broken(d, i) || !is_listed(d, candidate)) continue;
+    rails.needs_models |= !candidate.hca->device_id;
+    if (!candidate.hca->device_id) continue;
     if (!slots.insert(fabric::pci::slot_of(*candidate.hca->pci)).second) continue;
     bool has_equal = false;
     for (const std::size_t used : d.choice.ports) {

@@ -25,7 +25,7 @@ using fabric::Unreadable;
 Result<GidSlots> open_slots(int sysfs, const std::string& path) {
   const auto port = fabric::sysfs::Directory::open(sysfs, path.c_str());
   if (!port) return sys_error(errno, "cannot open `{}`", path);
-  auto slots = GidSlots::open(*port);
+  auto slots = GidSlots::open(*port, ".");
   if (!slots) return sys_error(errno, "cannot open `{}/gids`", path);
   if (slots->types_error() != 0) return sys_error(slots->types_error(), "cannot open `{}/gid_attrs/types`", path);
   return *std::move(slots);

@@ -77,9 +77,14 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
 
   fabric::Inventory some = fabric::read_inventory({tree, false, false});
   init::Decision little = fuzz::decide_checked(some, settings, policy);
+  const auto with_models = [&] {
+    fabric::read_models(tree, some);
+    return fuzz::decide_checked(some, settings, policy);
+  };
+  if (little.needs_models || policy.hcas) little = with_models();
   if (little.needs_full) {
     some = fabric::read_inventory({tree, false, true});
-    little = fuzz::decide_checked(some, settings, policy);
+    little = with_models();
     fuzz::require(!little.needs_full || has_closed_table(some), "whole tables are enough",
                   fabric::write_snapshot(some));
   }
