@@ -468,11 +468,16 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
              device && pci::is_address(*device)) {
     hca.pci = device;
   }
-  if (!opened) return hca;
-  const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
   const bool hands_out = scan.hand_out && facts.node;
+  const bool identifies = hands_out || facts.identity;
   // The GUID of a software HCA is always read, because the ledger identifies software HCAs by it.
-  facts.guid |= hands_out && link && device_in_link(*link) == kNoDevice;
+  facts.guid |= identifies && link && device_in_link(*link) == kNoDevice;
+  if (identifies) hca.class_link = std::move(link);
+  if (!opened) {
+    if (facts.guid) hca.node_guid = all.text(Part::kDetail, name + "/node_guid").value_or("");
+    return hca;
+  }
+  const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
   read_ids(dir, facts, hca);
   if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *opened, hca, std::move(path));
   if (scan.full) {
@@ -480,7 +485,6 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
     hca.fw_ver = opened->read_text("fw_ver");
   }
   if (hands_out) {
-    hca.class_link = std::move(link);
     read_hand_out_nodes(scan, entries, *opened, hca);
     if (hca.class_link && was_renamed(infiniband, hca)) {
       all.note(Part::kHcas, name, ESTALE);

@@ -41,6 +41,9 @@ struct HcaFacts {
   // With `use` and without own_gids: GIDs with type, of ACTIVE RoCE ports, up to the first RoCE v2 GID.
   bool gid_types = false;
   bool addresses = false;  // addresses of the ports' netdevs, if there is an ACTIVE RoCE port
+  // The facts by which the ledger identifies an HCA: the link in the class directory and, of a software HCA, the node
+  // GUID. `node` includes them.
+  bool identity = false;
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }

@@ -242,6 +242,36 @@ void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unre
   }
 }
 
+void read_gpus(const std::string& root, Inventory& inventory) {
+  inventory.gpus = pci::read_gpus(root);
+  for (Gpu& gpu : *inventory.gpus)
+    read_gpu_nodes(root, gpu, inventory.unread);
+}
+
+// Reads the upstream ports of each HCA, and its NUMA node. The kernel gives all functions of a PCI bus the NUMA node of
+// that bus (pci_device_add(), drivers/pci/probe.c, Linux 6.12), and VFs have the upstream ports of their PF. So one
+// read for each list of upstream ports is enough.
+void read_places(const std::string& root, Inventory& inventory) {
+  std::map<std::vector<std::string>, std::optional<int>> numa_nodes;
+  for (Hca& hca : inventory.hcas) {
+    if (!hca.pci) continue;
+    auto path = pci::addresses_in_path(hca.class_link.value_or(""));
+    if (!path.empty()) path.pop_back();
+    hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
+    const auto read = [&] {
+      constexpr std::size_t kLargestNumber = 16;
+      const std::string file = fmt::format("{}/sys/class/infiniband/{}/device/numa_node", root, hca.name);
+      return parse_number<int>(trim(value_or(sysfs::read_file(file, kLargestNumber), std::string())));
+    };
+    if (!hca.pci_path || hca.pci_path->empty()) {
+      hca.numa_node = read();
+      continue;
+    }
+    const auto known = numa_nodes.find(*hca.pci_path);
+    hca.numa_node = known == numa_nodes.end() ? numa_nodes.emplace(*hca.pci_path, read()).first->second : known->second;
+  }
+}
+
 // Returns the device number of /dev/infiniband/rdma_cm, a misc device with a dynamic minor. A file tree may lack the
 // attribute in sysfs; the number then comes from the device node.
 std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
@@ -406,10 +436,7 @@ Inventory read_node(const NodeReadOptions& options) {
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
   // Without HCAs, no decision needs the RDMA network namespace mode, so the netlink request is saved.
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
-  if (!options.gpus) return inventory;
-  inventory.gpus = pci::read_gpus(options.root);
-  for (Gpu& gpu : *inventory.gpus)
-    read_gpu_nodes(options.root, gpu, unread);
+  if (options.gpus) read_gpus(options.root, inventory);
   return inventory;
 }
 
@@ -426,6 +453,41 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
   read_port_netdevs(sys, inventory);
   return inventory;
+}
+
+Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus) {
+  Inventory inventory;
+  const rdma_sysfs::Classes classes(root + "/sys");
+  const std::vector<std::string> none;
+  HcaFacts read = facts;
+  read.place = false;
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = root,
+                              .netdevs = &inventory.netdevs,
+                              .hand_out = true,
+                              .wanted = &none,
+                              .other_facts = read,
+                              .unread = &inventory.unread};
+  if (classes.error != 0) inventory.rdma_error = classes.error;
+  inventory.hcas = rdma_sysfs::read_hcas(scan, classes.names(&inventory.unread));
+  if (facts.netdevs) read_port_netdevs(root + "/sys", inventory);
+  if (facts.place) read_places(root, inventory);
+  if (gpus) read_gpus(root, inventory);
+  return inventory;
+}
+
+PortStates::PortStates(const std::string& root) : infiniband_(sysfs::Directory::open(root + "/sys/class/infiniband")) {}
+
+bool PortStates::has_active(const std::string& hca) const {
+  // The kernel numbers the ports of an HCA from 1 without gaps (rdma_for_each_port(), include/rdma/ib_verbs.h, Linux
+  // 6.12), so the first missing number ends the search without a list of the directory.
+  for (unsigned number = 1; infiniband_; ++number) {
+    Port port;
+    port.state = infiniband_->read(fmt::format("{}/ports/{}/state", hca, number).c_str());
+    if (port.is_active()) return true;
+    if (error_of(port.state) != 0) return false;
+  }
+  return false;
 }
 
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {

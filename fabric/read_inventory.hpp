@@ -63,6 +63,21 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 // net_error).
 Inventory read_node(const NodeReadOptions& options);
 
+// Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole. Of
+// HCAs below the same upstream ports, the NUMA node of the first one is read. Never fails, as read_node().
+Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus);
+
+// Reads the states of ports, one HCA at a time. root: as in ReadOptions.
+class PortStates {
+ public:
+  explicit PortStates(const std::string& root);
+  // Returns whether a port of the HCA is ACTIVE. A state that cannot be read is not ACTIVE.
+  bool has_active(const std::string& hca) const;
+
+ private:
+  std::optional<sysfs::Directory> infiniband_;
+};
+
 // Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 

@@ -1,18 +1,24 @@
 #include "hook/grant/foresee.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "hook/apply/rdma_cgroup.hpp"
+#include "hook/base/warnings.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
+#include "hook/plan/choose.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {
+
+// A call that waits for the lock of a chosen HCA so long chooses another HCA.
+constexpr int kShortlistTimeoutMs = 1000;
 
 // Returns for each HCA the largest limit of the configuration. The ledger stops counting held units at this limit,
 // because a higher count leads to the same decision.
@@ -73,6 +79,20 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
   return plan;
 }
 
+// Decides. With a shortlist, first checks that the container can get all its HCAs.
+Result<ForeseenPlan> decide_shortlist(const ForeseeInput& input, const Candidates& among, const Holdings& holdings,
+                                      const std::vector<std::string>* shortlist) {
+  ForeseenPlan foreseen;
+  if (shortlist)
+    foreseen.unavailable = unavailable({.among = among, .holdings = holdings, .view_directory = {}}, *shortlist);
+  foreseen.lost_to_others = std::any_of(foreseen.unavailable.begin(), foreseen.unavailable.end(), [&](const auto& hca) {
+    const auto found = holdings.find(hca);
+    return found != holdings.end() && (found->second.exclusive_owner || found->second.others > 0);
+  });
+  if (foreseen.unavailable.empty()) foreseen.plan = TRY(decide(input, among, holdings));
+  return foreseen;
+}
+
 bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
   return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
     return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
@@ -83,29 +103,40 @@ bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>
 
 }  // namespace
 
-Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings) {
+Result<void> add_moved_hcas(const ForeseeInput& input, std::vector<std::string>& warnings,
+                            fabric::Inventory& inventory) {
   const std::string& root = input.node.root;
-  auto inventory = TRY(read_node_for(input.requesting, input.node, input.variables));
   if (input.ledger) TRY_VOID(add_own_hcas(input.node.ledger, input.owner, root, inventory));
-  if (input.node.snapshot) return inventory;
+  if (input.node.snapshot) return {};
   if (const auto added = add_granted_hcas(*input.requesting.request, input.owner, root, inventory); !added)
-    warnings.push_back(added.error().message);
+    add_once(added.error().message, warnings);
+  return {};
+}
+
+Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings) {
+  auto inventory = TRY(read_node_for(input.requesting, input.node, input.variables));
+  TRY_VOID(add_moved_hcas(input, warnings, inventory));
   return inventory;
 }
 
-Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory) {
-  const Candidates among(inventory, *input.requesting.request, input.requesting.admin);
-  if (!input.ledger) return ForeseenPlan{TRY(decide(input, among, {})), std::nullopt};
+Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory,
+                             const std::vector<std::string>* shortlist) {
+  const Candidates among(inventory, *input.requesting.request, input.requesting.admin, shortlist);
+  if (!input.ledger) return decide_shortlist(input, among, {}, shortlist);
   const auto names = among.names();
   const KnownDevices known = devices_of(names, inventory, input.node.root);
-  auto locks = TRY(input.ledger->lock(names, kHcaLockTimeoutMs, known.devices));
+  auto locked = input.ledger->lock(names, shortlist ? kShortlistTimeoutMs : kHcaLockTimeoutMs, known.devices);
+  if (!locked && shortlist && locked.error().code == EAGAIN)
+    return ForeseenPlan{.plan = {}, .locks = std::nullopt, .unavailable = *shortlist, .lost_to_others = true};
+  auto locks = TRY(std::move(locked));
   Holdings holdings =
       TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
   for (const auto& [name, why] : known.unknown)
     // The ledger books an HCA under its device. If the device is unknown, a grant of the HCA cannot be found, so the
     // HCA counts as held.
     holdings[name].exclusive_owner = fmt::format("an unknown owner ({})", why);
-  ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
+  ForeseenPlan foreseen = TRY(decide_shortlist(input, among, holdings, shortlist));
+  foreseen.locks = std::move(locks);
   for (const auto& [name, holding] : holdings) {
     if (holding.own) foreseen.own.push_back(name);
   }
@@ -113,8 +144,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
 }
 
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
-                                          const Grant& bound) {
-  const Candidates among(inventory, *input.requesting.request, input.requesting.admin);
+                                          const Grant& bound, const std::vector<std::string>* shortlist) {
+  const Candidates among(inventory, *input.requesting.request, input.requesting.admin, shortlist);
   const auto own = named_by_now(bound.hcas, among.names(), inventory, input.node.root);
   Holdings holdings;
   for (const PlannedHca& hca : own)

@@ -22,28 +22,37 @@ struct ForeseeInput {
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
 };
 
+// Adds to the inventory the HCAs that moved into the owner's network namespace. warnings: as for read_for(). Errors: as
+// add_own_hcas().
+Result<void> add_moved_hcas(const ForeseeInput& input, std::vector<std::string>& warnings,
+                            fabric::Inventory& inventory);
 // Reads the part of the node that the request needs, and the HCAs that moved into the owner's network namespace.
 // warnings: receives one text for each fact that cannot be read. Errors: as read_node_for(), add_own_hcas().
 Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
 
 struct ForeseenPlan {
   Plan plan;
-  // Locks of all HCAs that the request can match. No other process decides about these HCAs as long as this object
-  // lives. nullopt: there is no ledger.
+  // Locks of all HCAs that the request or the shortlist can match. No other process decides about these HCAs as long as
+  // this object lives. nullopt: there is no ledger.
   std::optional<LockedHcas> locks;
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
+  // HCAs of the shortlist that the container cannot get. If there are any, nothing was decided, and `plan` is empty.
+  std::vector<std::string> unavailable = {};
+  bool lost_to_others = false;  // another owner has one of them, or another process keeps a lock
 };
 
 // Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
 // already has. If the caller can still edit that config.json and config.json mounts nothing at /sys, the plan has no
 // mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
-// rdma_controller().
-Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
+// rdma_controller(). shortlist: decides among these HCAs only, for a count of so many HCAs (rank.hpp), and locks only
+// these and the HCAs of their PFs and VFs.
+Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory,
+                             const std::vector<std::string>* shortlist = nullptr);
 
 // Like foresee(), but decides only among the HCAs of `bound`, a grant that the owner already has: reads no other grant,
 // and takes no lock. Returns nullopt if a new booking is needed: these HCAs no longer suffice, or the plan mounts a
 // view, and only a booking records the name of a view.
 Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
-                                          const Grant& bound);
+                                          const Grant& bound, const std::vector<std::string>* shortlist = nullptr);
 
 }  // namespace hook

@@ -14,8 +14,9 @@
 #include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/file_name.hpp"
 #include "hook/grant/booking.hpp"
-#include "hook/grant/foresee.hpp"
+#include "hook/grant/search.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/rails/open_hcas.hpp"
 
@@ -42,24 +43,22 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   return {};
 }
 
-// The HCAs stay locked from the check of their grants until the booking is recorded, so that no other call allocates
-// them.
-Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who) {
-  ForeseenPlan foreseen = TRY(foresee(input, inventory));
-  Plan& plan = foreseen.plan;
-  note_open(inventory, foreseen.own, input.node.root, plan);
-  const std::string view =
-      plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : plan.view_name;
-  TRY_VOID(book(*foreseen.locks, plan, who, view));
-  return std::move(plan);
-}
-
-// Decides among the HCAs of `bound`, the grant that was booked for this container before its creation. If these HCAs do
-// not suffice, decides among all HCAs, and books.
-Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
-                          const Grant& bound) {
-  auto plan = TRY(foresee_bound(input, inventory, bound));
-  return plan ? Result<Plan>(*std::move(plan)) : decide_and_book(input, inventory, who);
+// Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
+// other call allocates them. bound: the grant that was booked for this container before its creation.
+Result<Found> decide_and_book(const ForeseeInput& input, const Grantee& who, const std::optional<Grant>& bound,
+                              Call& call) {
+  const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
+    Plan& plan = foreseen.plan;
+    note_open(inventory, foreseen.own, input.node.root, plan);
+    const std::string view =
+        plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : plan.view_name;
+    return book(*foreseen.locks, plan, who, view);
+  };
+  std::vector<std::string> unknown;
+  auto found = bound ? find_bound_plan(input, *bound, unknown, call.timing, book_found)
+                     : find_plan(input, unknown, call.timing, book_found);
+  call.log.warnings(unknown);
+  return found;
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
@@ -141,12 +140,9 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
                               const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
   const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables};
-  std::vector<std::string> unknown;
-  const auto inventory = TRY(read_for(input, unknown));
-  call.log.warnings(unknown);
-  call.timing.step("read");
-  auto decided = bound ? decide_bound(input, inventory, who, *bound) : decide_and_book(input, inventory, who);
-  Plan plan = TRY(about(FailureReason::kRefused, std::move(decided)));
+  Found found = TRY(decide_and_book(input, who, bound, call));
+  const fabric::Inventory& inventory = found.inventory;
+  Plan plan = std::move(found.foreseen.plan);
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
 

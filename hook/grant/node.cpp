@@ -1,10 +1,13 @@
 #include "hook/grant/node.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
 #include "hook/base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/match.hpp"
@@ -15,9 +18,42 @@
 namespace hook {
 namespace {
 
-// Returns the HCAs of the container's uverbs nodes; nullopt: a node belongs to no HCA, or its path and its number name
-// different HCAs.
-std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root) {
+// Returns the names of the HCAs to read; nullopt: all, because the request can match any.
+std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
+  auto given = hcas_of_given_nodes(request, root);
+  if (!given || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return given;
+  auto named = named_hcas(request.selection);
+  if (!named) return named;
+  for (std::string& name : *given) {
+    if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
+  }
+  return named;
+}
+
+Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, const std::string& root, bool variables,
+                                            std::optional<std::vector<std::string>> names) {
+  const bool in_nodes = variables && TRY(uses_host_network(requesting.spec));
+  auto read = read_options(*requesting.request, requesting.admin, std::move(names),
+                           {.variables = variables, .in_nodes = in_nodes, .brings = requesting.spec.moved_netdevs});
+  read.root = root;
+  return read;
+}
+
+// Adds the HCAs of `survey`, with their netdevs and failed reads, that the inventory lacks and that are not in `names`.
+void add_others(const fabric::Inventory& survey, const std::vector<std::string>& names, fabric::Inventory& inventory) {
+  const auto is_other = [&](const std::string& hca) { return std::ranges::find(names, hca) == names.end(); };
+  std::ranges::copy_if(survey.hcas, std::back_inserter(inventory.hcas),
+                       [&](const fabric::Hca& hca) { return is_other(hca.name); });
+  std::ranges::sort(inventory.hcas, fabric::natural_less, &fabric::Hca::name);
+  std::ranges::copy_if(survey.netdevs, std::back_inserter(inventory.netdevs),
+                       [&](const fabric::Netdev& netdev) { return !fabric::find_netdev(inventory, netdev.name); });
+  std::ranges::copy_if(survey.unread, std::back_inserter(inventory.unread),
+                       [&](const fabric::Unread& unread) { return is_other(unread.hca); });
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {
     const auto named = fabric::uverbs_number(device.path);
@@ -30,28 +66,21 @@ std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& req
   return names;
 }
 
-// Returns the names of the HCAs to read; nullopt: all, because the request can match any.
-std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
-  auto given = hcas_of_granted_nodes(request, root);
-  if (!given || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return given;
-  auto named = named_hcas(request.selection);
-  if (!named) return named;
-  for (std::string& name : *given) {
-    if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
-  }
-  return named;
+Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables,
+                                        const std::vector<std::string>& names, const fabric::Inventory& survey) {
+  auto read = TRY(options_for(requesting, node.root, variables, names));
+  read.others.reset();
+  read.gpus = false;
+  auto inventory = fabric::read_node(read);
+  TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
+  inventory.gpus = survey.gpus;
+  add_others(survey, names, inventory);
+  return inventory;
 }
 
-}  // namespace
-
 Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables) {
-  const Request& request = *requesting.request;
-  const Config& config = requesting.admin;
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
-  const bool in_nodes = variables && TRY(uses_host_network(requesting.spec));
-  auto read = read_options(request, config, names_to_read(request, node.root),
-                           {.variables = variables, .in_nodes = in_nodes, .brings = requesting.spec.moved_netdevs});
-  read.root = node.root;
+  auto read = TRY(options_for(requesting, node.root, variables, names_to_read(*requesting.request, node.root)));
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A requested name does not exist: read all HCAs, because the refusal lists them.

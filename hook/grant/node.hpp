@@ -34,6 +34,16 @@ struct NodeSettings {
 fabric::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
                                                 bool variables);
 
+// Returns the HCAs of the uverbs nodes in Request::given; nullopt: a node belongs to no HCA, or its path and its number
+// name different HCAs.
+std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root);
+
+// Reads the HCAs `names` as read_node_for() would, and takes the other HCAs of the node from `survey`, an inventory
+// with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: as read_node_for().
+fabric::Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                                bool variables, const std::vector<std::string>& names,
+                                                const fabric::Inventory& survey);
+
 // Reads all HCAs, with `facts` and the facts by which pools select. Errors: the snapshot cannot be read.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
                                                   const fabric::HcaFacts& facts = {});

@@ -89,6 +89,13 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   return holding;
 }
 
+std::set<std::string> booked_names(const std::optional<StoredGrant>& grant) {
+  std::set<std::string> names;
+  for (const PlannedHca& hca : grant ? held_hcas(*grant) : std::vector<PlannedHca>())
+    names.insert(booked_as(hca));
+  return names;
+}
+
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                            const StepWorker& worker) {
   TRY_VOID(begin_change(files, grant.owner.key, worker));
@@ -179,6 +186,11 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
+  if (own_ && booked_names(before) != *own_) {
+    return Error{.message = fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label),
+                 .code = ESTALE,
+                 .hint = "start the container again"};
+  }
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The recorded path of the namespace may be gone while the namespace lives on. This call found the same namespace at
   // another path, so the grant gets the new path.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
@@ -30,11 +31,14 @@ class LockedHcas {
   // reached. limits: for each HCA, the number of units at which counting stops, because more do not change the
   // decision. Errors: the grant of `requesting` cannot be locked or read.
   Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
+  // Makes book() fail with ESTALE if the owner's grant then holds other HCAs than these (booked_as()). For a decision
+  // that depends on HCAs of the owner that this object has not locked.
+  void expect_own(std::set<std::string> hcas) { own_ = std::move(hcas); }
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
-  // make_plan() has checked. Errors: an HCA is not locked; another owner holds an HCA exclusively; `hcas` has an HCA as
-  // exclusive and another owner holds it in any mode; the grant has this user with another process (add_steps()); the
-  // ledger cannot be read or written.
+  // make_plan() has checked. Errors: an HCA is not locked; expect_own() is not met; another owner holds an HCA
+  // exclusively; `hcas` has an HCA as exclusive and another owner holds it in any mode; the grant has this user with
+  // another process (add_steps()); the ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
@@ -55,6 +59,7 @@ class LockedHcas {
   // change while the HCA is locked: only a call with its lock adds it to a grant.
   mutable std::string asked_for_;
   mutable std::set<std::string> free_;
+  std::optional<std::set<std::string>> own_;
 };
 
 }  // namespace hook

@@ -214,6 +214,18 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
   return LockedHcas(files_, std::move(locked));
 }
 
+Holding Ledger::glance(const std::string& hca, std::string_view key, unsigned most) const {
+  constexpr const char* kUnknown = "an owner that was not looked up";
+  Holding holding;
+  const auto holder = exclusive_key(*files_, hca);
+  if (!holder || (*holder && **holder != key)) holding.exclusive_owner = kUnknown;
+  if (most == 0 || holding.exclusive_owner) return holding;
+  const auto units = count_others(*files_, hca, key, most, [](const IndexEntry&) { return true; });
+  if (!units) holding.exclusive_owner = kUnknown;
+  if (units) holding.others = *units;
+  return holding;
+}
+
 Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
   if (!is_file_name(key, kLongestKey)) return std::optional<Grant>();
   const auto grant = TRY(read_grant(*files_, std::string(key)));

@@ -65,6 +65,12 @@ class Ledger {
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                           const HcaDevices& devices = {}) const;
 
+  // Returns what the index lists for one HCA, for the ranking of candidates. Reads no grant and takes no lock: stale
+  // grants count, and the change of another process may be missing. So the result proves nothing. hca: its device, or
+  // its name if it has none. key: the requesting owner, whose own entries do not count. most: number of units at which
+  // counting stops. If the index cannot be read, the HCA counts as held exclusively.
+  Holding glance(const std::string& hca, std::string_view key, unsigned most) const;
+
   // Returns the grant of this key; nullopt: there is none. Errors: its file cannot be read or parsed; the error names
   // it.
   Result<std::optional<Grant>> find(std::string_view key) const;

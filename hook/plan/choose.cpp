@@ -73,16 +73,13 @@ int tier(const NodeHca& node, const PlanInput& input) {
 
 // Sorts the HCAs by tier(), then by nearness to the container's GPUs. Equal HCAs keep their order.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
-  std::vector<const fabric::Gpu*> gpus;
-  if (!input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty()) {
-    if (auto found = container_gpus(input.among.inventory, input.among.request)) gpus = *std::move(found);
-  }
+  const auto gpus = gpus_to_be_near(input.among.inventory, input.among.request);
   std::map<int, Hcas> tiers;
   for (const NodeHca* node : hcas)
     tiers[tier(*node, input)].push_back(node);
   Hcas order;
-  for (auto& [ignored, of_tier] : tiers) {
-    const Hcas near = by_nearness(std::move(of_tier), gpus);
+  for (const auto& [ignored, of_tier] : tiers) {
+    const Hcas near = by_nearness(of_tier, gpus);
     order.insert(order.end(), near.begin(), near.end());
   }
   return order;
@@ -261,6 +258,24 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   // The container or its pod keeps the units (places on the HCA) that it already has.
   if (room.units < own) room = {own, room.why, room.held};
   return room;
+}
+
+bool has_place(const Terms& terms, const Holding& holding) {
+  return holding.own || (held_against(terms.mode, holding).empty() && (!terms.limit || holding.others < *terms.limit));
+}
+
+std::vector<std::string> unavailable(const PlanInput& input, const std::vector<std::string>& shortlist) {
+  const Hcas usable = input.among.matched ? input.among.matched->hcas() : Hcas();
+  const auto is_available = [&](const std::string& name) {
+    const auto node = std::ranges::find_if(usable, [&](const NodeHca* one) { return one->name() == name; });
+    if (node == usable.end()) return false;
+    const auto terms = terms_for(**node, input.among.request, input.among.config);
+    return terms && room_for(**node, *terms, input).units > 0;
+  };
+  std::vector<std::string> names;
+  std::ranges::copy_if(shortlist, std::back_inserter(names),
+                       [&](const std::string& name) { return !is_available(name); });
+  return names;
 }
 
 // A grant of a physical function also books the VFs that exist at that time (hold_vfs()). VFs can be made, bound or

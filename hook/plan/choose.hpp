@@ -44,6 +44,14 @@ struct Room {
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
 
+// Returns whether the grants of the HCA itself leave a unit for the container. Part of room_for(): the HCA's PF, VFs
+// and GID tables also limit the units.
+bool has_place(const Terms& terms, const Holding& holding);
+
+// Returns the HCAs of the shortlist of input.among that the container cannot get: an HCA that is not usable, or without
+// a free unit.
+std::vector<std::string> unavailable(const PlanInput& input, const std::vector<std::string>& shortlist);
+
 struct ChosenHca {
   const NodeHca* node = nullptr;
   Terms terms;

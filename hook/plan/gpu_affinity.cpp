@@ -1,6 +1,7 @@
 #include "hook/plan/match.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -102,6 +103,27 @@ Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
   return near;
 }
 
+std::vector<std::size_t> in_given_order(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
+// Returns for each GPU the indices of all HCAs, the nearest first. With 2,048 VFs, a search for the nearest remaining
+// HCA at each step would be too slow, so each GPU's list is sorted once.
+std::vector<std::vector<std::size_t>> orders_by_gpu(const std::vector<const NodeHca*>& hcas,
+                                                    const std::vector<const Gpu*>& gpus) {
+  std::vector<std::vector<std::size_t>> orders;
+  for (const Gpu* gpu : gpus) {
+    std::vector<Nearness> near;
+    for (const NodeHca* node : hcas)
+      near.push_back(nearness(*node->hca, *gpu));
+    auto& order = orders.emplace_back(in_given_order(hcas.size()));
+    std::ranges::stable_sort(order, [&](std::size_t left, std::size_t right) { return near[left] > near[right]; });
+  }
+  return orders;
+}
+
 }  // namespace
 
 Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const Request& request) {
@@ -125,6 +147,12 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
   return error;
 }
 
+std::vector<const Gpu*> gpus_to_be_near(const Inventory& inventory, const Request& request) {
+  if (request.gpu_nodes.empty() && request.gpu_uuids.empty()) return {};
+  auto found = container_gpus(inventory, request);
+  return found ? *std::move(found) : std::vector<const Gpu*>();
+}
+
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const Gpu& gpu) {
   std::vector<const NodeHca*> best;
   Nearness best_nearness;
@@ -140,32 +168,30 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
   return best;
 }
 
-std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
-  if (gpus.empty()) return hcas;
-  // For each GPU, a list of all HCAs is sorted once by nearness. With 2,048 VFs, a search for the nearest remaining HCA
-  // at each step would be too slow.
-  std::vector<std::vector<std::size_t>> selections;
-  for (const Gpu* gpu : gpus) {
-    std::vector<std::pair<Nearness, std::size_t>> near;
-    for (std::size_t i = 0; i < hcas.size(); ++i)
-      near.emplace_back(nearness(*hcas[i]->hca, *gpu), i);
-    std::stable_sort(near.begin(), near.end(),
-                     [](const auto& left, const auto& right) { return left.first > right.first; });
-    std::vector<std::size_t>& selection = selections.emplace_back();
-    for (const auto& [ignored, i] : near)
-      selection.push_back(i);
-  }
-  std::vector<const NodeHca*> order;
-  std::vector<bool> taken(hcas.size(), false);
-  std::vector<std::size_t> next(gpus.size(), 0);
-  for (std::size_t turn = 0; order.size() < hcas.size(); turn = (turn + 1) % gpus.size()) {
+std::vector<const NodeHca*> by_nearness(const std::vector<const NodeHca*>& hcas, const std::vector<const Gpu*>& gpus) {
+  return first_near(hcas, gpus, hcas.size(), [](const NodeHca&) { return true; });
+}
+
+std::vector<const NodeHca*> first_near(const std::vector<const NodeHca*>& hcas, const std::vector<const Gpu*>& gpus,
+                                       std::size_t most, const std::function<bool(const NodeHca&)>& accept) {
+  auto orders = orders_by_gpu(hcas, gpus);
+  if (orders.empty()) orders.push_back(in_given_order(hcas.size()));
+  std::vector<const NodeHca*> first;
+  std::vector<bool> seen(hcas.size(), false);
+  std::vector<std::size_t> next(orders.size(), 0);
+  for (std::size_t turn = 0; first.size() < most; turn = (turn + 1) % orders.size()) {
     std::size_t& at = next[turn];
-    while (taken[selections[turn][at]])
-      ++at;
-    taken[selections[turn][at]] = true;
-    order.push_back(hcas[selections[turn][at]]);
+    const std::size_t before = first.size();
+    for (; at < hcas.size() && first.size() == before; ++at) {
+      const std::size_t i = orders[turn][at];
+      if (seen[i]) continue;
+      seen[i] = true;
+      if (accept(*hcas[i])) first.push_back(hcas[i]);
+    }
+    // Each order has all HCAs, so the end of one means that every HCA was seen.
+    if (first.size() == before) break;
   }
-  return order;
+  return first;
 }
 
 }  // namespace hook

@@ -22,7 +22,19 @@ struct Context {
   const NodeMap& node;
   const Request& request;
   std::optional<std::string> pool;  // pool of the network; nullopt: any pool
+  const std::vector<std::string>* shortlist = nullptr;
 };
+
+Context context_of(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
+                   const Config& config, const std::vector<std::string>* shortlist = nullptr) {
+  Context context{inventory, node, request, std::nullopt, shortlist};
+  if (request.network) {
+    const auto network = config.networks.find(*request.network);
+    // An unknown network is refused later, with its name (terms_for()).
+    if (network != config.networks.end()) context.pool = network->second.pool;
+  }
+  return context;
+}
 
 bool is_allowed(const Context& context, const NodeHca& hca) {
   return hca.pool && (!context.pool || hca.pool->name == *context.pool);
@@ -82,21 +94,42 @@ Error no_node(const NodeHca& node, std::string_view source) {
                "run `modprobe ib_uverbs`"};
 }
 
+std::string skipped(std::string_view hca, std::string_view why) {
+  return fmt::format("`{}` is skipped: {}", fabric::printable(hca), why);
+}
+
+// Returns the HCAs that this request may use. Adds a warning for an HCA with an unknown pool.
+Hcas allowed(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
+  Hcas allowed;
+  for (const NodeHca* node : hcas) {
+    if (node->pool_unread) {
+      add_once(skipped(node->name(), unknown_pool(*node).message), warnings);
+    } else if (is_allowed(context, *node)) {
+      allowed.push_back(node);
+    }
+  }
+  return allowed;
+}
+
 // Returns the HCAs that this request may use and a container can open. Adds a warning for an HCA without a device node
 // or with an unknown pool.
 Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
-  Hcas usable;
-  for (const NodeHca* node : hcas) {
-    if (!node->pool_unread && !is_allowed(context, *node)) continue;
-    if (!node->pool_unread && node->hca->uverbs) {
-      usable.push_back(node);
-      continue;
-    }
-    std::string warning = fmt::format("`{}` is skipped: {}", fabric::printable(node->name()),
-                                      node->pool_unread ? unknown_pool(*node).message : "it has no uverbs node");
-    add_once(std::move(warning), warnings);
-  }
+  Hcas usable = allowed(context, hcas, warnings);
+  std::erase_if(usable, [&](const NodeHca* node) {
+    if (!node->hca->uverbs) add_once(no_node_warning(node->name()), warnings);
+    return !node->hca->uverbs;
+  });
   return usable;
+}
+
+// Returns the HCAs of the shortlist, if there is one, otherwise all, in the order of rails.
+Hcas listed(const Context& context) {
+  Hcas hcas = context.node.by_rail();
+  if (!context.shortlist) return hcas;
+  std::erase_if(hcas, [&](const NodeHca* node) {
+    return std::ranges::find(*context.shortlist, node->name()) == context.shortlist->end();
+  });
+  return hcas;
 }
 
 std::string dev_of(const SpecDevice& device) {
@@ -261,7 +294,7 @@ Result<void> match_selection(const Context& context, Matched& matched) {
       TRY_VOID(match_selector(context, selector, selection.source, matched));
     return {};
   }
-  Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
+  Hcas hcas = usable(context, listed(context), matched.warnings);
   if (selection.kind == HcaSelection::Kind::kList) hcas = TRY(filter(context, selection, hcas));
   if (selection.kind == HcaSelection::Kind::kCount) matched.count = selection.count;
   if (hcas.empty()) {
@@ -298,16 +331,10 @@ Result<void> narrow(const Context& context, const HcaSelection& by, Matched& mat
   return {};
 }
 
-Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
-                      const Config& config) {
+Result<Matched> match(const Context& context) {
+  const Request& request = context.request;
   Matched matched;
   if (request.selection.kind == HcaSelection::Kind::kNone) return matched;
-  Context context{inventory, node, request, std::nullopt};
-  if (request.network) {
-    const auto network = config.networks.find(*request.network);
-    // An unknown network is refused later, with its name (terms_for()).
-    if (network != config.networks.end()) context.pool = network->second.pool;
-  }
   TRY_VOID(match_selection(context, matched));
   for (const HcaSelection& by : request.narrowed_by)
     TRY_VOID(narrow(context, by, matched));
@@ -361,12 +388,23 @@ std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& in
   return names;
 }
 
-Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin)
+std::string no_node_warning(std::string_view hca) {
+  return skipped(hca, "it has no uverbs node");
+}
+
+std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config,
+                                      std::vector<std::string>& warnings) {
+  const fabric::Inventory none;
+  return allowed(context_of(none, node, request, config), node.by_rail(), warnings);
+}
+
+Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin,
+                       const std::vector<std::string>* shortlist)
     : inventory(all),
       request(asked),
       config(admin),
       node(all, admin),
-      matched(match(all, node, asked, admin)),
+      matched(match(context_of(all, node, asked, admin, shortlist))),
       given(granted_hcas(node, asked)) {}
 
 std::vector<std::string> Candidates::names() const {

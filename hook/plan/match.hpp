@@ -1,8 +1,11 @@
 // Matches a request with the HCAs of the node, whatever their present grants.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/inventory.hpp"
@@ -39,11 +42,21 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 // Returns the names of the HCAs on the physical function of `node`, if `node` is a VF.
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
+// Returns the warning about an HCA that is skipped because a container cannot open it.
+std::string no_node_warning(std::string_view hca);
+
+// Returns the HCAs that a request with a count can get by their pools, in the order of rails. Their device nodes need
+// not be read. Adds a warning for an HCA with an unknown pool.
+std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config,
+                                      std::vector<std::string>& warnings);
+
 // The candidates of a request: the HCAs that it can get. They are computed once, before the HCAs are locked, and a plan
-// uses them after that. All three arguments of the constructor must outlive the object.
+// uses them after that. All arguments of the constructor must outlive the object. shortlist: the only HCAs from which a
+// count chooses (rank.hpp); nullptr: all.
 class Candidates {
  public:
-  Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin);
+  Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin,
+             const std::vector<std::string>* shortlist = nullptr);
 
   // Returns the HCAs to lock before their present grants (Holdings) are read.
   std::vector<std::string> names() const;
@@ -69,11 +82,20 @@ class Candidates {
 // inventory knows.
 Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory, const Request& request);
 
+// Returns the GPUs that a count prefers to be near: container_gpus() if GPU nodes or UUIDs name them, otherwise none.
+std::vector<const fabric::Gpu*> gpus_to_be_near(const fabric::Inventory& inventory, const Request& request);
+
 // Returns the nearest HCA of the GPU and all HCAs that are equally near, in the given order.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);
 
 // Returns the HCAs in the order of preference for these GPUs: each GPU in turn takes its nearest remaining HCA. Without
 // GPUs the order stays.
-std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const fabric::Gpu*>& gpus);
+std::vector<const NodeHca*> by_nearness(const std::vector<const NodeHca*>& hcas,
+                                        const std::vector<const fabric::Gpu*>& gpus);
+// Returns the first `most` HCAs in the order of preference of those that accept() takes. Calls accept() once for each
+// HCA at most, and for no HCA after the last that is returned.
+std::vector<const NodeHca*> first_near(const std::vector<const NodeHca*>& hcas,
+                                       const std::vector<const fabric::Gpu*>& gpus, std::size_t most,
+                                       const std::function<bool(const NodeHca&)>& accept);
 
 }  // namespace hook

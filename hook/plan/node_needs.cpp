@@ -91,6 +91,13 @@ fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {
   return facts;
 }
 
+fabric::HcaFacts ranking_facts(const Request& request, const Config& config) {
+  fabric::HcaFacts facts = facts_of_pools(config);
+  facts.identity = true;
+  facts.place = prefers_near_gpus(request);
+  return facts;
+}
+
 fabric::NodeReadOptions read_options(const Request& request, const Config& config,
                                      std::optional<std::vector<std::string>> hcas, const ContainerNetwork& container) {
   fabric::NodeReadOptions read;

@@ -22,6 +22,9 @@ struct ContainerNetwork {
   const std::set<std::string>& brings;  // netdevs that the runtime moves into the container's namespace
 };
 
+// Returns the facts of all HCAs that rank() needs.
+fabric::HcaFacts ranking_facts(const Request& request, const Config& config);
+
 // Returns options for reading the facts of the node that the plan needs. The caller must set the option `root`. hcas:
 // the requested HCAs; nullopt: all.
 fabric::NodeReadOptions read_options(const Request& request, const Config& config,

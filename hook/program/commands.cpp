@@ -22,7 +22,7 @@
 #include "hook/doctor/doctor.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
-#include "hook/grant/foresee.hpp"
+#include "hook/grant/search.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
@@ -75,15 +75,16 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
   const Ledger* const ledger = open ? &open->ledger : nullptr;
   const ForeseeInput input{requesting, owner, call.node, ledger, true};
   std::vector<std::string> unknown;
-  const auto inventory = TRY(read_for(input, unknown));
+  auto found = find_plan(input, unknown, call.timing, [](const auto&, const auto&) { return Result<void>(); });
   append_once(std::move(unknown), done.plan.warnings);
-  Plan plan = TRY(foresee(input, inventory)).plan;
+  const Found decided = TRY(std::move(found));
+  Plan plan = decided.foreseen.plan;
   foresee_memlock(requesting.spec, requesting.caller.engine, plan);
   append_once(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);
   auto foreseen = TRY(foresee_rails({.plan = done.plan,
                                      .config = requesting.admin,
-                                     .inventory = inventory,
+                                     .inventory = decided.inventory,
                                      .is_snapshot = call.node.snapshot.has_value(),
                                      .ledger = ledger,
                                      .ledger_directory = call.node.ledger,

@@ -289,6 +289,18 @@ class CreateRuntime(Scene):
         return False
 
 
+class CountCreateRuntime(CreateRuntime):
+    """The container requests a number of HCAs. The pool has one of the node's HCAs."""
+    name = "createRuntime, a count"
+
+    def prepare(self):
+        self.configure({"annotations_may_request": ["*"],
+                        "pools": [{"name": "one", "modes": ["exclusive", "shared"], "selectors": {"ifNames": [f"rail{RAIL}"]}}]})
+
+    def asking(self, name, mode, hca=HCA, **options):
+        return super().asking(name, mode, "1" if name == "web" else hca, **options)
+
+
 class FirstCreateRuntime(CreateRuntime):
     """createRuntime on a node without a ledger."""
     name = "first createRuntime of a node"
@@ -970,7 +982,7 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
+ALL = [CreateRuntime, CountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
        OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri,
        NriRestart, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
        DamageOfRails]

@@ -1,0 +1,45 @@
+// Finds the HCAs of a container and decides. A request with a count usually needs few of the node's HCAs, so it is
+// decided in up to kMostRankings attempts:
+//   1. Rank the candidates by the ledger's index, without locks, and choose as many as the request counts (rank.hpp).
+//   2. Read the chosen HCAs completely, and lock only them and the HCAs of their PFs and VFs, by device, as all calls.
+//   3. Check their grants again under the locks. If another call was faster, release the locks and rank again.
+// If the ranking finds too few free HCAs, or after the last attempt, the decision is made among all candidates under
+// all their locks. So a request is refused only by a decision among all: the ranking can miss a free HCA, for example
+// one with a stale grant, which is released only under the lock of its HCA. Every other request is decided among all of
+// its candidates at once.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "hook/base/result.hpp"
+#include "hook/base/timing.hpp"
+#include "hook/grant/foresee.hpp"
+
+namespace hook {
+
+inline constexpr unsigned kMostRankings = 8;
+
+struct Found {
+  fabric::Inventory inventory;
+  ForeseenPlan foreseen;
+};
+
+// Books the plan while its HCAs are locked. Errors: ESTALE, the owner's grant changed since the ranking
+// (LockedHcas::expect_own()): the search goes on.
+using BookFound = std::function<Result<void>(const fabric::Inventory& inventory, ForeseenPlan& foreseen)>;
+
+// Finds the plan of a container and books it. warnings: receives one text for each fact that cannot be read. timing:
+// gets the steps "read". Locks: returns without locks. Errors: as read_for() and foresee(); those of `book`.
+Result<Found> find_plan(const ForeseeInput& input, std::vector<std::string>& warnings, Timing& timing,
+                        const BookFound& book);
+
+// Like find_plan(), but first decides among the HCAs of `bound`, a grant that was booked for this container before its
+// creation (foresee_bound()). If they suffice, nothing is booked.
+Result<Found> find_bound_plan(const ForeseeInput& input, const Grant& bound, std::vector<std::string>& warnings,
+                              Timing& timing, const BookFound& book);
+
+}  // namespace hook

@@ -1,0 +1,105 @@
+#include "hook/plan/rank.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace hook {
+namespace {
+
+using Hcas = std::vector<const NodeHca*>;
+
+class Ranking {
+ public:
+  Ranking(const RankInput& input, const Glance& glance, std::size_t count)
+      : input_(input), glance_(glance), count_(count), gpus_(gpus_to_be_near(input.inventory, input.request)) {}
+
+  // Takes HCAs of one tier (choose.cpp), by nearness to the container's GPUs.
+  void take(const Hcas& tier) {
+    take(tier, missing(), [&](const NodeHca& node) { return looks_free(node); });
+  }
+
+  // Takes HCAs of the tiers that other calls choose from too: ACTIVE ones first.
+  void take_common(const Hcas& hcas) {
+    if (missing() == 0) return;
+    const std::size_t window = std::min<std::size_t>(hcas.size(), std::size_t{1} << std::min(input_.losses, 16U));
+    std::set<const NodeHca*> inactive;
+    take(hcas, window - 1 + missing(), [&](const NodeHca& node) {
+      if (!looks_free(node)) return false;
+      if (glance_.is_active(node.name())) return true;
+      inactive.insert(&node);
+      return false;
+    });
+    Hcas rest;
+    std::ranges::copy_if(hcas, std::back_inserter(rest), [&](const NodeHca* node) { return inactive.contains(node); });
+    if (missing() > 0) take(rest, window - 1 + missing(), [](const NodeHca&) { return true; });
+  }
+
+  std::size_t missing() const { return count_ - std::min(count_, names_.size()); }
+  std::vector<std::string> names() && { return std::move(names_); }
+
+ private:
+  // Takes as many HCAs as are missing from the first `most` accepted ones.
+  void take(const Hcas& hcas, std::size_t most, const std::function<bool(const NodeHca&)>& accept) {
+    const Hcas found = first_near(hcas, gpus_, most, accept);
+    const std::size_t taken = std::min(found.size(), missing());
+    const std::size_t first = input_.turn % (found.size() - taken + 1);
+    for (std::size_t i = first; i < first + taken; ++i)
+      names_.push_back(found[i]->name());
+  }
+
+  bool looks_free(const NodeHca& node) const {
+    const auto terms = terms_for(node, input_.request, input_.config);
+    if (!terms) return false;
+    if (input_.own.contains(node.name())) return true;
+    return has_place(*terms,
+                     glance_.holding(node.name(), terms->mode == Mode::kExclusive ? 1 : terms->limit.value_or(0)));
+  }
+
+  const RankInput& input_;
+  const Glance& glance_;
+  std::size_t count_;
+  std::vector<const fabric::Gpu*> gpus_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+std::optional<unsigned> count_of(const Request& request) {
+  if (request.selection.kind != HcaSelection::Kind::kCount || request.has_nodes_of_grant) return std::nullopt;
+  unsigned count = request.selection.count;
+  for (const HcaSelection& by : request.narrowed_by) {
+    if (by.kind != HcaSelection::Kind::kCount) return std::nullopt;
+    count = std::min(count, by.count);
+  }
+  return count;
+}
+
+std::optional<std::vector<std::string>> rank(const RankInput& input, const Glance& glance,
+                                             std::vector<std::string>& warnings) {
+  const auto count = count_of(input.request);
+  if (!count || *count == 0) return std::nullopt;
+  const NodeMap node(input.inventory, input.config);
+  Hcas own;
+  Hcas given;
+  Hcas common;
+  for (const NodeHca* hca : countable(node, input.request, input.config, warnings)) {
+    const auto held = input.own.find(hca->name());
+    if (input.lost.contains(hca->name())) continue;
+    if (held != input.own.end() && held->second > 0) {
+      own.push_back(hca);
+    } else if (std::ranges::find(input.given, hca->name()) != input.given.end()) {
+      given.push_back(hca);
+    } else {
+      common.push_back(hca);
+    }
+  }
+  Ranking ranking(input, glance, *count);
+  ranking.take(own);
+  ranking.take(given);
+  ranking.take_common(common);
+  if (ranking.missing() > 0) return std::nullopt;
+  return std::move(ranking).names();
+}
+
+}  // namespace hook
