@@ -12,12 +12,14 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -196,6 +198,134 @@ class RecordReader {
   std::optional<Error> error_;
 };
 
+// Reads a struct from a text as RecordWriter and dump(-1) write it: without spaces, with the members in the order of
+// describe(), and with texts that need no escape. This costs much less than a document. Fails on every other
+// text, also if it is a valid record: RecordReader then reads it, or names the fault. Never accepts a text that
+// RecordReader refuses.
+class RecordScanner {
+ public:
+  explicit RecordScanner(std::string_view text) : rest_(text) {}
+
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    require(has(name), name);
+    if (!failed_) read(value);
+  }
+  template <typename T>
+  void optional(const char* name, T& value) {
+    if (has(name)) read(value);
+  }
+  void name(const char* name, std::string& value, std::size_t longest) {
+    (*this)(name, value);
+    require(is_file_name(value, longest), name);
+  }
+  void optional_name(const char* name, std::string& value, std::size_t longest) {
+    if (!has(name)) return;
+    read(value);
+    require(is_file_name(value, longest), name);
+  }
+  template <typename T, std::size_t size>
+  void word(const char* name, T& value, const Word<T> (&words)[size]) {
+    text(name, value, words, [&](std::string_view written) { return from_word(words, written); });
+  }
+  template <typename T, typename ToText, typename Parse>
+  void text(const char* name, T& value, ToText, Parse parse) {
+    std::string written;
+    (*this)(name, written);
+    auto parsed = parse(written);
+    require(parsed.has_value(), name);
+    if (parsed) value = *std::move(parsed);
+  }
+  template <typename Describe>
+  void group(const char* name, Describe describe_members) {
+    require(has(name), name);
+    read_object(describe_members);
+  }
+  template <typename Describe>
+  void optional_group(const char* name, bool, Describe describe_members) {
+    if (has(name)) read_object(describe_members);
+  }
+  void require(bool holds, const char*) { failed_ = failed_ || !holds; }
+  // Returns true if the whole text was read.
+  bool finish() const { return !failed_ && rest_.empty(); }
+
+  template <typename T>
+  requires std::is_class_v<T>
+  void read(T& value) {
+    read_object([&](RecordScanner& inner) { describe(inner, value); });
+  }
+
+ private:
+  bool skip(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+  void take(std::string_view text) { failed_ = failed_ || !skip(text); }
+  template <typename Describe>
+  void read_object(Describe describe_members) {
+    take("{");
+    is_first_ = true;
+    describe_members(*this);
+    take("}");
+    is_first_ = false;
+  }
+  // Returns true if the next member has this name, and goes on to its value.
+  bool has(std::string_view name) {
+    std::string_view text = rest_;
+    const auto matches = [&](std::string_view part) {
+      const bool found = text.starts_with(part);
+      if (found) text.remove_prefix(part.size());
+      return found;
+    };
+    if (failed_ || !matches(is_first_ ? "\"" : ",\"") || !matches(name) || !matches("\":")) return false;
+    rest_ = text;
+    is_first_ = false;
+    return true;
+  }
+  void read(bool& value) {
+    value = skip("true");
+    if (!value) take("false");
+  }
+  void read(std::string& value) {
+    take("\"");
+    // A control character is no JSON. An escape and bytes beyond ASCII, which may be invalid, are left to the reader.
+    const auto ends = [](char c) {
+      const auto byte = static_cast<unsigned char>(c);
+      return byte < 0x20 || byte >= 0x80 || c == '"' || c == '\\';
+    };
+    const auto* const end = std::find_if(rest_.begin(), rest_.end(), ends);
+    value.assign(rest_.begin(), end);
+    rest_.remove_prefix(value.size());
+    take("\"");
+  }
+  template <std::integral Number>
+  void read(Number& value) {
+    const auto [end, code] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    // from_chars() accepts a sign and leading zeros.
+    failed_ =
+        failed_ || code != std::errc() || rest_.front() == '-' || (rest_.front() == '0' && end - rest_.data() > 1);
+    if (!failed_) rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+  }
+  template <typename T>
+  void read(std::optional<T>& value) {
+    read(value.emplace());
+  }
+  template <typename T>
+  void read(std::vector<T>& value) {
+    take("[");
+    if (skip("]")) return;
+    do {
+      read(value.emplace_back());
+    } while (!failed_ && skip(","));
+    take("]");
+  }
+
+  std::string_view rest_;
+  bool is_first_ = true;  // the next member is the first of its object
+  bool failed_ = false;
+};
+
 template <typename T>
 Json to_record(const T& value) {
   if constexpr (std::integral<T>) {
@@ -227,6 +357,15 @@ Result<T> from_record(const Json& json) {
   describe(reader, value);
   TRY_VOID(reader.finish());
   return value;
+}
+
+// Reads a struct with RecordScanner. nullopt: the text must be parsed, because the scanner does not read it.
+template <typename T>
+std::optional<T> scan_record(std::string_view text) {
+  T value;
+  RecordScanner scanner(text);
+  scanner.read(value);
+  return scanner.finish() ? std::optional(std::move(value)) : std::nullopt;
 }
 
 }  // namespace hook

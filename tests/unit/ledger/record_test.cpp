@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "hook/ledger/files.hpp"
 #include "hook/ledger/record.hpp"
 #include "hook/ledger/steps.hpp"
 #include "support/results.hpp"
@@ -65,6 +66,83 @@ TEST(GrantRecord, DetectsAnyDamage) {
     other_text.replace(other_text.find("\"format\":") + 9, 1, format);
     EXPECT_EQ(error_message(parse_grant(other_text, "DIR/grants/k.json", kKey)),
               fmt::format("cannot read grant `DIR/grants/k.json`: its format is {}, this program's is 2", format));
+  }
+}
+
+// The line with a correct checksum.
+std::string signed_text(const std::string& line) {
+  return fmt::format("{}\n{:016x}\n", line, checksum(line));
+}
+
+// Returns the grant as text, or the error.
+std::string outcome(const std::string& line) {
+  const auto grant = parse_grant(signed_text(line), "p", kKey);
+  return grant ? grant_text(*grant) : fmt::format("{} {}", grant.error().message, grant.error().code);
+}
+
+// As outcome(), but the fast scan does not read the line: it does not know spaces.
+std::string outcome_of_document(const std::string& line) {
+  constexpr std::string_view kQuotedSpace = "last read: ' ";
+  std::string text = outcome(" " + line);
+  const auto quoted = text.find(kQuotedSpace);
+  return quoted == std::string::npos ? text : text.erase(quoted + kQuotedSpace.size() - 1, 1);
+}
+
+// The scan and the document must give the same result for every text.
+TEST(GrantRecord, ScanAgreesWithDocument) {
+  const std::string text = grant_text(full_grant());
+  const std::string line = text.substr(0, text.find('\n'));
+  ASSERT_EQ(outcome(line), text);
+  ASSERT_EQ(outcome_of_document(line), text);
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    std::string without = line;
+    without.erase(at, 1);
+    ASSERT_EQ(outcome(without), outcome_of_document(without)) << without;
+    for (const char c :
+         {'0', '9', '-', '.', '"', '\\', ',', ':', '{', '}', '[', ']', 'a', ' ', '/', '\t', '\x7f', '\xc3', '\0'}) {
+      std::string other = line;
+      other[at] = c;
+      ASSERT_EQ(outcome(other), outcome_of_document(other)) << other;
+      other = line;
+      other.insert(at, 1, c);
+      ASSERT_EQ(outcome(other), outcome_of_document(other)) << other;
+    }
+    const std::string part = line.substr(0, at);
+    ASSERT_EQ(outcome(part), outcome_of_document(part)) << part;
+  }
+}
+
+TEST(GrantRecord, ScanAgreesWithDocumentAboutMembers) {
+  const std::string text = grant_text(full_grant());
+  const std::string line = text.substr(0, text.find('\n'));
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string other = line;
+    const auto at = other.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return at == std::string::npos ? other : other.replace(at, from.size(), to);
+  };
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"since\":1700000000", "\"since\":9223372036854775807"},
+           {"\"since\":1700000000", "\"since\":9223372036854775808"},
+           {"\"since\":1700000000", "\"since\":99999999999999999999"},
+           {"\"since\":1700000000", "\"since\":1.7e9"},
+           {"\"since\":1700000000", "\"since\":\"1700000000\""},
+           {"\"since\":1700000000", "\"since\":1700000000,\"since\":1700000000"},
+           {"\"since\":1700000000", "\"since\":1700000000,\"more\":{}"},
+           {",\"since\":1700000000", ""},
+           {"\"settled\":true", "\"settled\":1"},
+           {"\"settled\":true", "\"settled\":null"},
+           {"\"pid\":4711", "\"pid\":2147483648"},
+           {"\"pid\":4711", "\"pid\":04711"},
+           {"\"id\":\"c-1\"", "\"id\":\"\\u0063-\xc3\xa4\""},
+           {"\"id\":\"c-1\"", "\"id\":\"\xff\""},
+           {"\"mode\":\"exclusive\"", "\"mode\":\"none\""},
+           {"\"name\":\"mlx5_1\"", "\"name\":\"..\""},
+           {"\"contexts\":[7,4294967295]", "\"contexts\":[7,4294967296]"},
+           {"\"contexts\":[7,4294967295]", "\"contexts\":[7,]"},
+           {"\"contexts\":[7,4294967295]", "\"contexts\":[]"}}) {
+    const std::string other = replaced(from, to);
+    EXPECT_EQ(outcome(other), outcome_of_document(other)) << other;
   }
 }
 
