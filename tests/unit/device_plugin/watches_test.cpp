@@ -1,4 +1,4 @@
-// What wakes the device plugin, and what happens if events are lost.
+// KernelEvents and FileEvents: each change is an event, and so is a loss of events.
 #include "shim/device_plugin/watches.hpp"
 
 #include <fcntl.h>
