@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -106,6 +107,16 @@ void Log::set_container(std::string_view id) {
   container_ = fabric::printable(id);
 }
 
+void Log::hold() {
+  holds_ = true;
+}
+
+void Log::write_held() {
+  holds_ = false;
+  for (const auto& [severity, text] : std::exchange(held_, {}))
+    put(severity, text);
+}
+
 void Log::error(const Error& error) const {
   write(Severity::kError, fabric::with_remedy(error));
 }
@@ -154,6 +165,14 @@ void Log::write(Severity severity, std::string_view message) const {
   std::string text = severity == Severity::kError ? "error: " : severity == Severity::kWarning ? "warning: " : "";
   if (!container_.empty()) text += "container `" + container_ + "`: ";
   text += fabric::one_line(message.substr(0, kLongestLine));
+  if (holds_ && severity >= Severity::kInfo) {
+    held_.emplace_back(severity, std::move(text));
+  } else {
+    put(severity, text);
+  }
+}
+
+void Log::put(Severity severity, const std::string& text) const {
   if (severity != Severity::kDebug) say(program_ + ": " + text + "\n");
   if (!syslog_.ok()) return;
   const std::string record =

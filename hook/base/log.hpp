@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
@@ -35,6 +36,9 @@ class Log {
 
   // Sets the name of the container in later messages.
   void set_container(std::string_view id);
+  // Keeps later messages that are no warning or error, until write_held(): the caller does not wait for their writes.
+  void hold();
+  void write_held();
 
   void error(const Error& error) const;
   void warning(std::string_view message) const;
@@ -46,6 +50,7 @@ class Log {
   enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // RFC 5424, table 2
   enum class Stderr { kNone, kPolled, kOwn, kSocket };
   void write(Severity severity, std::string_view message) const;
+  void put(Severity severity, const std::string& text) const;
   void say(std::string_view line) const;
   fabric::UniqueFd syslog_;
   std::string program_ = "rdma-hook";
@@ -54,6 +59,8 @@ class Log {
   std::string container_;
   bool warns_once_ = false;
   mutable std::vector<std::string> warned_;  // with warns_once_: the warnings already written
+  bool holds_ = false;
+  mutable std::vector<std::pair<Severity, std::string>> held_;
 };
 
 // One event as one line for programs, in logfmt: `granted container=web-1 hcas=mlx5_0,mlx5_1 total_us=2310`. For any

@@ -30,12 +30,17 @@ using hook::Owner;
 
 constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
-// First byte of a job: kRecover, or the method (Event) of the request. The payload follows.
+// First byte of a job: kRecover, kEnded, or the method (Event) of the request. The payload follows.
 constexpr char kRecover = 'R';
+constexpr char kEnded = 'E';
 // Fields of the payload of kRecover.
 constexpr std::uint32_t kGone = 1;
 constexpr std::uint32_t kContainer = 2;
 constexpr std::uint32_t kPod = 3;
+// Field of the payload of kEnded.
+constexpr std::uint32_t kKey = 1;
+// Longest wait for the lock of a grant whose namespace has ended.
+constexpr std::chrono::milliseconds kEndedPatience{200};
 
 // Returns the network namespace that gets the rails: the path that the runtime reports for the pod. Empty path: the
 // container is outside of a pod, and its namespace does not exist yet.
@@ -203,6 +208,20 @@ Result<void> recover(std::string_view words, const Ledger& ledger, const hook::L
   return {};
 }
 
+// words: the payload of ended_job().
+Result<void> release_ended(std::string_view words, const Ledger& ledger) {
+  Result<void> all;
+  WireReader reader(words);
+  while (const auto word = TRY(reader.next())) {
+    if (!word->is_bytes(kKey)) continue;
+    // A namespace whose file was removed may live on in processes. Its grant is then not stale and stays.
+    const auto done =
+        ledger.release(std::string(word->bytes), hook::from_now(kEndedPatience), [] { return Result<void>(); });
+    keep_first(all, done.has_value() ? Result<void>() : Result<void>(done.error()));
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string job_of(const NriRequest& request) {
@@ -220,6 +239,13 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
   return job;
 }
 
+std::string ended_job(const std::set<std::string>& keys) {
+  std::string job(1, kEnded);
+  for (const std::string& key : keys)
+    append_bytes_field(job, kKey, key);
+  return job;
+}
+
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
   // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
@@ -229,10 +255,25 @@ Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Con
 }
 
 Worker::Answer GrantWorker::run(std::string_view job) {
+  log_.hold();
+  Worker::Answer answer = serve(job);
+  answer.afterwards = [this, then = std::move(answer.afterwards)] {
+    log_.write_held();
+    if (then) then();
+  };
+  return answer;
+}
+
+Worker::Answer GrantWorker::serve(std::string_view job) {
   if (job.starts_with(kRecover)) {
     log_.set_container("");
     return release_by(hook::Releaser::kRecover,
                       [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
+  }
+  if (job.starts_with(kEnded)) {
+    log_.set_container("");
+    return release_by(hook::Releaser::kOther,
+                      [&](const Ledger& ledger) { return release_ended(job.substr(1), ledger); });
   }
   const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
   if (!request) return {request.error()};

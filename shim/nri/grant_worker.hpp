@@ -24,19 +24,25 @@ std::string job_of(const NriRequest& request);
 // container id, to be recorded in grants that lack their users' pod ids.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
+// Returns the job that releases the grants with these keys, if their network namespaces have ended. Reads no other
+// grant.
+std::string ended_job(const std::set<std::string>& keys);
+
 class GrantWorker {
  public:
   // Prepares a worker with the configuration that the plugin has read. A new configuration needs a new worker. Errors:
   // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
-  // Runs a job of job_of() or recover_job(). Errors: of the hook's createRuntime and of the ledger.
+  // Runs a job of job_of(), recover_job() or ended_job(). Errors: of the hook's createRuntime and of the ledger.
   // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
   // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.
   // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
   // recover_job(): does what `rdma-hook recover` does. Also releases the unbound grants (is_unbound()) of the
   // containers in `gone`, and records the pod ids in `pods`.
+  // ended_job(): releases each of the grants that is stale.
+  // The answer's afterwards() writes the log, except warnings and errors, so that the runtime does not wait for it.
   Worker::Answer run(std::string_view job);
 
  private:
@@ -45,6 +51,7 @@ class GrantWorker {
   GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
       : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
+  Worker::Answer serve(std::string_view job);
   Worker::Answer give(const NriRequest& request);
   Worker::Answer release_by(hook::Releaser by, const ReleaseSteps& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }

@@ -33,7 +33,7 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   Doubtful found;
   Ledger::Unread unread;  // recover() reports them
   for (const hook::Grant& grant : TRY(ledger.list(&unread))) {
-    if (grant.owner.netns) found.namespaces.insert(grant.owner.netns->path);
+    if (grant.owner.netns) found.namespaces.emplace_back(grant.owner.netns->path, grant.owner.key);
     for (const GrantUser& user : grant.users) {
       if (is_unbound(grant, user)) found.unbound.emplace(user.id, grant.since);
       if (user.pod.empty()) found.podless.insert(user.id);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hook/ledger/ledger.hpp"
@@ -35,8 +36,8 @@ struct Doubtful {
   // Ids of containers whose grant does not record their pod: a hook or an earlier version of this plugin made the
   // grant.
   std::set<std::string> podless;
-  // Paths of the network namespaces that own grants.
-  std::set<std::string> namespaces;
+  // The network namespaces that own grants: path and key of the grant.
+  std::vector<std::pair<std::string, std::string>> namespaces;
 };
 // Errors: of the ledger.
 Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);

@@ -33,6 +33,9 @@ constexpr double kPodShare = 0.5;
 // kubelet's timeout for one request to the runtime (--runtime-request-timeout).
 constexpr std::chrono::seconds kLongestCreation{120};
 
+// Most grants that the worker releases in one job, which has a deadline.
+constexpr std::size_t kEndedAtOnce = 32;
+
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
 
 bool speaks_of_rdma(const std::map<std::string, std::string>& annotations) {
@@ -89,24 +92,28 @@ Result<NamespaceEnds> NamespaceEnds::open() {
   return ends;
 }
 
-Result<void> NamespaceEnds::watch(const std::string& path) {
-  if (!events_.ok() || paths_.contains(path)) return {};
+Result<void> NamespaceEnds::watch(const std::string& path, const std::string& key) {
+  if (!events_.ok()) return {};
+  if (const auto known = paths_.find(path); known != paths_.end()) {
+    known->second.insert(key);
+    return {};
+  }
   const std::string directory = path.substr(0, path.rfind('/'));
   // The directory is watched, because a watch on the path would watch the namespace that is mounted over the file. The
   // unlink(2) of the file is an event of the directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
   if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
   directories_[watch] = directory;
-  paths_.insert(path);
+  paths_[path].insert(key);
   return {};
 }
 
-bool NamespaceEnds::take() {
-  bool any = false;
+NamespaceEnds::Ended NamespaceEnds::take() {
+  Ended ended;
   alignas(inotify_event) std::array<char, 4096> buffer;
   for (;;) {
     const ssize_t count = events_.ok() ? ::read(events_.get(), buffer.data(), buffer.size()) : -1;
-    if (count <= 0) return any;
+    if (count <= 0) return ended;
     for (std::size_t at = 0; at < static_cast<std::size_t>(count);) {
       // memcpy(3) is used, because reading a char array as an inotify_event would break strict aliasing.
       inotify_event event{};
@@ -114,10 +121,11 @@ bool NamespaceEnds::take() {
       const std::string_view name(buffer.data() + at + sizeof event, event.len);
       at += sizeof event + event.len;
       // The queue overflowed and lost events, or the directory itself is gone, so any watched namespace may have ended.
-      any = any || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
+      ended.all = ended.all || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;
-      any = paths_.erase(fmt::format("{}/{}", directory->second, name.substr(0, name.find('\0')))) > 0 || any;
+      const auto gone = paths_.find(fmt::format("{}/{}", directory->second, name.substr(0, name.find('\0'))));
+      if (gone != paths_.end()) ended.keys.merge(paths_.extract(gone).mapped());
       if ((event.mask & IN_IGNORED) != 0) directories_.erase(directory);
     }
   }
@@ -187,16 +195,16 @@ void RdmaPlugin::synchronize_begin() {
   const auto ledger = worker_.open_ledger();
   auto doubtful = ledger ? doubtful_containers(*ledger) : ledger.error();
   doubtful_ = doubtful ? std::move(doubtful).value() : Doubtful();
-  for (const std::string& netns : doubtful_.namespaces)
-    watch(netns);
+  for (const auto& [netns, key] : doubtful_.namespaces)
+    watch(netns, key);
   pods_.clear();
   gone_.clear();
   spared_.clear();
   recount_at_.reset();
 }
 
-void RdmaPlugin::watch(const std::string& netns) {
-  if (const auto watched = ends_.watch(netns); !watched) log_.warning(watched.error().message);
+void RdmaPlugin::watch(const std::string& netns, const std::string& key) {
+  if (const auto watched = ends_.watch(netns, key); !watched) log_.warning(watched.error().message);
 }
 
 void RdmaPlugin::found(const NriPod& pod) {
@@ -249,8 +257,20 @@ void RdmaPlugin::end_unknown(std::set<std::string> ids) {
 }
 
 void RdmaPlugin::return_what_is_left() {
-  const bool ended = ends_.take();
-  if (!std::exchange(returns_due_, false) && !ended) return;
+  NamespaceEnds::Ended ended = ends_.take();
+  if (std::exchange(returns_due_, false) || ended.all) return recover_all();
+  while (!ended.keys.empty()) {
+    std::set<std::string> some;
+    while (some.size() < kEndedAtOnce && !ended.keys.empty())
+      some.insert(ended.keys.extract(ended.keys.begin()));
+    const auto done = worker_.ask(ended_job(some), within(kPodShare));
+    if (done) continue;
+    log_.warning(fabric::wrap(done.error(), "cannot release the grants of ended pods").message);
+    return recover_all();
+  }
+}
+
+void RdmaPlugin::recover_all() {
   const auto done = worker_.ask(recover_job(std::exchange(gone_, {}), std::exchange(pods_, {})), within(kPodShare));
   if (!done) log_.warning(fabric::wrap(done.error(), "cannot release unused grants").message);
 }
@@ -332,7 +352,8 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
           creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(requesting.spec));
       // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
       // missed.
-      if (gives && requesting.spec.netns_path) watch(*requesting.spec.netns_path);
+      if (gives && requesting.spec.netns_path)
+        watch(*requesting.spec.netns_path, TRY(hook::owner_of(requesting.spec, {})).key);
       if (gives || !creates || requesting.pod_note.empty()) return unless(gives);
       // Without HCAs, only the variable of the note is added, which needs neither ledger nor node.
       return std::optional(

@@ -38,17 +38,22 @@ class NamespaceEnds {
   static Result<NamespaceEnds> open();
   // Readable when a file was removed from a watched directory.
   int fd() const { return events_.get(); }
-  // Watches a namespace's file. A second call for the same file costs only a lookup. Errors: the directory cannot be
-  // watched.
-  Result<void> watch(const std::string& path);
-  // Returns true if a watched namespace may have ended since the last call of take(). Stops watching the namespaces
-  // that have ended.
-  bool take();
+  // Watches a namespace's file. key: of the grant that the namespace may own. A second call for the same file and key
+  // costs only a lookup. Errors: the directory cannot be watched.
+  Result<void> watch(const std::string& path, const std::string& key);
+  // The keys of the namespaces that may have ended. all: events were lost, so any watched namespace may have ended.
+  struct Ended {
+    std::set<std::string> keys;
+    bool all = false;
+  };
+  // Returns the ends since the last call of take(). Stops watching the namespaces that have ended.
+  Ended take();
 
  private:
   fabric::UniqueFd events_;
   std::map<int, std::string> directories_;  // watched directories, by watch descriptor
-  std::set<std::string> paths_;
+  // Keys by path. A path has several if its namespace was replaced before take() was called.
+  std::map<std::string, std::set<std::string>> paths_;
 };
 
 // The current configuration of the administrator, and a worker that was started with it. A changed configuration
@@ -118,8 +123,9 @@ class RdmaPlugin : public NriHandler {
   // Returns the running containers that request HCAs but have no grant, as far as found since the last call. The log
   // already has a warning about each.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
-  // Called between requests. If a Synchronize or release_later() has marked this as due, or if a pod's namespace has
-  // ended, lets the worker release the grants that no container uses any more.
+  // Called between requests. If a Synchronize or release_later() has marked this as due, or if events about namespaces
+  // were lost, lets the worker release all grants that no container uses any more. Otherwise lets it release the grants
+  // of the namespaces that have ended.
   void return_what_is_left();
 
   // Time at which to query the runtime's containers again. Synchronize did not list some containers with a grant, but
@@ -139,7 +145,8 @@ class RdmaPlugin : public NriHandler {
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);
-  void watch(const std::string& netns);
+  void watch(const std::string& netns, const std::string& key);
+  void recover_all();
   // Returns a deadline: now plus this share (0 to 1) of the runtime's request timeout.
   Clock::time_point within(double share) const;
 

@@ -141,6 +141,35 @@ TEST_F(GrantWorkerTest, WarnsAboutRequireVariableOfContainer) {
   EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
 }
 
+// The grant of an ended namespace is the only one that is read: another grant that cannot be read does not matter.
+TEST_F(GrantWorkerTest, ReleasesGrantsOfEndedNamespacesOnly) {
+  const hook::Owner owner = netns_owner();
+  book(owner, {.key = "c1", .id = "c1", .process = {}});
+  test_support::write_file(directory_ / "ledger/grants/netns-1-1.json", "no grant");
+  const auto has_grant = [&] { return must(hook::Ledger::open(node_.ledger).value().find(owner.key)).has_value(); };
+  EXPECT_TRUE(run(ended_job({owner.key, "netns-7-7"})));
+  EXPECT_TRUE(has_grant()) << "the namespace lives";
+  std::filesystem::remove(netns_);
+  EXPECT_TRUE(run(ended_job({owner.key, "netns-7-7"})));
+  EXPECT_FALSE(has_grant());
+  EXPECT_FALSE(run(ended_job({"netns-1-1"}))) << "its own grant cannot be read";
+  EXPECT_FALSE(run(recover_job({}, {}))) << "reads all grants";
+}
+
+// Requests do not wait for the log, which has the grant nevertheless.
+TEST_F(GrantWorkerTest, LogsAfterAnswer) {
+  auto worker = GrantWorker::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
+  ASSERT_TRUE(worker);
+  testing::internal::CaptureStderr();
+  const auto answer = worker->run(job_of({.method = Event::kCreateContainer, .payload = request("c1", "mlx5_1")}));
+  const std::string before = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(before.find("granted container=c1"), std::string::npos) << before;
+  testing::internal::CaptureStderr();
+  answer.afterwards();
+  const std::string after = testing::internal::GetCapturedStderr();
+  EXPECT_NE(after.find("granted container=c1"), std::string::npos) << after;
+}
+
 TEST_F(GrantWorkerTest, BooksNothingAfterRefusal) {
   const std::string refusal = run(Event::kCreateContainer, request("c1", "mlx5_7")).error().message;
   EXPECT_NE(refusal.find("mlx5_7"), std::string::npos) << refusal;

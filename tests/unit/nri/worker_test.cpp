@@ -225,6 +225,31 @@ TEST_F(RdmaPluginTest, RetriesFailedReleaseBetweenRequests) {
   EXPECT_EQ(due_, 1);
 }
 
+// Each end is reported once, with the keys of its own path.
+TEST(NamespaceEnds, NamesEndedNamespaces) {
+  const test_support::TempDir directory;
+  NamespaceEnds ends = NamespaceEnds::open().value();
+  std::set<std::string> keys;
+  for (int i = 0; i < 250; ++i) {
+    const std::string path = directory / std::to_string(i);
+    test_support::write_file(path, "");
+    ASSERT_TRUE(ends.watch(path, "netns-" + std::to_string(i)));
+    keys.insert("netns-" + std::to_string(i));
+  }
+  ASSERT_TRUE(ends.watch(directory / "7", "netns-replaced"));
+  EXPECT_TRUE(ends.take().keys.empty());
+  keys.erase("netns-8");
+  keys.insert("netns-replaced");
+  for (int i = 0; i < 250; ++i) {
+    if (i == 8) continue;
+    ASSERT_EQ(::unlink((directory / std::to_string(i)).c_str()), 0);
+  }
+  const auto ended = ends.take();
+  EXPECT_EQ(ended.keys, keys);
+  EXPECT_FALSE(ended.all);
+  EXPECT_TRUE(ends.take().keys.empty());
+}
+
 // Kills a container's first process and no other process.
 
 // A sleeping child in the cgroup of the test.
