@@ -55,13 +55,15 @@ Result<void> add_device(const PlannedNode& node, Json& devices) {
                              number_or(device, "minor", -1), *node.major, *node.minor),
                  0, "remove that entry, or restart the device plugin so that it reads the numbers again"};
   }
-  devices.push_back(Json{{"path", node.path},
-                         {"type", "c"},
-                         {"major", *node.major},
-                         {"minor", *node.minor},
-                         {"fileMode", node.mode},
-                         {"uid", node.uid},
-                         {"gid", node.gid}});
+  // Members are added one by one, because a list of values would be copied.
+  Json& device = devices.emplace_back();
+  add_member(device, "path") = node.path;
+  add_member(device, "type") = "c";
+  add_member(device, "major") = *node.major;
+  add_member(device, "minor") = *node.minor;
+  add_member(device, "fileMode") = node.mode;
+  add_member(device, "uid") = node.uid;
+  add_member(device, "gid") = node.gid;
   return {};
 }
 
@@ -104,8 +106,12 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
     if (rules_allow(rules, node)) continue;
     // The access has no `m` (mknod). A runtime that makes the node inside the cgroup has its own rule for that (runc,
     // crun: `c *:* m`).
-    rules.push_back(
-        Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rw"}});
+    Json& rule = rules.emplace_back();
+    add_member(rule, "allow") = true;
+    add_member(rule, "type") = "c";
+    add_member(rule, "major") = *node.major;
+    add_member(rule, "minor") = *node.minor;
+    add_member(rule, "access") = "rw";
   }
   return {};
 }

@@ -198,7 +198,7 @@ class Start {
 
   // Replaces config.json, and leaves the marker that names the new file.
   Result<void> write(const hook::Plan& plan, const Json& config) const {
-    auto edited = TRY(file_.rewrite(config.dump(), self_));
+    auto edited = TRY(file_.rewrite(hook::to_text(config), self_));
     // The marker is written before config.json is replaced, and names the version of the new file. If this process is
     // killed in between, config.json is still the previous file, and the marker has no effect, because it names another
     // version.
@@ -229,7 +229,7 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
   if (!file) return {};
   Json process = TRY(hook::parse_json(file->text(), "the file of `--process`"));
   if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
-  auto edited = TRY(file->rewrite(process.dump(), self));
+  auto edited = TRY(file->rewrite(hook::to_text(process), self));
   return edited.put_in_place();
 }
 

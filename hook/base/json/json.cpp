@@ -20,6 +20,7 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/json/quick_reader.hpp"
 
 namespace hook {
 namespace {
@@ -228,8 +229,11 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     return std::nullopt;
   }
   Position position(text);
-  Builder builder(position, limits, lines);
   try {
+    // The quick reader knows no lines and no causes: a text that it refuses is read again.
+    Builder quick(position, limits, nullptr);
+    if (!lines && QuickReader(text, quick).read()) return quick.take_root();
+    Builder builder(position, limits, lines);
     const NotingIterator begin(text.data(), &position);
     const NotingIterator end(text.data() + text.size(), &position);
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
@@ -238,6 +242,45 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     fault = {position.line(), error.what()};
   }
   return std::nullopt;
+}
+
+void append_text(const std::string& value, std::string& text) {
+  const auto is_plain = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\';
+  };
+  if (!std::all_of(value.begin(), value.end(), is_plain)) {
+    text += Json(value).dump();
+    return;
+  }
+  text += '"';
+  text += value;
+  text += '"';
+}
+
+void append_text(const Json& json, std::string& text) {
+  const char* separator = "";
+  if (const auto* members = json.get_ptr<const Json::object_t*>()) {
+    text += '{';
+    for (const auto& [key, value] : *members) {
+      text += std::exchange(separator, ",");
+      append_text(key, text);
+      text += ':';
+      append_text(value, text);
+    }
+    text += '}';
+  } else if (const auto* elements = json.get_ptr<const Json::array_t*>()) {
+    text += '[';
+    for (const Json& element : *elements) {
+      text += std::exchange(separator, ",");
+      append_text(element, text);
+    }
+    text += ']';
+  } else if (const auto* value = json.get_ptr<const std::string*>()) {
+    append_text(*value, text);
+  } else {
+    text += json.dump();
+  }
 }
 
 std::int64_t now_ms() {
@@ -261,6 +304,12 @@ std::string escape_pointer(std::string_view name) {
 
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault) {
   return parse(text, limits, fault, nullptr);
+}
+
+std::string to_text(const Json& json) {
+  std::string text;
+  append_text(json, text);
+  return text;
 }
 
 JsonLines json_lines(std::string_view text) {

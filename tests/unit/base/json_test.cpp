@@ -40,12 +40,41 @@ TEST(HookJson, KeepsDocumentUnchanged) {
        }) {
     SCOPED_TRACE(text);
     EXPECT_EQ(must(parse_json(text, "it")).dump(), text);
+    EXPECT_EQ(to_text(must(parse_json(text, "it"))), text);
   }
   // Also with many members.
   Json expected = Json::object();
   for (int i = 0; i < 500; ++i)
     expected.push_back({"key" + std::to_string((i * 37) % 500), i});
   EXPECT_EQ(must(parse_json(expected.dump(), "it")).dump(), expected.dump());
+}
+
+// Changes each byte of a document, or removes it: the text is accepted if nlohmann's parser accepts it, with the same
+// values. No change makes a key of the document occur twice.
+TEST(HookJson, AcceptsTextsThatNlohmannAccepts) {
+  const std::string document =
+      "{\"a\":[1,-2,3.5e2,0,18446744073709551615,\"x\\u0041\\n\\ud83d\\ude00\",\"\xc3\xa9\",\"\",{},[]],\n"
+      "\"bb\": {\"cc\":\"d e\"} , \"zzz\" :true,\"q\":\"\\\"\",\"n\":-0,\"m\":null,\"d\":false}";
+  const auto check = [](const std::string& text) {
+    const auto parsed = parse_json(text, "it");
+    const Json expected = Json::parse(text, nullptr, false);
+    ASSERT_EQ(parsed.has_value(), !expected.is_discarded()) << text;
+    if (!parsed) return;
+    ASSERT_EQ(parsed->dump(), expected.dump()) << text;
+    ASSERT_EQ(to_text(*parsed), expected.dump()) << text;
+  };
+  check(document);
+  for (std::size_t at = 0; at < document.size(); ++at) {
+    std::string text = document;
+    text.erase(at, 1);
+    check(text);
+    for (const char c : std::string("{}[]\",:\\ \n\x01\x7f\xc3\xff"
+                                    "0-+.eu/")) {
+      text = document;
+      text[at] = c;
+      check(text);
+    }
+  }
 }
 
 TEST(HookJson, ErrorsNameTheLine) {
