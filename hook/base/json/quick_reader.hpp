@@ -4,10 +4,12 @@
 
 #include <charconv>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 
 namespace hook {
 
