@@ -1,5 +1,5 @@
 // Reads JSON texts as programs write them: passes the values to a handler of nlohmann's SAX interface, several times
-// faster than nlohmann's parser, which looks at each byte of a text several times.
+// faster than nlohmann's parser, which reads each byte of a text several times.
 #pragma once
 
 #include <charconv>
