@@ -38,6 +38,11 @@ Result<OpenLedger> OpenLedger::open(Call& call) {
   return OpenLedger{std::move(rails), std::move(ledger)};
 }
 
+Result<const OpenLedger*> OpenLedger::keep(Call& call) {
+  call.ledger = TRY(open(call));
+  return &*call.ledger;
+}
+
 Result<std::optional<OpenLedger>> OpenLedger::open_existing(Call& call) {
   if (::access(call.node.ledger.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<OpenLedger>();
   return std::optional(TRY(open(call)));

@@ -15,6 +15,28 @@
 namespace hook {
 
 class IpamHelper;
+struct Call;
+
+// The kind of call that releases grants.
+enum class Releaser { kPoststop, kRecover, kOther };
+
+// A ledger that is open for one call, with the rails of its grants.
+struct OpenLedger {
+  std::shared_ptr<NodeRails> rails;
+  Ledger ledger;
+  // Opens the ledger, and makes it if it is missing. Errors: as Ledger::open().
+  static Result<OpenLedger> open(Call& call);
+  // Does the same, and leaves the ledger open in the call: the counters at its end use the directory.
+  static Result<const OpenLedger*> keep(Call& call);
+  // Opens the ledger if it exists; nullopt: there is none.
+  static Result<std::optional<OpenLedger>> open_existing(Call& call);
+  // Repairs the ledger after calls that were killed. A failure is only logged as a warning: it must not stop the start
+  // of this container.
+  void repair(const Log& log) const;
+  // Logs the rails' warnings, and one line for each grant released since the last report. Adds the reasons of the
+  // releases to the outcome. A container that left its pod's grant gets a line only if `by` is kPoststop.
+  void report(Releaser by, Call& call) const;
+};
 
 // The state of one call by an engine or a user.
 struct Call {
@@ -28,25 +50,7 @@ struct Call {
   // the container lives. nullopt: createRuntime will run, and records the container's init.
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
-};
-
-// The kind of call that releases grants.
-enum class Releaser { kPoststop, kRecover, kOther };
-
-// A ledger that is open for one call, with the rails of its grants.
-struct OpenLedger {
-  std::shared_ptr<NodeRails> rails;
-  Ledger ledger;
-  // Opens the ledger, and makes it if it is missing. Errors: as Ledger::open().
-  static Result<OpenLedger> open(Call& call);
-  // Opens the ledger if it exists; nullopt: there is none.
-  static Result<std::optional<OpenLedger>> open_existing(Call& call);
-  // Repairs the ledger after calls that were killed. A failure is only logged as a warning: it must not stop the start
-  // of this container.
-  void repair(const Log& log) const;
-  // Logs the rails' warnings, and one line for each grant released since the last report. Adds the reasons of the
-  // releases to the outcome. A container that left its pod's grant gets a line only if `by` is kPoststop.
-  void report(Releaser by, Call& call) const;
+  std::optional<OpenLedger> ledger = {};  // of keep(): open until the end of the call
 };
 
 // Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: the grant has no rails, or

@@ -249,7 +249,7 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   GrantUser user{.key = {}, .id = call.container, .process = requester, .bundle = call.bundle, .state = call.state};
   const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
-  const auto open = TRY(OpenLedger::open(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
   fabric::UniqueFd turn;
   // With call.state the bundle needs no lock: the user of the grant is the container itself, not a new token for each
   // call, so the ledger refuses the second of two calls for one container.

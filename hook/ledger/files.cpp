@@ -177,7 +177,7 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   files->self = TRY(identify(::getpid()));
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
-      {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}, {&files->views, "views"}};
+      {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}};
   for (const auto& [part, name] : parts) {
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
   }
@@ -206,6 +206,10 @@ Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make
 
 Result<LedgerDirectory> LedgerFiles::open_holders(const LedgerDirectory& hca_directory) const {
   return open_directory(hca_directory.fd.get(), "holders", hca_directory.path + "/holders", true);
+}
+
+Result<LedgerDirectory> LedgerFiles::open_views() const {
+  return open_directory(root.fd.get(), kViews, root.path + "/" + kViews, true);
 }
 
 std::string LedgerFiles::temporary_name() const {

@@ -24,6 +24,7 @@ namespace hook {
 
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
+inline constexpr const char* kViews = "views";
 
 // Returns a checksum against damage, not against an attacker: a process that can write a record can also write its
 // checksum.
@@ -61,7 +62,6 @@ class LedgerFiles {
   LedgerDirectory hca;
   LedgerDirectory grants;
   LedgerDirectory pending;
-  LedgerDirectory views;
   // This process. Its pid and start time are part of the names in pending/, so a child made by fork() must open its own
   // ledger.
   ProcessIdentity self;
@@ -89,6 +89,8 @@ class LedgerFiles {
   // directory if it is missing; holders/ is always made.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
+  // Opens the directory of the views, and makes it if it is missing. Only the calls that use views open it.
+  Result<LedgerDirectory> open_views() const;
 
   // Returns a name in pending/ that no other process and no other call uses: "@PID.START.N".
   std::string temporary_name() const;

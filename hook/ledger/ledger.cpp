@@ -382,8 +382,12 @@ std::vector<Released> Ledger::take_released() const {
   return std::exchange(files_->released, {});
 }
 
+const LedgerDirectory& Ledger::directory() const {
+  return files_->root;
+}
+
 std::string Ledger::view_directory() const {
-  return files_->views.path;
+  return files_->root.path + "/" + kViews;
 }
 
 }  // namespace hook

@@ -48,6 +48,7 @@ struct Recovered {
 };
 
 class LedgerFiles;
+struct LedgerDirectory;
 
 class Ledger {
  public:
@@ -151,6 +152,7 @@ class Ledger {
   // views that no user names. Locks: the caller holds none.
   Result<std::vector<std::string>> make_view(const std::string& name, const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
+  const LedgerDirectory& directory() const;
 
  private:
   explicit Ledger(std::shared_ptr<const LedgerFiles> files);

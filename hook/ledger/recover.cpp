@@ -230,7 +230,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   const std::size_t before = files_->released.size();
   // List the views before the grants are read. A view is made only after a grant has a user that names the view. So the
   // grants, read later, name each listed view that is in use.
-  const auto views = list_names(files_->views);
+  const auto directory = files_->open_views();
+  const auto views = directory ? list_names(*directory) : directory.error();
   std::set<std::string> named;
   // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries
   // until the deadline.
@@ -240,7 +241,7 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
     if (stuck.empty()) break;
   }
   const auto left =
-      views ? recover_views(*files_, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
+      views ? recover_views(*files_, *directory, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
   if (!left) recovered.warnings.push_back(left.error().message);
   TRY_VOID(to_result(stuck));
   for (std::size_t i = before; i < files_->released.size(); ++i)

@@ -150,8 +150,8 @@ void note_checked(int view, const Seen& seen) {
 
 // Returns true if the view on disk is as `layout` describes it. Returns false also if the view cannot be read: it is
 // then made again.
-bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
-  const UniqueFd view = open_closed(files.views.fd.get(), name, layout, kChecked);
+bool is_as_made(const LedgerDirectory& views, const std::string& name, const Layout& layout) {
+  const UniqueFd view = open_closed(views.fd.get(), name, layout, kChecked);
   if (!view.ok()) return false;
   const auto seen = look_at(view.get(), layout);
   if (!seen) return false;
@@ -187,9 +187,9 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
   return close_to_writing(file, kViewFileMode, path);
 }
 
-Result<void> fill(const LedgerFiles& files, const std::string& name, const Layout& layout) {
-  const std::string path = files.views.path + "/" + name;
-  const UniqueFd view = TRY(make_directory(files.views.fd.get(), name, path));
+Result<void> fill(const LedgerDirectory& views, const std::string& name, const Layout& layout) {
+  const std::string path = views.path + "/" + name;
+  const UniqueFd view = TRY(make_directory(views.fd.get(), name, path));
   for (const auto& [directory_name, entries] : layout) {
     const std::string below = fmt::format("{}/{}", path, directory_name);
     const UniqueFd directory = TRY(make_directory(view.get(), directory_name, below));
@@ -226,24 +226,25 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
 Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
                                            const std::vector<ViewEntry>& entries) {
   const Layout layout = TRY(layout_of(entries));
+  const LedgerDirectory views = TRY(files.open_views());
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
   std::vector<std::string> warnings;
-  if (is_as_made(files, name, layout)) return warnings;
+  if (is_as_made(views, name, layout)) return warnings;
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
-  const int views = files.views.fd.get();
-  auto filled = fill(files, made, layout);
-  if (filled && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
-  if (filled && errno == EEXIST && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_EXCHANGE) == 0) {
+  const int fd = views.fd.get();
+  auto filled = fill(views, made, layout);
+  if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
+  if (filled && errno == EEXIST && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_EXCHANGE) == 0) {
     // Containers may have the changed view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
     // view NAME.
-    (void)::renameat(views, made.c_str(), views, (name + made).c_str());
+    (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
     warnings.push_back(
-        fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", files.views.path, name));
+        fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
     return warnings;
   }
-  if (filled) filled = sys_error(errno, "cannot make `{}/{}`", files.views.path, name);
-  (void)remove_tree(files.views, made).has_value();
+  if (filled) filled = sys_error(errno, "cannot make `{}/{}`", views.path, name);
+  (void)remove_tree(views, made).has_value();
   return filled.error();
 }
 
@@ -253,8 +254,8 @@ void add_views_of(const StoredGrant& grant, std::set<std::string>& named) {
   }
 }
 
-Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,
-                           int timeout_ms) {
+Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& directory, std::vector<std::string> views,
+                           std::set<std::string> named, int timeout_ms) {
   named.insert(view_name({}));
   std::erase_if(views,
                 [&](const std::string& view) { return named.contains(name_in_use(view)) || is_being_made(view); });
@@ -266,7 +267,7 @@ Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> vi
   named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {
-    auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(files.views, view);
+    auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(directory, view);
     if (all && !removed) all = std::move(removed);
   }
   return all;

@@ -29,10 +29,10 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
 
 // Adds the views of the grant's users to `named`.
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
-// Removes the views in this list that no user names. named: the views that grants name; the caller made the list before
-// it read the grants. timeout_ms: longest wait for a view's lock. Errors: a view cannot be removed, a grant cannot be
-// read.
-Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,
-                           int timeout_ms);
+// Removes the views of `directory` in this list that no user names. named: the views that grants name; the caller made
+// the list before it read the grants. timeout_ms: longest wait for a view's lock. Errors: a view cannot be removed, a
+// grant cannot be read.
+Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& directory, std::vector<std::string> views,
+                           std::set<std::string> named, int timeout_ms);
 
 }  // namespace hook

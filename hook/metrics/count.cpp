@@ -9,10 +9,9 @@
 namespace hook {
 namespace {
 
-void add(const std::string& ledger, const std::vector<Increment>& counts) {
-  if (counts.empty()) return;
-  // Errors are ignored: counting must not fail the start of a container.
-  if (const auto counters = Counters::open(ledger)) counters->add(counts);
+// Errors are ignored: counting must not fail the start of a container.
+void add(const Result<Counters>& counters, const std::vector<Increment>& counts) {
+  if (counters) counters->add(counts);
 }
 
 std::vector<Increment> returns_of(const Outcome& outcome) {
@@ -42,11 +41,11 @@ void count_stage(std::string_view stage, const Call& call, const Result<void>& r
     counts.push_back({kDurationTotal, labels, microseconds});
     counts.push_back({kDurationCount, labels});
   }
-  add(call.node.ledger, counts);
+  add(call.ledger ? Counters::open(call.ledger->ledger.directory()) : Counters::open(call.node.ledger), counts);
 }
 
 void count_returns(const std::string& ledger, const Outcome& outcome) {
-  add(ledger, returns_of(outcome));
+  if (const auto counts = returns_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
 }
 
 }  // namespace hook

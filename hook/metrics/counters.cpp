@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -130,13 +131,11 @@ class FileLock {
 // letter of each series: this is enough to detect a foreign file, and a full check would take more time than all other
 // work of add(). read() checks each record fully.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
-  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // ignores a truncated record
-  std::vector<Record> records(std::min(size, kMostRecords));
-  const ssize_t count = ::pread(fd, records.data(), records.size() * sizeof(Record), 0);
+  std::array<Record, kMostRecords> file;  // on the stack, not initialized: only the part that is read costs time
+  const ssize_t count = ::pread(fd, file.data(), sizeof file, 0);
   if (count < 0) return sys_error(errno, "cannot read `{}`", path);
-  records.resize(static_cast<std::size_t>(count) / sizeof(Record));
+  // Ignores a truncated record.
+  std::vector<Record> records(file.data(), file.data() + static_cast<std::size_t>(count) / sizeof(Record));
   const auto good = [](const Record& record) { return is_name({record.key, 1}, true); };
   if (records.empty() || key_of(records.front()) != kFileKey || !std::all_of(records.begin(), records.end(), good)) {
     records.clear();
@@ -178,19 +177,22 @@ void write(int fd, const std::vector<Record>& records, const Changed& changed) {
 
 }  // namespace
 
-Result<Counters> Counters::open(const std::string& directory) {
+Result<Counters> Counters::open(const LedgerDirectory& directory) {
   return open(directory, O_RDWR | O_CREAT);
 }
 
-Result<Counters> Counters::open_to_read(const std::string& directory) {
-  return open(directory, O_RDONLY);
+Result<Counters> Counters::open(const std::string& directory) {
+  return open(TRY(open_directory(AT_FDCWD, directory, directory, false)));
 }
 
-Result<Counters> Counters::open(const std::string& directory, int flags) {
-  const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
-  const std::string path = directory + "/metrics";
+Result<Counters> Counters::open_to_read(const std::string& directory) {
+  return open(TRY(open_directory(AT_FDCWD, directory, directory, false)), O_RDONLY);
+}
+
+Result<Counters> Counters::open(const LedgerDirectory& directory, int flags) {
+  const std::string path = directory.path + "/metrics";
   // O_NONBLOCK is set, because opening a FIFO must not block the start of a container.
-  UniqueFd fd(::openat(opened.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
+  UniqueFd fd(::openat(directory.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);

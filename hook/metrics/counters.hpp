@@ -13,6 +13,8 @@
 
 namespace hook {
 
+struct LedgerDirectory;
+
 inline constexpr std::string_view kGrantsTotal = "rdma_hook_grants_total";
 inline constexpr std::string_view kReturnsTotal = "rdma_hook_returns_total";
 inline constexpr std::string_view kFailuresTotal = "rdma_hook_failures_total";
@@ -41,8 +43,10 @@ struct Increment {
 // start from zero, which Prometheus permits.
 class Counters {
  public:
-  // Opens the file and creates it if it is missing. Does not create the directory. Errors: the directory cannot be
-  // opened (ENOENT: it does not exist); the file is not a regular file of root or of the caller.
+  // Opens the file and creates it if it is missing. Errors: the file is not a regular file of root or of the caller.
+  static Result<Counters> open(const LedgerDirectory& directory);
+  // Opens the directory first, and does not create it. Errors: also, the directory cannot be opened (ENOENT: it does
+  // not exist).
   static Result<Counters> open(const std::string& directory);
   // Opens the file only for read(), also on a read-only file system. Errors: as open(); ENOENT if nothing was counted.
   static Result<Counters> open_to_read(const std::string& directory);
@@ -58,7 +62,7 @@ class Counters {
 
  private:
   Counters(fabric::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
-  static Result<Counters> open(const std::string& directory, int flags);
+  static Result<Counters> open(const LedgerDirectory& directory, int flags);
   fabric::UniqueFd fd_;
   std::string path_;  // for messages
 };

@@ -433,6 +433,11 @@ const char* stage_name(Command command) {
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 
+// An error code of poststop would only prevent the engine from removing the container.
+int reported_code(Command command, int code) {
+  return command == Command::kPoststop ? kExitDone : code;
+}
+
 // Runs a stage with only three descriptors of the caller and behind a seccomp filter. The configuration is read before
 // the filter starts, because it decides whether the IPAM helper is needed. The state and the bundle are foreign input,
 // so they are read behind the filter.
@@ -451,13 +456,13 @@ int stage_code(const Options& options) {
   const auto result = run(options.command, call, config);
   const int code = exit_code(result, log);
   count_stage(stage_name(options.command), call, result);
+  // The end of the process closes ledger and log at once. A helper must be waited for.
+  if (!*ipam) ::_exit(reported_code(options.command, code));
   return code;
 }
 
 int run_stage(const Options& options) {
-  const int code = stage_code(options);
-  // An error code of poststop would only prevent the engine from removing the container.
-  return options.command == Command::kPoststop ? kExitDone : code;
+  return reported_code(options.command, stage_code(options));
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   // The process is identified before the grant is made: the grant then belongs to this process even if its PID is
   // reused.
   const LiveContainer live = TRY(pin_container(state, requesting.spec));
-  const auto open = TRY(OpenLedger::open(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
   const Grantee who = TRY(grantee_of(requesting.spec,
                                      {.key = {},
                                       .id = state.id,
@@ -176,7 +176,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
 
 Result<void> poststop(Call& call) {
   const OciState state = TRY(read_state(call));
-  const auto open = TRY(OpenLedger::open(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
   call.timing.step("read");
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.report(Releaser::kPoststop, call);

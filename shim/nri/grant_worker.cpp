@@ -61,7 +61,7 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
   // The pod's sandbox counts as a user, so that the grant stays until the pod ends, even without a container.
   const Grantee who = TRY(hook::grantee_of(
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
-  const auto open = TRY(OpenLedger::open(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
   // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(
@@ -119,7 +119,7 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   Grantee who = TRY(hook::grantee_of(requesting.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
   // Messages name the container's id, because users know it from the runtime, and not the token.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
-  const auto open = TRY(OpenLedger::open(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
   // Another instance of this plugin, or an earlier attempt, may have made a grant for this container, which is then
   // used.
   if (auto holder = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
