@@ -336,6 +336,38 @@ void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, I
   read_gids();
 }
 
+// Returns true if the name still leads to the same device, and the uverbs node has the number that was read.
+bool is_same(const rdma_sysfs::Classes& classes, const std::string& root, const Hca& hca) {
+  if (!hca.class_link && !hca.uverbs_dev) return true;  // only its name was read
+  if (!hca.uverbs || classes.infiniband->read_link(hca.name.c_str()) != hca.class_link) return false;
+  struct stat status {};
+  const std::string node = fmt::format("{}/dev/infiniband/uverbs{}", root, *hca.uverbs);
+  return ::stat(node.c_str(), &status) == 0 && S_ISCHR(status.st_mode) &&
+         hca.uverbs_dev == fmt::format("{}:{}", major(status.st_rdev), minor(status.st_rdev));
+}
+
+// Returns true if the state of the port is the one that was read. Drops the rate that read_rates_if_mixed() may have
+// read.
+bool keeps_state(const NodeReadOptions& options, const rdma_sysfs::Classes& classes, const Hca& hca, Port& port) {
+  if (!options.facts.rate) port.rate = Attr<std::string>();
+  return classes.infiniband->read(fmt::format("{}/ports/{}/state", hca.name, port.number).c_str()) == port.state;
+}
+
+// Returns true if the scan of the port ended at a GID that makes it usable, and this GID is still in its slot: another
+// scan would give the same answer.
+bool keeps_last_gid(const rdma_sysfs::Scan& scan, const std::string& hca, const Port& port) {
+  if (port.gids.empty() || !port.gids.back().is_v2()) return false;
+  const GidEntry& last = port.gids.back();
+  GidSearch search(*scan.netdevs, port.netdev);
+  search.found_v2(last.gid);
+  if (!scan.first_v2 && !search.any()) return false;
+  const auto read = [&](const char* table) {
+    const std::string slot = fmt::format("{}/ports/{}/{}/{}", hca, port.number, table, last.index);
+    return scan.classes.infiniband->read(slot.c_str());
+  };
+  return parse_address(value_or(read("gids"), std::string())) == last.gid && read("gid_attrs/types") == last.type;
+}
+
 }  // namespace
 
 std::vector<Netdev> read_tree_netdevs(const std::string& root) {
@@ -438,6 +470,30 @@ Inventory read_node(const NodeReadOptions& options) {
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (options.gpus) read_gpus(options.root, inventory);
   return inventory;
+}
+
+bool refresh_node(const NodeReadOptions& options, Inventory& inventory) {
+  const rdma_sysfs::Classes classes(options.root + "/sys");
+  if (!classes.infiniband) return false;
+  const auto has_name = [](const Hca& hca, const std::string& name) { return hca.name == name; };
+  const bool named = options.hcas && !options.others;
+  if (!named && !std::ranges::equal(inventory.hcas, classes.names(&inventory.unread), has_name)) return false;
+  for (Hca& hca : inventory.hcas) {
+    if (!is_same(classes, options.root, hca)) return false;
+    for (Port& port : hca.ports)
+      if (!keeps_state(options, classes, hca, port)) return false;
+  }
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = options.root,
+                              .first_v2 = !options.facts.own_gids,
+                              .netdevs = &inventory.netdevs,
+                              .wanted = options.hcas ? &*options.hcas : nullptr};
+  const auto keeps_gid = [&](const auto& port) { return keeps_last_gid(scan, *port.first, *port.second); };
+  const bool some_gids = options.facts.use && (options.facts.own_gids || options.facts.gid_types);
+  if (some_gids && !std::ranges::all_of(wanted_roce(scan, inventory), keeps_gid)) return false;
+  if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
+  if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
+  return inventory.unread.empty();
 }
 
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names) {

@@ -50,6 +50,7 @@ struct NodeReadOptions {
   std::optional<HcaFacts> others;
   bool gpus = false;
   bool mad_nodes = false;  // umad and issm nodes
+  friend bool operator==(const NodeReadOptions&, const NodeReadOptions&) = default;
 };
 
 // Reads the named HCAs and their netdevs in another network namespace. Use it if the RDMA subsystem is in exclusive
@@ -62,6 +63,12 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 // Reads the node's HCAs for allocation. Never fails: a failed read is a value in the inventory (unread, rdma_error,
 // net_error).
 Inventory read_node(const NodeReadOptions& options);
+
+// Brings an inventory of read_node() with these options up to date, in the facts about which the kernel sends no event:
+// reads the RDMA network namespace mode and, if the usable ports differ in their link layers, rates. Returns false if
+// the node must be read again, because one of these differs or cannot be read: the names, devices and uverbs nodes of
+// the HCAs, the states of their ports, the GIDs by which RoCE ports are usable.
+bool refresh_node(const NodeReadOptions& options, Inventory& inventory);
 
 // Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole. Of
 // HCAs below the same upstream ports, the NUMA node of the first one is read. Never fails, as read_node().

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/kept_node.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
@@ -39,6 +40,10 @@ Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, 
   return read;
 }
 
+fabric::Inventory read_by(const NodeSettings& node, const fabric::NodeReadOptions& options) {
+  return node.kept ? node.kept->read(options) : fabric::read_node(options);
+}
+
 // Adds the HCAs of `survey`, with their netdevs and failed reads, that the inventory lacks and that are not in `names`.
 void add_others(const fabric::Inventory& survey, const std::vector<std::string>& names, fabric::Inventory& inventory) {
   const auto is_other = [&](const std::string& hca) { return std::ranges::find(names, hca) == names.end(); };
@@ -71,7 +76,7 @@ Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, cons
   auto read = TRY(options_for(requesting, node.root, variables, names));
   read.others.reset();
   read.gpus = false;
-  auto inventory = fabric::read_node(read);
+  auto inventory = read_by(node, read);
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   inventory.gpus = survey.gpus;
   add_others(survey, names, inventory);
@@ -81,12 +86,12 @@ Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, cons
 Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables) {
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
   auto read = TRY(options_for(requesting, node.root, variables, names_to_read(*requesting.request, node.root)));
-  auto inventory = fabric::read_node(read);
+  auto inventory = read_by(node, read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A requested name does not exist: read all HCAs, because the refusal lists them.
   if (read.hcas && !std::all_of(read.hcas->begin(), read.hcas->end(), known)) {
     read.hcas.reset();
-    inventory = fabric::read_node(read);
+    inventory = read_by(node, read);
   }
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   return inventory;

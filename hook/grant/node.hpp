@@ -13,6 +13,7 @@
 #include "hook/oci/engine.hpp"
 
 namespace fabric {
+class KeptNode;
 struct Inventory;
 }
 
@@ -26,6 +27,8 @@ struct NodeSettings {
   Engine engine = Engine::kRunc;         // the calling engine
   bool engine_is_named = true;           // false: `engine` is the default for an unknown caller (hook/oci/caller.hpp)
   std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
+  // Reads the node for a process that stays; nullptr: each request reads the node whole.
+  fabric::KeptNode* kept = nullptr;
 };
 
 // Reads the part of the node that the request needs. requesting: must have a request. variables: the caller can still

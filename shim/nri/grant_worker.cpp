@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "fabric/kept_node.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
@@ -246,11 +247,21 @@ std::string ended_job(const std::set<std::string>& keys) {
   return job;
 }
 
+GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
+    : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
+GrantWorker::GrantWorker(GrantWorker&&) noexcept = default;
+GrantWorker::~GrantWorker() = default;
+
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
   // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
+  // Events are of the running kernel. They do not report changes of a file tree. Their sockets are opened here, because
+  // restrict_process() forbids the one for uevents.
+  const bool is_live = giver.node_.root.empty() && !giver.node_.snapshot;
+  giver.kept_ = std::make_unique<fabric::KeptNode>(is_live ? fabric::NodeEvents::open() : std::nullopt);
+  giver.node_.kept = giver.kept_.get();
   return giver;
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,10 @@
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
 #include "shim/result.hpp"
+
+namespace fabric {
+class KeptNode;
+}
 
 namespace shim {
 
@@ -33,6 +38,8 @@ class GrantWorker {
   // Prepares a worker with the configuration that the plugin has read. A new configuration needs a new worker. Errors:
   // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
+  GrantWorker(GrantWorker&&) noexcept;
+  ~GrantWorker();
 
   // Runs a job of job_of(), recover_job() or ended_job(). Errors: of the hook's createRuntime and of the ledger.
   // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.
@@ -48,8 +55,7 @@ class GrantWorker {
  private:
   using ReleaseSteps = std::function<Result<void>(const hook::Ledger&)>;
 
-  GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
-      : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
+  GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
   Worker::Answer serve(std::string_view job);
   Worker::Answer give(const NriRequest& request);
@@ -60,6 +66,7 @@ class GrantWorker {
   Result<hook::Config> config_;
   hook::Log log_;
   std::optional<hook::IpamHelper> ipam_;
+  std::unique_ptr<fabric::KeptNode> kept_;
 };
 
 }  // namespace shim

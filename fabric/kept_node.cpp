@@ -1,0 +1,59 @@
+#include "fabric/kept_node.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fabric {
+namespace {
+
+// Most different options for which an inventory is kept. Requests of a node have few.
+constexpr std::size_t kMostKept = 8;
+// The kernel reports a removal before it removes the files (device_del() in drivers/base/core.c, Linux 6.12). So an
+// inventory that was read this soon after an event is not kept.
+constexpr std::chrono::seconds kQuiet{1};
+
+bool depends_on_addresses(const NodeReadOptions& options) {
+  return options.facts.addresses || options.facts.own_gids;
+}
+
+bool can_be_kept(const NodeReadOptions& options, const Inventory& inventory) {
+  // Nothing reports a change of GPUs, and a whole GID table is most of the work.
+  if (options.gpus || options.facts.gids) return false;
+  return inventory.unread.empty() && !inventory.rdma_error && !inventory.net_error;
+}
+
+}  // namespace
+
+// Takes the events before any kept inventory is used. An event that arrives later is taken by the next request, as a
+// change right after a read would be.
+bool KeptNode::is_changed() const {
+  NetdevsOfInventory all;
+  for (const Kept& kept : kept_) {
+    all.all = all.all || kept.netdevs.all;
+    all.indexes.insert(kept.netdevs.indexes.begin(), kept.netdevs.indexes.end());
+    all.names.insert(kept.netdevs.names.begin(), kept.netdevs.names.end());
+  }
+  return events_->take(all);
+}
+
+Inventory KeptNode::read(const NodeReadOptions& options) {
+  if (!events_) return read_node(options);
+  if (is_changed()) {
+    kept_.clear();
+    changed_at_ = now_();
+  }
+  const auto found = std::ranges::find(kept_, options, &Kept::options);
+  if (found != kept_.end()) {
+    Inventory inventory = found->inventory;
+    if (refresh_node(options, inventory)) return inventory;
+    kept_.erase(found);
+  }
+  const auto began = now_();
+  Inventory inventory = read_node(options);
+  if ((changed_at_ && began < *changed_at_ + kQuiet) || !can_be_kept(options, inventory)) return inventory;
+  if (kept_.size() == kMostKept) kept_.erase(kept_.begin());
+  kept_.push_back({options, inventory, netdevs_of(inventory, depends_on_addresses(options))});
+  return inventory;
+}
+
+}  // namespace fabric

@@ -1,0 +1,148 @@
+#include "fabric/node_events.hpp"
+
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <functional>
+
+namespace fabric {
+namespace {
+
+// Multicast group RDMA_NL_GROUP_NOTIFY, for changes of RDMA devices. Source: include/uapi/rdma/rdma_netlink.h,
+// Linux 6.12.
+constexpr unsigned kRdmaNotify = 4;
+// Multicast group of the uevents that the kernel sends; udev sends its own to another group.
+constexpr std::uint32_t kKernelUevents = 1;
+// Room for events between two requests. More events are lost, and the node is then read whole.
+constexpr int kEventBytes = 1 << 20;
+
+constexpr std::uint32_t group_bit(unsigned group) {
+  return 1U << (group - 1);
+}
+
+UniqueFd listening(int protocol, std::uint32_t groups) {
+  UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
+  if (!socket.ok()) return socket;
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  address.nl_groups = groups;
+  // Without CAP_NET_ADMIN the usual size stays.
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kEventBytes, sizeof kEventBytes);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.reset();
+  return socket;
+}
+
+bool has(const NetdevsOfInventory& netdevs, std::optional<std::uint32_t> index) {
+  return index && netdevs.indexes.contains(*index);
+}
+
+bool is_link_about(const netlink::Message& message, const NetdevsOfInventory& netdevs) {
+  const auto* const link = message.header<ifinfomsg>();
+  if (!link) return true;
+  const netlink::Attributes attributes = message.attributes(sizeof(ifinfomsg));
+  const auto name = attributes.text(IFLA_IFNAME);
+  return !name || netdevs.names.contains(*name) || has(netdevs, static_cast<std::uint32_t>(link->ifi_index)) ||
+         has(netdevs, attributes.u32(IFLA_MASTER)) || has(netdevs, attributes.u32(IFLA_LINK));
+}
+
+bool is_message_about(const netlink::Message& message, const NetdevsOfInventory& netdevs) {
+  switch (message.type) {
+    case RTM_NEWLINK:
+    case RTM_DELLINK:
+      return is_link_about(message, netdevs);
+    case RTM_NEWADDR:
+    case RTM_DELADDR: {
+      const auto* const address = message.header<ifaddrmsg>();
+      return !address || has(netdevs, address->ifa_index);
+    }
+    default:
+      return true;
+  }
+}
+
+// Calls matters() for each pending message. Returns true if one matters, if messages were lost or cut, or at an error.
+bool take_all(const UniqueFd& socket, const std::function<bool(netlink::Bytes)>& matters) {
+  std::array<std::uint8_t, 32768> buffer;
+  bool any = false;
+  for (;;) {
+    const ssize_t size = ::recv(socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return any;
+    if (size < 0 && errno == ENOBUFS) {  // the kernel dropped messages; those that it kept follow
+      any = true;
+      continue;
+    }
+    if (size <= 0) return true;
+    const auto length = static_cast<std::size_t>(size);
+    any = any || length > buffer.size() || matters({buffer.data(), length});
+  }
+}
+
+}  // namespace
+
+NetdevsOfInventory netdevs_of(const Inventory& inventory, bool addresses) {
+  NetdevsOfInventory netdevs;
+  for (const Hca& hca : inventory.hcas) {
+    for (const Port& port : hca.ports) {
+      if (port.netdev) netdevs.names.insert(*port.netdev);
+    }
+  }
+  for (const Netdev& netdev : inventory.netdevs) {
+    netdevs.names.insert(netdev.name);
+    if (netdev.master) netdevs.names.insert(*netdev.master);
+    if (netdev.ifindex > 0) netdevs.indexes.insert(static_cast<unsigned>(netdev.ifindex));
+    netdevs.all = netdevs.all || (addresses && netdev.ifindex <= 0);
+  }
+  return netdevs;
+}
+
+bool is_about(netlink::Bytes messages, const NetdevsOfInventory& netdevs) {
+  if (netdevs.all) return true;
+  while (!messages.empty()) {
+    const auto header = netlink::value_of<nlmsghdr>(messages);
+    if (!header || header->nlmsg_len < NLMSG_HDRLEN || header->nlmsg_len > messages.size()) return true;
+    const netlink::Message message{header->nlmsg_type,
+                                   messages.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN)};
+    if (is_message_about(message, netdevs)) return true;
+    messages = messages.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), messages.size()));
+  }
+  return false;
+}
+
+bool is_of_inventory(std::string_view uevent) {
+  const auto has = [&](std::string_view text) { return uevent.find(text) != std::string_view::npos; };
+  if (!has("SUBSYSTEM=net")) return has("SUBSYSTEM=infiniband") || has("SUBSYSTEM=misc") || has("SUBSYSTEM=pci");
+  return !has("/devices/virtual/") || has("ACTION=move");
+}
+
+std::optional<NodeEvents> NodeEvents::open() {
+  constexpr std::uint32_t kLinks =
+      group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR);
+  UniqueFd links = listening(NETLINK_ROUTE, kLinks);
+  UniqueFd rdma = listening(NETLINK_RDMA, group_bit(kRdmaNotify));
+  UniqueFd uevents = listening(NETLINK_KOBJECT_UEVENT, kKernelUevents);
+  if (!links.ok() || !uevents.ok()) return std::nullopt;
+  return NodeEvents(std::move(links), std::move(rdma), std::move(uevents));
+}
+
+bool NodeEvents::take(const NetdevsOfInventory& netdevs) const {
+  std::array<pollfd, 3> sockets = {{{links_.get(), POLLIN, 0}, {rdma_.get(), POLLIN, 0}, {uevents_.get(), POLLIN, 0}}};
+  const int ready = ::poll(sockets.data(), sockets.size(), 0);  // ignores a descriptor of -1
+  if (ready == 0) return false;
+  if (ready < 0 && errno != EINTR) return true;
+  const bool links = take_all(links_, [&](netlink::Bytes messages) { return is_about(messages, netdevs); });
+  const bool rdma = rdma_.ok() && take_all(rdma_, [](netlink::Bytes) { return true; });
+  const bool uevents = take_all(uevents_, [](netlink::Bytes message) {
+    return is_of_inventory({reinterpret_cast<const char*>(message.data()), message.size()});
+  });
+  return links || rdma || uevents;
+}
+
+}  // namespace fabric
