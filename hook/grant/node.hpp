@@ -15,7 +15,7 @@
 namespace fabric {
 class KeptNode;
 struct Inventory;
-}
+}  // namespace fabric
 
 namespace hook {
 
