@@ -105,6 +105,7 @@ class Finder {
     const std::vector<Request> sent(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count));
     requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count));
     std::vector<Socket::Query> queries;
+    queries.reserve(sent.size());
     for (const Request& request : sent)
       queries.push_back({RTM_GETLINK, 0, request.message.bytes()});
     std::vector<std::optional<Netdev>> answers(count);

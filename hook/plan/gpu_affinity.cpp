@@ -116,6 +116,7 @@ std::vector<std::vector<std::size_t>> orders_by_gpu(const std::vector<const Node
   std::vector<std::vector<std::size_t>> orders;
   for (const Gpu* gpu : gpus) {
     std::vector<Nearness> near;
+    near.reserve(hcas.size());
     for (const NodeHca* node : hcas)
       near.push_back(nearness(*node->hca, *gpu));
     auto& order = orders.emplace_back(in_given_order(hcas.size()));
