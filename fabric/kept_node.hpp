@@ -9,7 +9,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/node_events.hpp"
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 
 namespace fabric {
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "fabric/sysfs.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"

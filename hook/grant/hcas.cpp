@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fabric/kept_node.hpp"
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"

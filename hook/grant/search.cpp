@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/warnings.hpp"
 #include "hook/grant/hcas.hpp"

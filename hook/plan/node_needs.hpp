@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "hook/config/config.hpp"
 #include "hook/request/request.hpp"
 

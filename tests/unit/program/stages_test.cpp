@@ -9,7 +9,7 @@
 
 #include <filesystem>
 
-#include "fabric/read_inventory.hpp"
+#include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/hcas.hpp"

@@ -1,0 +1,71 @@
+// Reads the HCAs of the live node, or of a file tree, for the allocation to containers: from /sys/class/infiniband and
+// the other class directories of RDMA, and by netlink.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/rdma_sysfs.hpp"
+#include "fabric/result.hpp"
+
+namespace fabric {
+
+// Options for the allocation of a node's HCAs: names, device numbers, PCI location, netdevs, GPUs, and the links of the
+// class directories. No device node is opened.
+struct NodeReadOptions {
+  std::string root;  // prefix of /sys, /dev and /proc; as ReadOptions::root in read_inventory.hpp
+  // Read only these HCAs. The cost then does not grow with the node's VFs, 2,048 on large nodes. nullopt: all.
+  std::optional<std::vector<std::string>> hcas;
+  HcaFacts facts;
+  // With hcas: add the node's other HCAs to the inventory, with these facts only.
+  std::optional<HcaFacts> others;
+  bool gpus = false;
+  bool mad_nodes = false;  // umad and issm nodes
+  friend bool operator==(const NodeReadOptions&, const NodeReadOptions&) = default;
+};
+
+// Reads the named HCAs and their netdevs in another network namespace. Use it if the RDMA subsystem is in exclusive
+// mode: then each HCA is visible in one namespace only. The facts are those of read_node() with kUsualFacts. root:
+// prefix of the node, for PCI. sys: a mount of sysfs of that namespace. names: a name that does not exist there is
+// skipped.
+// Never fails: failed reads are in Inventory::unread.
+Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
+
+// Reads the node's HCAs for allocation. Never fails: a failed read is a value in the inventory (unread, rdma_error,
+// net_error).
+Inventory read_node(const NodeReadOptions& options);
+
+// Brings an inventory of read_node() with these options up to date, in the facts about which the kernel sends no event:
+// reads the RDMA network namespace mode and, if the usable ports differ in their link layers, rates. Returns false if
+// the node must be read again, because one of these differs or cannot be read: the names, devices and uverbs nodes of
+// the HCAs, the states of their ports, the GIDs by which RoCE ports are usable.
+bool refresh_node(const NodeReadOptions& options, Inventory& inventory);
+
+// Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole. Of
+// HCAs below the same upstream ports, the NUMA node of the first one is read. Never fails, as read_node().
+Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus);
+
+// Reads the states of ports, one HCA at a time. root: as in NodeReadOptions.
+class PortStates {
+ public:
+  explicit PortStates(const std::string& root);
+  // Returns whether a port of the HCA is ACTIVE. A state that cannot be read is not ACTIVE.
+  bool has_active(const std::string& hca) const;
+
+ private:
+  std::optional<sysfs::Directory> infiniband_;
+};
+
+// Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.
+std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
+
+// Returns N of the uverbsN node with this dynamic device number. Returns nullopt if the number is not dynamic, or
+// belongs to another device or to none. Reads one link if the major is dynamic, otherwise none. Errors: the link cannot
+// be read.
+Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
+                                                         std::int64_t minor);
+
+}  // namespace fabric
