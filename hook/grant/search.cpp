@@ -56,7 +56,7 @@ class Search {
       give_up(found);
       return std::optional<Found>();
     }
-    if (found.foreseen.locks) found.foreseen.locks->expect_own(booked_names(own));
+    if (found.foreseen.locks) found.foreseen.locks->expect_own(own);
     auto booked = about(FailureReason::kRefused, book(found.inventory, found.foreseen));
     if (!booked && booked.error().code == ESTALE) return std::optional<Found>();
     TRY_VOID(std::move(booked));
@@ -104,13 +104,6 @@ class Search {
   Result<std::vector<PlannedHca>> own_hcas() const {
     auto grant = input_.ledger ? TRY(input_.ledger->find(input_.owner.key)) : std::nullopt;
     return grant && !grant->stale ? std::move(grant->hcas) : std::vector<PlannedHca>();
-  }
-
-  static std::set<std::string> booked_names(const std::vector<PlannedHca>& hcas) {
-    std::set<std::string> names;
-    for (const PlannedHca& hca : hcas)
-      names.insert(booked_as(hca));
-    return names;
   }
 
   const std::string& key_of(const std::string& hca) const {

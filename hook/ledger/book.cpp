@@ -89,9 +89,9 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   return holding;
 }
 
-std::set<std::string> booked_names(const std::optional<StoredGrant>& grant) {
+std::set<std::string> booked_names(const std::vector<PlannedHca>& hcas) {
   std::set<std::string> names;
-  for (const PlannedHca& hca : grant ? held_hcas(*grant) : std::vector<PlannedHca>())
+  for (const PlannedHca& hca : hcas)
     names.insert(booked_as(hca));
   return names;
 }
@@ -177,6 +177,10 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
   return {};
 }
 
+void LockedHcas::expect_own(const std::vector<PlannedHca>& hcas) {
+  own_ = booked_names(hcas);
+}
+
 Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
   if (!is_file_name(owner.key, kLongestKey))
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", owner.key);
@@ -186,7 +190,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
-  if (own_ && booked_names(before) != *own_) {
+  if (own_ && booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>()) != *own_) {
     return Error{.message = fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label),
                  .code = ESTALE,
                  .hint = "start the container again"};

@@ -31,9 +31,9 @@ class LockedHcas {
   // reached. limits: for each HCA, the number of units at which counting stops, because more do not change the
   // decision. Errors: the grant of `requesting` cannot be locked or read.
   Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
-  // Makes book() fail with ESTALE if the owner's grant then holds other HCAs than these (booked_as()). For a decision
-  // that depends on HCAs of the owner that this object has not locked.
-  void expect_own(std::set<std::string> hcas) { own_ = std::move(hcas); }
+  // Makes book() fail with ESTALE if the owner's grant then holds other HCAs than these. For a decision that depends on
+  // HCAs of the owner that this object has not locked.
+  void expect_own(const std::vector<PlannedHca>& hcas);
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
   // make_plan() has checked. Errors: an HCA is not locked; expect_own() is not met; another owner holds an HCA
