@@ -11,6 +11,8 @@ constexpr std::size_t kMostKept = 8;
 // The kernel reports a removal before it removes the files (device_del() in drivers/base/core.c, Linux 6.12). So an
 // inventory that was read this soon after an event is not kept.
 constexpr std::chrono::seconds kQuiet{1};
+// No event reports a new rate of a port that stays ACTIVE.
+constexpr std::chrono::minutes kOldest{10};
 
 bool depends_on_addresses(const NodeReadOptions& options) {
   return options.facts.addresses || options.facts.own_gids;
@@ -26,33 +28,39 @@ bool can_be_kept(const NodeReadOptions& options, const Inventory& inventory) {
 
 // Takes the events before any kept inventory is used. An event that arrives later is taken by the next request, as a
 // change right after a read would be.
-bool KeptNode::is_changed() const {
+bool KeptNode::take(bool each) {
   NetdevsOfInventory all;
+  all.all = each;
   for (const Kept& kept : kept_) {
     all.all = all.all || kept.netdevs.all;
     all.indexes.insert(kept.netdevs.indexes.begin(), kept.netdevs.indexes.end());
     all.names.insert(kept.netdevs.names.begin(), kept.netdevs.names.end());
   }
-  return events_->take(all);
+  if (!events_.take(all)) return false;
+  kept_.clear();
+  changed_at_ = now_();
+  return true;
+}
+
+bool KeptNode::is_quiet() const {
+  return !changed_at_ || read_at_ >= *changed_at_ + kQuiet;
 }
 
 Inventory KeptNode::read(const NodeReadOptions& options) {
-  if (!events_) return read_node(options);
-  if (is_changed()) {
-    kept_.clear();
-    changed_at_ = now_();
-  }
+  if (events_.hears_all()) take(false);
+  read_at_ = now_();
+  if (!events_.hears_all()) return read_node(options);
+  std::erase_if(kept_, [&](const Kept& kept) { return read_at_ - kept.read_at >= kOldest; });
   const auto found = std::ranges::find(kept_, options, &Kept::options);
   if (found != kept_.end()) {
     Inventory inventory = found->inventory;
     if (refresh_node(options, inventory)) return inventory;
     kept_.erase(found);
   }
-  const auto began = now_();
   Inventory inventory = read_node(options);
-  if ((changed_at_ && began < *changed_at_ + kQuiet) || !can_be_kept(options, inventory)) return inventory;
+  if (!is_quiet() || !can_be_kept(options, inventory)) return inventory;
   if (kept_.size() == kMostKept) kept_.erase(kept_.begin());
-  kept_.push_back({options, inventory, netdevs_of(inventory, depends_on_addresses(options))});
+  kept_.push_back({options, inventory, netdevs_of(inventory, depends_on_addresses(options)), read_at_});
   return inventory;
 }
 

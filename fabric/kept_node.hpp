@@ -17,27 +17,43 @@ class KeptNode {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // events: nullopt: each call of read() reads the whole node. now: for tests.
-  explicit KeptNode(std::optional<NodeEvents> events, std::function<Clock::time_point()> now = Clock::now)
+  // events: if it does not hear all events, each call of read() reads the whole node. now: for tests.
+  explicit KeptNode(NodeEvents events, std::function<Clock::time_point()> now = Clock::now)
       : events_(std::move(events)), now_(std::move(now)) {}
 
   // Returns what read_node() would return. Reads port states and GIDs at each call (refresh_node()). Reads the rest
-  // again if an event may have changed it, if events were lost, or if an HCA or its uverbs node is no longer the one
-  // that was read. Reads a node on which a read failed at each call.
+  // again if an event may have changed it, if events were lost, if an HCA or its uverbs node is no longer the one that
+  // was read, or after kOldest. Reads a node on which a read failed at each call.
   Inventory read(const NodeReadOptions& options);
+
+  // The other functions are for a process that waits for events and then reads.
+
+  // Opens the sockets that are not open. Returns false if a change can remain unreported.
+  bool hear() { return events_.open(); }
+  // Returns the descriptors of the sockets, which are readable when there are events.
+  std::vector<int> fds() const { return events_.fds(); }
+  // Reads the pending events. Returns true if one of them may have changed the result of read(), or if events were
+  // lost.
+  bool take_events() { return take(kept_.empty()); }
+  // Returns false if the last read() came so soon after such an event that the kernel may not have finished the change.
+  bool is_quiet() const;
 
  private:
   struct Kept {
     NodeReadOptions options;
     Inventory inventory;
     NetdevsOfInventory netdevs;
+    Clock::time_point read_at;
   };
 
-  bool is_changed() const;
+  // Reads the pending events, and drops the kept inventories if one may have changed them. each: an event about any
+  // netdev matters.
+  bool take(bool each);
 
-  std::optional<NodeEvents> events_;
+  NodeEvents events_;
   std::function<Clock::time_point()> now_;
   std::optional<Clock::time_point> changed_at_;
+  Clock::time_point read_at_{};  // the begin of the last read()
   std::vector<Kept> kept_;
 };
 

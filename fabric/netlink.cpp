@@ -81,20 +81,6 @@ Result<void> read_routes(int family, bool all, std::vector<FoundRoute>& routes) 
       [&](const Message& message) { return add_route(all, routes, message); });
 }
 
-struct NextMessage {
-  nlmsghdr header;
-  Bytes body;
-};
-
-// Takes the next message of a datagram. Returns nullopt at its end, or if the length of the message is wrong.
-std::optional<NextMessage> next_message(Bytes& rest) {
-  const auto header = value_of<nlmsghdr>(rest);
-  if (!header || header->nlmsg_len < sizeof *header || header->nlmsg_len > rest.size()) return std::nullopt;
-  const Bytes body = rest.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN);
-  rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), rest.size()));
-  return NextMessage{*header, body};
-}
-
 // Appends a request to the bytes of a datagram.
 void append_request(std::vector<std::uint8_t>& datagram, unsigned type, unsigned flags, std::uint32_t sequence,
                     Bytes payload) {
@@ -171,6 +157,14 @@ std::optional<NetnsMode> query_netns_mode(Socket& socket) {
 }
 
 }  // namespace
+
+std::optional<NextMessage> next_message(Bytes& rest) {
+  const auto header = value_of<nlmsghdr>(rest);
+  if (!header || header->nlmsg_len < sizeof *header || header->nlmsg_len > rest.size()) return std::nullopt;
+  const Bytes body = rest.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN);
+  rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), rest.size()));
+  return NextMessage{*header, body};
+}
 
 Attributes::Attributes(Bytes bytes) {
   constexpr std::size_t kUsualSize = 24;  // of an attribute of a link
@@ -378,11 +372,44 @@ Result<std::vector<Netdev>> read_netdevs() {
   return *TRY(read_netdevs(SIZE_MAX));
 }
 
+namespace {
+
+// RTM_GETROUTE for one address, which the kernel answers with the entry of its table (inet6_rtm_getroute() of
+// net/ipv6/route.c, Linux 6.12; RTM_F_FIB_MATCH: Linux 4.13 and later).
+struct RouteQuery {
+  rtmsg route{.rtm_family = AF_INET6,
+              .rtm_dst_len = 128,
+              .rtm_src_len = 0,
+              .rtm_tos = 0,
+              .rtm_table = 0,
+              .rtm_protocol = 0,
+              .rtm_scope = 0,
+              .rtm_type = 0,
+              .rtm_flags = RTM_F_FIB_MATCH};
+  nlattr dst_header{NLA_HDRLEN + 16, RTA_DST};
+  // An address for documentation (RFC 3849), which no network has: only a default route leads to it.
+  std::uint8_t dst[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+};
+
+// Adds the IPv6 default route of the main table by one request: a dump lists some routes for each netdev. Returns false
+// if the answer does not show whether there is such a route.
+bool look_up_default_ipv6(std::vector<FoundRoute>& routes) {
+  auto socket = Socket::open(NETLINK_ROUTE);
+  if (!socket) return false;
+  const RouteQuery query;
+  const auto answered = socket->request(RTM_GETROUTE, 0, bytes_of(query), [&](const Message& message) {
+    const auto* const header = message.header<rtmsg>();
+    return !header || header->rtm_dst_len != 0 || add_route(false, routes, message);
+  });
+  return answered ? !routes.empty() : answered.error().code == ENETUNREACH;
+}
+
+}  // namespace
+
 Result<std::vector<FoundRoute>> read_default_routes() {
   std::vector<FoundRoute> routes;
   TRY_VOID(read_routes(AF_INET, false, routes));
-  // The kernel has a route of IPv6 for each netdev, and lists all of them.
-  if (routes.empty()) TRY_VOID(read_routes(AF_INET6, false, routes));
+  if (routes.empty() && !look_up_default_ipv6(routes)) TRY_VOID(read_routes(AF_INET6, false, routes));
   return routes;
 }
 

@@ -82,6 +82,14 @@ struct Message {
   }
 };
 
+struct NextMessage {
+  nlmsghdr header;
+  Bytes body;
+};
+
+// Takes the next message of a datagram. Returns nullopt at its end, or if the length of the message is wrong.
+std::optional<NextMessage> next_message(Bytes& rest);
+
 class Socket {
  public:
   // Opens a socket with a receive timeout. protocol: NETLINK_ROUTE or NETLINK_RDMA. Errors: the errno of socket(2),

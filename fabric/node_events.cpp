@@ -27,16 +27,17 @@ constexpr std::uint32_t group_bit(unsigned group) {
   return 1U << (group - 1);
 }
 
-UniqueFd listening(int protocol, std::uint32_t groups) {
-  UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
-  if (!socket.ok()) return socket;
+// Opens the socket if it is not open. A kernel without this protocol or group refuses the socket or the bind.
+void listen(UniqueFd& socket, int protocol, std::uint32_t groups) {
+  if (socket.ok()) return;
+  socket = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
+  if (!socket.ok()) return;
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = groups;
   // Without CAP_NET_ADMIN the usual size stays.
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kEventBytes, sizeof kEventBytes);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.reset();
-  return socket;
 }
 
 bool has(const NetdevsOfInventory& netdevs, std::optional<std::uint32_t> index) {
@@ -67,22 +68,27 @@ bool is_message_about(const netlink::Message& message, const NetdevsOfInventory&
   }
 }
 
-// Calls matters() for each pending message. Returns true if one matters, if messages were lost or cut, or at an error.
-bool take_all(const UniqueFd& socket, const std::function<bool(netlink::Bytes)>& matters) {
+// Calls matters() for each pending datagram. Returns true if one matters, if events were lost or cut, or if the socket
+// failed. Closes the socket then.
+bool take_all(UniqueFd& socket, const std::function<bool(netlink::Bytes)>& matters) {
   std::array<std::uint8_t, 32768> buffer;
   bool any = false;
-  for (;;) {
+  while (socket.ok()) {
     const ssize_t size = ::recv(socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return any;
-    if (size < 0 && errno == ENOBUFS) {  // the kernel dropped messages; those that it kept follow
+    if (size < 0 && errno == EAGAIN) break;
+    if (size < 0 && errno == ENOBUFS) {  // the kernel dropped events; those that it kept follow
       any = true;
       continue;
     }
-    if (size <= 0) return true;
+    if (size <= 0) {
+      socket.reset();
+      return true;
+    }
     const auto length = static_cast<std::size_t>(size);
     any = any || length > buffer.size() || matters({buffer.data(), length});
   }
+  return any;
 }
 
 }  // namespace
@@ -106,12 +112,8 @@ NetdevsOfInventory netdevs_of(const Inventory& inventory, bool addresses) {
 bool is_about(netlink::Bytes messages, const NetdevsOfInventory& netdevs) {
   if (netdevs.all) return true;
   while (!messages.empty()) {
-    const auto header = netlink::value_of<nlmsghdr>(messages);
-    if (!header || header->nlmsg_len < NLMSG_HDRLEN || header->nlmsg_len > messages.size()) return true;
-    const netlink::Message message{header->nlmsg_type,
-                                   messages.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN)};
-    if (is_message_about(message, netdevs)) return true;
-    messages = messages.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), messages.size()));
+    const auto message = netlink::next_message(messages);
+    if (!message || is_message_about({message->header.nlmsg_type, message->body}, netdevs)) return true;
   }
   return false;
 }
@@ -122,23 +124,26 @@ bool is_of_inventory(std::string_view uevent) {
   return !has("/devices/virtual/") || has("ACTION=move");
 }
 
-std::optional<NodeEvents> NodeEvents::open() {
-  constexpr std::uint32_t kLinks =
-      group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR);
-  UniqueFd links = listening(NETLINK_ROUTE, kLinks);
-  UniqueFd rdma = listening(NETLINK_RDMA, group_bit(kRdmaNotify));
-  UniqueFd uevents = listening(NETLINK_KOBJECT_UEVENT, kKernelUevents);
-  if (!links.ok() || !uevents.ok()) return std::nullopt;
-  return NodeEvents(std::move(links), std::move(rdma), std::move(uevents));
+bool NodeEvents::open() {
+  listen(links_, NETLINK_ROUTE,
+         group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR));
+  listen(rdma_, NETLINK_RDMA, group_bit(kRdmaNotify));
+  listen(uevents_, NETLINK_KOBJECT_UEVENT, kKernelUevents);
+  return hears_all();
 }
 
-bool NodeEvents::take(const NetdevsOfInventory& netdevs) const {
+std::vector<int> NodeEvents::fds() const {
+  std::vector<int> fds;
+  for (const UniqueFd* socket : {&links_, &rdma_, &uevents_})
+    if (socket->ok()) fds.push_back(socket->get());
+  return fds;
+}
+
+bool NodeEvents::take(const NetdevsOfInventory& netdevs) {
   std::array<pollfd, 3> sockets = {{{links_.get(), POLLIN, 0}, {rdma_.get(), POLLIN, 0}, {uevents_.get(), POLLIN, 0}}};
-  const int ready = ::poll(sockets.data(), sockets.size(), 0);  // ignores a descriptor of -1
-  if (ready == 0) return false;
-  if (ready < 0 && errno != EINTR) return true;
+  if (::poll(sockets.data(), sockets.size(), 0) == 0) return false;  // ignores a descriptor of -1
   const bool links = take_all(links_, [&](netlink::Bytes messages) { return is_about(messages, netdevs); });
-  const bool rdma = rdma_.ok() && take_all(rdma_, [](netlink::Bytes) { return true; });
+  const bool rdma = take_all(rdma_, [](netlink::Bytes) { return true; });
   const bool uevents = take_all(uevents_, [](netlink::Bytes message) {
     return is_of_inventory({reinterpret_cast<const char*>(message.data()), message.size()});
   });

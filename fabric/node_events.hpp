@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "fabric/inventory.hpp"
 #include "fabric/netlink.hpp"
@@ -32,19 +34,25 @@ bool is_about(netlink::Bytes messages, const NetdevsOfInventory& netdevs);
 // renamed. A uevent is "add@/devices/..." followed by NAME=value texts, each with a final zero.
 bool is_of_inventory(std::string_view uevent);
 
+// The sockets on which the kernel reports changes of HCAs, netdevs and addresses.
 class NodeEvents {
  public:
-  // Opens the sockets. nullopt: the kernel refuses the one for rtnetlink or for uevents, so that a change could be
-  // missed. The socket for RDMA netlink may be missing: a kernel without RDMA modules refuses it, Linux before 6.12
-  // sends it no events, and the same changes send uevents.
-  static std::optional<NodeEvents> open();
-  // Takes three sockets from which messages are read as open() reads them, for tests.
+  NodeEvents() = default;
+  // Takes three sockets from which messages are read as from those of open(), for tests.
   NodeEvents(UniqueFd links, UniqueFd rdma, UniqueFd uevents)
       : links_(std::move(links)), rdma_(std::move(rdma)), uevents_(std::move(uevents)) {}
 
+  // Opens each socket that is not open, if the kernel offers it. Returns hears_all().
+  bool open();
+  // Returns true if the kernel reports every change: the sockets for rtnetlink and uevents are open. The socket for
+  // RDMA netlink only adds to them: a kernel without RDMA modules refuses it, Linux before 6.12 sends it no events, and
+  // the same changes send uevents.
+  bool hears_all() const { return links_.ok() && uevents_.ok(); }
+  // Returns the descriptors of the open sockets, which are readable when there are events.
+  std::vector<int> fds() const;
   // Reads all pending events. Returns true if one of them may change an inventory with these netdevs, if events were
-  // lost, or if a socket failed. Makes one system call if no event is pending.
-  bool take(const NetdevsOfInventory& netdevs) const;
+  // lost, or if a socket failed. Closes a socket that failed. Makes one system call if no event is pending.
+  bool take(const NetdevsOfInventory& netdevs);
 
  private:
   UniqueFd links_;

@@ -104,7 +104,7 @@ Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettin
   read.root = node.root;
   read.facts = facts_of_pools(config, facts);
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
-  return fabric::read_node(read);
+  return read_by(node, read);
 }
 
 }  // namespace hook

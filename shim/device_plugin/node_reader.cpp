@@ -196,10 +196,11 @@ void NodeReader::read_config() {
         fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", fabric::printable(node_.config.file)));
 }
 
-// Returns which facts read() must read. GIDs limit the number of child netdevs; VFs are needed for exclusive HCAs.
+// Returns which facts read() must read. Each fact costs reads in sysfs for every HCA. GIDs limit the number of child
+// netdevs; VFs are needed for exclusive HCAs. By the names of the ports' netdevs, fabric::KeptNode knows which events
+// concern the plugin.
 fabric::HcaFacts NodeReader::facts() const {
-  // Each fact costs reads in sysfs for every HCA, so only required facts are read.
-  fabric::HcaFacts facts{.link_layer = true, .place = true, .rate = true, .pfs = true};
+  fabric::HcaFacts facts{.link_layer = true, .netdevs = true, .place = true, .rate = true, .pfs = true};
   for (const hook::Pool& pool : config_->pools) {
     if (!pool.resource) continue;
     facts.gids = facts.gids || pool.network;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
@@ -39,9 +40,9 @@ constexpr milliseconds kBurst{100};
 constexpr milliseconds kBetweenLooks{500};
 // The same after a change of the configuration or of the ledger, which changes often on a busy node.
 constexpr seconds kBetweenFileLooks{5};
-// Time between two reads of the whole node while events report all changes except those of has_silent_state(). It
-// limits the harm of a change that caused no event.
-constexpr seconds kBetweenWholeReads{60};
+// Time between two reads of the node while events report all changes except those of has_silent_state(). It limits the
+// harm of a change that caused no event. fabric::KeptNode decides which facts such a read must read again.
+constexpr seconds kBetweenRests{60};
 constexpr auto kNever = Clock::time_point::max();
 constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried again
 // Longest time from a registration to the kubelet's call of ListAndWatch. The kubelet calls it at once, and without it
@@ -256,8 +257,11 @@ class DevicePlugin {
         log_(log),
         wake_(std::move(wake)),
         signals_(std::move(signals)),
-        reader_(settings.node, log),
-        state_(settings.node.ledger, kProgram, log) {}
+        node_(settings.node),
+        reader_(node_, log),
+        state_(settings.node.ledger, kProgram, log) {
+    node_.kept = &kept_;
+  }
 
   Result<void> run() {
     for (;;) {
@@ -286,13 +290,13 @@ class DevicePlugin {
   void read_node() {
     // The events begin before the read, so that a change during the read is reported. Events of this kernel do not
     // concern a file tree.
-    const bool hears_kernel = settings_.node.root.empty() && kernel_.open();
+    const bool hears_kernel = settings_.node.root.empty() && kept_.hear();
     const bool hears_files = files_.watch(reader_.directories());
     has_config_ = reader_.read();
     looked_at_ = Clock::now();
     // After an event the node is read once more: drivers may change ports and GID tables a moment after the event.
-    const bool rests = hears_kernel && hears_files && reader_.is_complete() && !std::exchange(was_event_, false);
-    next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenWholeReads) : poll_time());
+    const bool rests = hears_kernel && hears_files && reader_.is_complete() && kept_.is_quiet();
+    next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenRests) : poll_time());
     if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
     next_silent_look_ = reader_.has_silent_state() ? looked_at_ + poll_time() : kNever;
   }
@@ -300,7 +304,6 @@ class DevicePlugin {
   // Makes a read due after an event. Not at once: one read serves a burst of events (kBurst), and reads have a minimum
   // distance.
   void look_after_event(milliseconds distance) {
-    was_event_ = true;
     next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + distance));
   }
 
@@ -362,7 +365,7 @@ class DevicePlugin {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
     fds.push_back({directory_ ? directory_->fd() : -1, POLLIN, 0});
     fds.push_back({files_.fd(), POLLIN, 0});
-    for (const int fd : kernel_.fds())
+    for (const int fd : kept_.fds())
       fds.push_back({fd, POLLIN, 0});
     const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
     const int ready = ::poll(fds.data(), fds.size(), time == kNever ? -1 : static_cast<int>(pause.count()));
@@ -371,7 +374,7 @@ class DevicePlugin {
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->take();
-    if (kernel_.take()) look_after_event(kBetweenLooks);
+    if (kept_.take_events()) look_after_event(kBetweenLooks);
     if (files_.take()) look_after_event(std::min(poll_time(), kBetweenFileLooks));
     return false;
   }
@@ -380,14 +383,14 @@ class DevicePlugin {
   const hook::Log& log_;
   WakeUp wake_;
   UniqueFd signals_;
-  KernelEvents kernel_;
   FileEvents files_;
+  fabric::KeptNode kept_{fabric::NodeEvents()};
+  hook::NodeSettings node_;
   NodeReader reader_;
   hook::DaemonState state_;
   bool has_config_ = false;
-  bool was_event_ = false;  // an event has come since the last read of the node
   Clock::time_point looked_at_;
-  Clock::time_point next_look_;         // of the whole node
+  Clock::time_point next_look_;         // of NodeReader::read()
   Clock::time_point next_silent_look_;  // of NodeReader::has_silent_change()
   std::optional<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;

@@ -1,11 +1,8 @@
 #include "shim/device_plugin/watches.hpp"
 
 #include <fcntl.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,92 +10,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "fabric/text.hpp"
 
 namespace shim {
-namespace {
 
 using fabric::UniqueFd;
-
-// Multicast group RDMA_NL_GROUP_NOTIFY, for changes of RDMA devices. Source: include/uapi/rdma/rdma_netlink.h,
-// Linux 6.12.
-constexpr unsigned kRdmaNotify = 4;
-// Multicast group of the uevents that the kernel sends; udev sends its own to another group.
-constexpr std::uint32_t kKernelUevents = 1;
-
-constexpr std::uint32_t group_bit(unsigned group) {
-  return 1U << (group - 1);
-}
-
-// The protocol and the multicast groups of each socket, in the order of KernelEvents::Source.
-constexpr std::pair<int, std::uint32_t> kSources[] = {
-    {NETLINK_ROUTE, group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR)},
-    {NETLINK_RDMA, group_bit(kRdmaNotify)},
-    {NETLINK_KOBJECT_UEVENT, kKernelUevents}};
-
-UniqueFd listening(int protocol, std::uint32_t groups) {
-  UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
-  sockaddr_nl address{};
-  address.nl_family = AF_NETLINK;
-  address.nl_groups = groups;
-  // A kernel without this protocol or group refuses the socket or the bind. That is no error: the plugin also polls.
-  if (socket.ok() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    socket.reset();
-  return socket;
-}
-
-// Returns true for a uevent about HCAs, netdevs or device nodes; other subsystems send many uevents. A uevent is
-// "add@/devices/..." followed by NAME=value strings, each with a final zero.
-bool matters(std::string_view uevent) {
-  for (const std::string_view subsystem : {"SUBSYSTEM=infiniband", "SUBSYSTEM=net", "SUBSYSTEM=misc"}) {
-    if (uevent.find(subsystem) != std::string_view::npos) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool KernelEvents::open() {
-  for (std::size_t at = 0; at < sockets_.size(); ++at) {
-    if (!sockets_[at].ok()) sockets_[at] = listening(kSources[at].first, kSources[at].second);
-  }
-  return sockets_[kLinks].ok() && sockets_[kUevents].ok();
-}
-
-std::vector<int> KernelEvents::fds() const {
-  std::vector<int> fds;
-  for (const UniqueFd& socket : sockets_) {
-    if (socket.ok()) fds.push_back(socket.get());
-  }
-  return fds;
-}
-
-bool KernelEvents::take() {
-  bool any = false;
-  for (const Source source : {kLinks, kRdma, kUevents})
-    any = (sockets_[source].ok() && take(source)) || any;
-  return any;
-}
-
-bool KernelEvents::take(Source source) {
-  bool any = false;
-  std::array<char, 16384> buffer;
-  for (;;) {
-    const auto size = ::recv(sockets_[source].get(), buffer.data(), buffer.size(), 0);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return any;
-    if (size <= 0) {
-      // ENOBUFS: the kernel dropped events. Any other error, and an end, which netlink does not have, also mean that
-      // events may be missing.
-      sockets_[source].reset();
-      return true;
-    }
-    any = any || source != kUevents || matters({buffer.data(), static_cast<std::size_t>(size)});
-  }
-}
 
 bool FileEvents::watch(const std::vector<std::string>& directories) {
   if (!watch_.ok()) watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));

@@ -1,7 +1,6 @@
-// Events that wake the device plugin: of the kernel, and of files.
+// Events of files that wake the device plugin.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,27 +9,6 @@
 #include "shim/result.hpp"
 
 namespace shim {
-
-// Reports that HCAs, their netdevs or addresses may have changed, by rtnetlink, RDMA netlink (Linux 6.12 and later) and
-// uevents. After an event the plugin reads the whole node again. It does not rely on the content of events, because the
-// kernel drops events if there are many.
-class KernelEvents {
- public:
-  // Opens each socket that is not open, if the kernel offers it. Returns true if the kernel reports every change of
-  // netdevs, addresses and RDMA devices: rtnetlink and uevents are open. RDMA netlink only adds to them.
-  bool open();
-  // Returns the descriptors of the open sockets, which are readable when there are events.
-  std::vector<int> fds() const;
-  // Reads all pending events. Returns true if one of them may be about an HCA, or if events were lost. Closes a socket
-  // that has lost events or has failed; open() opens it again.
-  bool take();
-
- private:
-  enum Source { kLinks, kRdma, kUevents, kCount };
-  // Reads the pending events of a socket, as take().
-  bool take(Source source);
-  std::array<fabric::UniqueFd, kCount> sockets_;
-};
 
 // Reports that a file in one of several directories may have changed.
 class FileEvents {

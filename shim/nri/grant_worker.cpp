@@ -259,8 +259,9 @@ Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Con
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   // Events are of the running kernel. They do not report changes of a file tree. Their sockets are opened here, because
   // restrict_process() forbids the one for uevents.
-  const bool is_live = giver.node_.root.empty() && !giver.node_.snapshot;
-  giver.kept_ = std::make_unique<fabric::KeptNode>(is_live ? fabric::NodeEvents::open() : std::nullopt);
+  fabric::NodeEvents events;
+  if (giver.node_.root.empty() && !giver.node_.snapshot) events.open();
+  giver.kept_ = std::make_unique<fabric::KeptNode>(std::move(events));
   giver.node_.kept = giver.kept_.get();
   return giver;
 }

@@ -224,15 +224,16 @@ class Events(DevicePluginCase):
         return self.start_logged([*before, "unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script, "-", self.tree,
                                   PROGRAM, "--plugins", self.directory, *self.places()[2:]])
 
-    def link_event(self, process, state):
+    def link_event(self, process, *change):
         """The kernel reports a change of a netdev in the plugin's network namespace."""
-        must(["nsenter", f"--net=/proc/{process.pid}/ns/net", "ip", "link", "set", "lo", state])
+        must(["nsenter", f"--net=/proc/{process.pid}/ns/net", "ip", "link", *change])
 
     def test_netlink_event_announces_port(self):
         _, process, _, watch = self.begin()
-        for number, state in enumerate(("up", "down")):
+        for number in range(2):
+            (netdev,) = os.listdir(f"{self.tree}/sys/class/infiniband/mlx5_{number}/device/net")
             self.port(number, "1: DOWN")
-            self.link_event(process, state)
+            self.link_event(process, "add", netdev, "type", "veth", "peer", "name", f"peer{number}")
             watch.wait_for(lambda devices, hca=f"mlx5_{number}": not devices[hca][0])
 
     def test_file_event_applies_configuration(self):
@@ -250,7 +251,7 @@ class Events(DevicePluginCase):
         process.send_signal(signal.SIGCONT)
         watch.wait_for(lambda devices: not devices["mlx5_2"][0])
         self.port(3, "1: DOWN")
-        self.link_event(process, "up")  # the new socket reports it
+        self.link_event(process, "set", "lo", "up")  # the socket reports events after the loss
         watch.wait_for(lambda devices: not devices["mlx5_3"][0])
 
     def test_polls_silent_port(self):

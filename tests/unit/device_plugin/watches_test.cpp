@@ -1,10 +1,7 @@
-// KernelEvents and FileEvents: each change is an event, and so is a loss of events.
+// FileEvents: each change in a directory is an event.
 #include "shim/device_plugin/watches.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -13,30 +10,6 @@
 
 namespace shim {
 namespace {
-
-// Replaces an open descriptor by one on which recv(2) fails, as a socket does that the kernel has closed.
-void break_socket(int fd) {
-  const fabric::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  ASSERT_EQ(::dup3(null.get(), fd, O_CLOEXEC), fd);
-}
-
-TEST(KernelEvents, OpensLostSocketAgain) {
-  KernelEvents events;
-  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
-  const auto before = events.fds().size();
-  break_socket(events.fds().front());
-  EXPECT_TRUE(events.take()) << "a lost socket counts as an event";
-  EXPECT_EQ(events.fds().size(), before - 1);
-  EXPECT_TRUE(events.open());
-  EXPECT_EQ(events.fds().size(), before);
-}
-
-TEST(KernelEvents, ReportsLostUevents) {
-  KernelEvents events;
-  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
-  break_socket(events.fds().back());
-  EXPECT_TRUE(events.take());
-}
 
 class FileEventsTest : public testing::Test {
  protected:

@@ -197,6 +197,29 @@ TEST(FindNetdevs, ReadsTheAddressesOfManyNetdevsWithOneDump) {
   });
 }
 
+TEST(DefaultRoutes, AreThoseOfIpv4AndWithoutThemThoseOfIpv6) {
+  expect_no_error_in_new_netns([]() -> std::string {
+    if (!ip_batch("link set lo up\nlink add rail0 type veth peer name peer0\nlink set rail0 up\nlink set peer0 up\n"))
+      return "cannot";
+    const auto routes = [] {
+      const auto found = fabric::netlink::read_default_routes();
+      const auto named = found ? fabric::netlink::name_routes(*found, all_netdevs()) : std::vector<fabric::Route>();
+      std::string text = found ? "" : found.error().message;
+      for (const fabric::Route& route : named)
+        text += fmt::format("{} {};", route.dst, route.dev);
+      return text;
+    };
+    if (const auto none = routes(); !none.empty()) return "without a default route: " + none;
+    if (!ip_batch("addr add fd00::1/64 dev rail0 nodad\nroute add default via fd00::2 dev rail0\n")) return "cannot";
+    if (const auto six = routes(); six != "::/0 rail0;") return "with one of IPv6: " + six;
+    if (!ip_batch("route add 2001:db8::/32 dev peer0\n")) return "cannot";
+    if (const auto six = routes(); six != "::/0 rail0;") return "with a route to the address of the request: " + six;
+    if (!ip_batch("addr add 10.0.0.1/24 dev peer0\nroute add default via 10.0.0.2\n")) return "cannot";
+    if (const auto four = routes(); four != "0.0.0.0/0 peer0;") return "with one of IPv4: " + four;
+    return "";
+  });
+}
+
 TEST(FindNetdevs, IsUnknownIfANetdevIsFoundByAnotherNameOrItsUppersAreUnknown) {
   expect_no_error_in_new_netns([]() -> std::string {
     ip_batch("link add rail0 type veth peer name peer0\nlink property add dev rail0 altname other0\n");

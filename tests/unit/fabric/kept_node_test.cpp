@@ -122,6 +122,30 @@ TEST(NodeEvents, SelectsUevents) {
     EXPECT_EQ(is_of_inventory(uevent), matters) << uevent;
 }
 
+// Replaces an open descriptor by one on which recv(2) fails, as a socket does that the kernel has closed.
+void break_socket(int fd) {
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::dup3(null.get(), fd, O_CLOEXEC), fd);
+}
+
+TEST(NodeEvents, OpensLostSocketAgain) {
+  NodeEvents events;
+  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
+  const auto before = events.fds().size();
+  break_socket(events.fds().front());
+  EXPECT_TRUE(events.take(kRail)) << "a lost socket counts as an event";
+  EXPECT_EQ(events.fds().size(), before - 1);
+  EXPECT_TRUE(events.open());
+  EXPECT_EQ(events.fds().size(), before);
+}
+
+TEST(NodeEvents, ReportsLostUevents) {
+  NodeEvents events;
+  if (!events.open()) GTEST_SKIP() << "this kernel or its namespaces report no events";
+  break_socket(events.fds().back());
+  EXPECT_TRUE(events.take(kRail));
+}
+
 struct Pair {
   UniqueFd ours, theirs;
   Pair() {
@@ -255,6 +279,34 @@ TEST_F(KeptNodeTest, ReadsAgainAfterEvents) {
   EXPECT_FALSE(is_kept(kept));
 }
 
+TEST_F(KeptNodeTest, ReadsAgainAfterTenMinutes) {
+  KeptNode kept = node();
+  EXPECT_FALSE(is_kept(kept));
+  now_ += 10min - 1s;
+  EXPECT_TRUE(is_kept(kept));
+  now_ += 1s;
+  EXPECT_FALSE(is_kept(kept));
+  EXPECT_TRUE(is_kept(kept));
+}
+
+TEST_F(KeptNodeTest, TellsEventsThatMatter) {
+  KeptNode kept = node();
+  send(links_.theirs, bytes_of({.index = 4711}));
+  EXPECT_TRUE(kept.take_events()) << "no netdevs are known";
+  (void)is_kept(kept);
+  EXPECT_FALSE(kept.is_quiet()) << "the kernel may not have finished the change";
+  now_ += 1s;
+  (void)is_kept(kept);
+  EXPECT_TRUE(kept.is_quiet());
+  send(links_.theirs, bytes_of({.index = 4711}));
+  EXPECT_FALSE(kept.take_events()) << "a veth of a pod";
+  EXPECT_TRUE(is_kept(kept));
+  send(links_.theirs, bytes_of({.index = 4711, .name = "rail1"}));
+  EXPECT_TRUE(kept.take_events()) << "the netdev of a port";
+  EXPECT_FALSE(is_kept(kept));
+  EXPECT_FALSE(kept.is_quiet());
+}
+
 TEST_F(KeptNodeTest, ReadsAgainAfterLostEvents) {
   links_.ours = overrun();
   KeptNode kept = node();
@@ -291,7 +343,7 @@ TEST_F(KeptNodeTest, ChecksNamesDevicesAndNodes) {
 }
 
 TEST_F(KeptNodeTest, ReadsWholeNodeWithoutEvents) {
-  KeptNode kept{std::nullopt};
+  KeptNode kept{NodeEvents()};
   EXPECT_FALSE(is_kept(kept));
   EXPECT_FALSE(is_kept(kept));
 }
