@@ -174,7 +174,7 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   auto files = std::make_shared<LedgerFiles>();
   files->effects_ = std::move(effects);
   files->container = std::move(container);
-  files->self = TRY(identify(::getpid()));
+  files->self = TRY(identify_self());
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
       {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}};

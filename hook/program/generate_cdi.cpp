@@ -68,7 +68,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   if (fabric::value_or(before, std::string()) == text) return {};
   // PID and start time in the name identify the process that writes the file, so that a later call can remove the
   // temporary of a killed process.
-  const ProcessIdentity self = TRY(identify(::getpid()));
+  const ProcessIdentity self = TRY(identify_self());
   const std::string temporary =
       fmt::format("{}{}{}.{}.{}{}", path, kMark, TRY(own_pid_namespace()), self.pid, self.start_time, kEnding);
   auto written = fill(temporary, text);

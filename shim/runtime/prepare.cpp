@@ -68,11 +68,20 @@ Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json
   return {};
 }
 
-// Keeps the document of the config.json until execve(2), which frees it at once. A destructor would visit each value.
-void keep_until_exec(std::shared_ptr<Json> document) {
-  static auto* const kept = new std::shared_ptr<Json>();
-  *kept = std::move(document);
+// Keeps an object until execve(2), which frees its memory and closes its descriptors at once. A destructor would visit
+// each value of a document, and close each descriptor of a ledger.
+template <typename Object>
+void keep_until_exec(std::shared_ptr<Object> object) {
+  static auto* const kept = new std::shared_ptr<Object>();
+  *kept = std::move(object);
 }
+
+// The log and the open ledger of a start.
+struct Booking {
+  explicit Booking(const hook::NodeSettings& node) : call{node, log} {}
+  hook::Log log = hook::Log::to_syslog("rdma-runtime");
+  hook::Call call;
+};
 
 hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
   // Podman is the default engine because annotations of its containers are trusted least: images can set them.
@@ -132,9 +141,10 @@ class Start {
  private:
   Result<void> book(const GrantInSpec& grant, hook::ContainerRequest& requesting,
                     std::optional<hook::RuntimeState> state, const hook::Publish& publish) const {
-    hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
-    hook_log.set_container(invocation_.id);
-    hook::Call call{settings_.node, hook_log};
+    const auto booking = std::make_shared<Booking>(settings_.node);
+    keep_until_exec(booking);
+    booking->log.set_container(invocation_.id);
+    hook::Call& call = booking->call;
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);

@@ -182,7 +182,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   }
   const RuntimeLog log(behind.invocation, behind.dialect);
   if (!warning.empty()) log.warning(warning);
-  const auto self = hook::identify(::getpid());
+  const auto self = hook::identify_self();
   if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
   const auto prepared = prepare(behind, ledger, settings, grant, *self, log);

@@ -130,11 +130,13 @@ Result<NewFile> SpecFile::rewrite(std::string_view text, const hook::ProcessIden
 }
 
 void remove_leftovers(int directory, std::span<const std::string_view> also) {
+  const auto self = hook::identify_self();
   std::vector<std::string> leftovers;
   fabric::sysfs::each_name(directory, [&](std::string_view name) {
     const auto writer = temporary_writer(name);
     // read_presence() compares the start time too, because a later process may have the writer's PID.
-    const bool is_dead = writer && hook::is_proven_gone(hook::read_presence(*writer));
+    const bool is_own = self && writer == *self;
+    const bool is_dead = writer && !is_own && hook::is_proven_gone(hook::read_presence(*writer));
     if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
     return true;
   });

@@ -84,6 +84,13 @@ Result<ProcessIdentity> identify(pid_t pid) {
   return ProcessIdentity{.pid = pid, .start_time = stat.start_time};
 }
 
+Result<ProcessIdentity> identify_self() {
+  thread_local ProcessIdentity self;
+  const pid_t pid = ::getpid();
+  if (self.pid != pid) self = TRY(identify(pid));  // the first call, or the first one after fork(2)
+  return self;
+}
+
 bool is_above_me(const ProcessIdentity& process) {
   for (pid_t pid = ::getpid();;) {
     const auto stat = read_stat(pid);

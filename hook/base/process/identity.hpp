@@ -23,6 +23,8 @@ std::optional<std::uint64_t> start_time_in(std::string_view stat);
 // Reads the identity of a process. Errors: ESRCH, there is no such process; any other errno: it cannot be read (/proc
 // is not procfs, no memory, no descriptor).
 Result<ProcessIdentity> identify(pid_t pid);
+// Returns the identity of this process. Reads it once in each process. Errors: as identify().
+Result<ProcessIdentity> identify_self();
 // Returns true if `process` is this process or an ancestor of it. Returns false if a lookup fails.
 bool is_above_me(const ProcessIdentity& process);
 // Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
