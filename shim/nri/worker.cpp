@@ -32,7 +32,7 @@ constexpr std::size_t kHeader = 4;
 // First byte of an answer.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
-// Longest wait for the end of a killed process.
+// Longest wait for the end of a process.
 constexpr int kEndMs = 50;
 
 std::string error_text(const Error& error) {
@@ -146,6 +146,15 @@ Result<void> Worker::start() {
   pid_ = child;
   socket_ = std::move(ours);
   return {};
+}
+
+Worker::~Worker() {
+  socket_.reset();  // the process ends when it reads the end of the stream
+  for (int waited = 0; pid_ != 0 && waited < kEndMs; ++waited) {
+    if (::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = 0;
+    if (pid_ != 0) (void)::poll(nullptr, 0, 1);
+  }
+  retire();
 }
 
 void Worker::retire() {

@@ -30,7 +30,8 @@ class Worker {
   explicit Worker(Begin begin) : begin_(std::move(begin)) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  ~Worker() { retire(); }
+  // Ends the process. Waits a short time for its work after the last answer, then kills it.
+  ~Worker();
 
   // Starts the process, if there is none, with a copy of the plugin's memory. If this is done early, the first request
   // does not wait for the start. Errors: fork(2) or socketpair(2) fails.

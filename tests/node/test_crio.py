@@ -378,12 +378,14 @@ class ByNri(CrioCase):
     def replay(self, recording="annotation"):
         """Returns the adjustment of the container with two HCAs, and the log of the plugin."""
         runtime = nri.Runtime(self.work + "/nri.sock")
-        self.start_logged([NRI, "--socket", runtime.path, *self.places()])
+        plugin = self.start_logged([NRI, "--socket", runtime.path, *self.places()])
         connection = Recording(runtime.listening.accept()[0])
         self.addCleanup(connection.close)
         runtime.stop()
         with open(f"{RECORDED}/crio-{recording}.nri", "rb") as file:
             answers = connection.replay(file.read().replace(rdma_cm(234), rdma_cm(self.node.numbers["rdma_cm"][1])))
+        plugin.terminate()
+        plugin.wait(timeout=60)  # the last lines of the log follow the last answer
         return nri.adjustment(nri.first(answers["CreateContainer"], 1)), read(self.log)
 
     def test_grants_by_annotation_and_releases_with_pod(self):
