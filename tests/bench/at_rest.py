@@ -11,7 +11,7 @@ import time
 
 import scene  # adds the folder of the tests' modules
 
-SETTLE = 2  # seconds after the start's work: a daemon may put the end of its start off
+SETTLE = 8  # seconds after the start: rdma-device-plugin reads the node again `poll_seconds` (5) after an event
 STARTED_AT = re.compile(r"\d+ +(\d+\.\d+) \w+\(")
 
 
