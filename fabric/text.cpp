@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 
 namespace fabric {
@@ -185,7 +186,12 @@ bool is_utf8(std::string_view text) {
 std::string one_line(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
+  for (;;) {
+    const auto* const rest = std::ranges::find_if_not(text, [](char c) { return c >= ' ' && c <= '~'; });
+    const auto plain = static_cast<std::size_t>(rest - text.begin());
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const std::size_t length = utf8_length(text);
     if (length == 0 || is_control(text.substr(0, length))) {
       out += '?';
@@ -212,7 +218,11 @@ std::string printable(std::string_view text, std::size_t longest) {
   for (const char c : one_line(text)) {
     const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
     if (!continues) whole = out.size();
-    out += is_obeyed_by_shell(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+    if (is_obeyed_by_shell(c)) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
+    } else {
+      out += c;
+    }
     if (out.size() <= longest) continue;
     out.resize(whole);
     break;
