@@ -50,11 +50,11 @@ class Finder {
   bool find_links() {
     for (const std::string& name : wanted_.names)
       want(name, true);
+    if (!request_all_links()) return false;
+    // Afterwards: a netdev of both lists is requested once, and the netdevs above it are found.
     for (const int ifindex : wanted_.ifindexes)
       want(ifindex, false);
-    while (!requests_.empty()) {
-      if (requests_.size() + netdevs_.size() > kMost || !request_links()) return false;
-    }
+    if (!request_all_links()) return false;
     std::ranges::sort(netdevs_, {}, &Netdev::ifindex);
     fill_masters(netdevs_);
     return true;
@@ -97,6 +97,13 @@ class Finder {
     Request request{{}, with_uppers};
     request.message.link.ifi_index = ifindex;
     requests_.push_back(request);
+  }
+
+  bool request_all_links() {
+    while (!requests_.empty()) {
+      if (requests_.size() + netdevs_.size() > kMost || !request_links()) return false;
+    }
+    return true;
   }
 
   // Makes up to Socket::kMostQueries of the requests, and adds requests for the netdevs above the answers.

@@ -175,6 +175,27 @@ TEST(FindNetdevs, FindsMastersAndIfindexesWithoutTheOtherNetdevs) {
   });
 }
 
+// The netdev of the default route may be the master of a port.
+TEST(FindNetdevs, FindsNetdevsAboveANetdevThatIsAlsoNamedByItsIfindex) {
+  expect_no_error_in_new_netns([]() -> std::string {
+    if (!ip_batch("link add rail0 type veth peer name peer0\nlink add br0 type bridge\nlink set rail0 master br0\n"
+                  "link add mv1 link br0 type macvlan\naddr add 10.0.0.1/24 dev mv1\n"))
+      return "cannot";
+    const auto all = all_netdevs();
+    const auto* const bridge = named(all, "br0");
+    if (!bridge) return "cannot";
+    const auto uppers = [](const Netdev& lower) -> std::optional<std::vector<std::string>> {
+      if (lower.name == "rail0") return std::vector<std::string>{"br0"};
+      return lower.name == "br0" ? std::vector<std::string>{"mv1"} : std::vector<std::string>();
+    };
+    const auto found = find_netdevs({.names = {"rail0"}, .ifindexes = {bridge->ifindex}, .uppers_of = uppers});
+    if (!found) return "not found";
+    for (const char* name : {"rail0", "br0", "mv1"})
+      if (!named(*found, name)) return fmt::format("{} is missing", name);
+    return "";
+  });
+}
+
 TEST(FindNetdevs, ReadsTheAddressesOfManyNetdevsWithOneDump) {
   expect_no_error_in_new_netns([]() -> std::string {
     std::string commands;
