@@ -48,7 +48,8 @@ class Search {
   Result<std::optional<Found>> attempt(Names& warnings, const BookFound& book) {
     const auto own = TRY(own_hcas());
     const auto chosen = choose(own);
-    over_ = !chosen || ++attempts_ == kMostRankings;
+    ++attempts_;
+    is_exhausted_ = !chosen;
     if (!chosen) return std::optional<Found>();
     Found found{TRY(read(*chosen, warnings)), {}};
     found.foreseen = TRY(about(FailureReason::kRefused, foresee(input_, found.inventory, &*chosen)));
@@ -58,7 +59,10 @@ class Search {
     }
     if (found.foreseen.locks) found.foreseen.locks->expect_own(own);
     auto booked = about(FailureReason::kRefused, book(found.inventory, found.foreseen));
-    if (!booked && booked.error().code == ESTALE) return std::optional<Found>();
+    if (!booked && booked.error().code == ESTALE) {
+      ++conflicts_;
+      return std::optional<Found>();
+    }
     TRY_VOID(std::move(booked));
     found.foreseen.locks.reset();
     append_once(skipped_, found.foreseen.plan.warnings);
@@ -78,7 +82,7 @@ class Search {
     return std::optional(std::move(found));
   }
 
-  bool is_over() const { return over_; }
+  bool is_over() const { return is_exhausted_ || conflicts_ == kMostConflicts || lost_.size() >= kMostLost; }
 
  private:
   Search(const ForeseeInput& input, Names given, fabric::Inventory survey, Timing& timing)
@@ -166,6 +170,7 @@ class Search {
 
   void give_up(const Found& found) {
     losses_ += found.foreseen.lost_to_others ? 1 : 0;
+    conflicts_ += found.foreseen.lost_to_others ? 1 : 0;
     for (const std::string& name : found.foreseen.unavailable) {
       lost_.insert(name);
       const fabric::Hca* hca = find_hca(found.inventory, name);
@@ -186,7 +191,8 @@ class Search {
   Names skipped_;  // warnings about HCAs that were skipped
   unsigned losses_ = 0;
   unsigned attempts_ = 0;
-  bool over_ = false;
+  unsigned conflicts_ = 0;  // attempts that failed because of other calls
+  bool is_exhausted_ = false;
 };
 
 Result<std::optional<Found>> find_by_rank(Search& search, Names& warnings, const BookFound& book) {

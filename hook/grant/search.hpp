@@ -1,5 +1,5 @@
 // Finds the HCAs of a container and decides. A request with a count usually needs few of the node's HCAs, so it is
-// decided in up to kMostRankings attempts:
+// decided in some attempts:
 //   1. Rank the candidates by the ledger's index, without locks, and choose as many as the request counts (rank.hpp).
 //   2. Read the chosen HCAs completely, and lock only them and the HCAs of their PFs and VFs, by device, as all calls.
 //   3. Check their grants again under the locks. If another call was faster, release the locks and rank again.
@@ -21,7 +21,10 @@
 
 namespace hook {
 
-inline constexpr unsigned kMostRankings = 8;
+// Limits of the attempts. An attempt fails because another call was faster, or because a chosen HCA cannot be allocated
+// in a way that only reading it shows, for example a PF with a VF in a virtual machine.
+inline constexpr unsigned kMostConflicts = 8;
+inline constexpr std::size_t kMostLost = 32;  // HCAs
 
 struct Found {
   fabric::Inventory inventory;

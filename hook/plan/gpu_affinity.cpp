@@ -169,6 +169,11 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
   return best;
 }
 
+bool is_nearer(const NodeHca& left, const NodeHca& right, const std::vector<const Gpu*>& gpus) {
+  return std::ranges::any_of(gpus,
+                             [&](const Gpu* gpu) { return nearness(*left.hca, *gpu) > nearness(*right.hca, *gpu); });
+}
+
 std::vector<const NodeHca*> by_nearness(const std::vector<const NodeHca*>& hcas, const std::vector<const Gpu*>& gpus) {
   return first_near(hcas, gpus, hcas.size(), [](const NodeHca&) { return true; });
 }

@@ -88,6 +88,9 @@ std::vector<const fabric::Gpu*> gpus_to_be_near(const fabric::Inventory& invento
 // Returns the nearest HCA of the GPU and all HCAs that are equally near, in the given order.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);
 
+// Returns true if `left` is nearer to one of the GPUs than `right`.
+bool is_nearer(const NodeHca& left, const NodeHca& right, const std::vector<const fabric::Gpu*>& gpus);
+
 // Returns the HCAs in the order of preference for these GPUs: each GPU in turn takes its nearest remaining HCA. Without
 // GPUs the order stays.
 std::vector<const NodeHca*> by_nearness(const std::vector<const NodeHca*>& hcas,

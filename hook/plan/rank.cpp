@@ -17,6 +17,8 @@ class Ranking {
   // Takes HCAs of one tier (choose.cpp), by nearness to the container's GPUs.
   void take(const Hcas& tier) {
     take(tier, missing(), [&](const NodeHca& node) { return looks_free(node); });
+    if (missing() > 0 && !held_.empty()) is_sure_ = false;
+    held_.clear();
   }
 
   // Takes HCAs of the tiers that other calls choose from too: ACTIVE ones first.
@@ -26,14 +28,19 @@ class Ranking {
     std::set<const NodeHca*> inactive;
     take(hcas, window - 1 + missing(), [&](const NodeHca& node) {
       if (!looks_free(node)) return false;
-      if (glance_.is_active(node.name())) return true;
+      if (is_active(node)) return true;
       inactive.insert(&node);
       return false;
     });
     Hcas rest;
     std::ranges::copy_if(hcas, std::back_inserter(rest), [&](const NodeHca* node) { return inactive.contains(node); });
-    if (missing() > 0) take(rest, window - 1 + missing(), [](const NodeHca&) { return true; });
+    if (missing() == 0) return;
+    is_sure_ = is_sure_ && std::ranges::none_of(held_, [&](const NodeHca* held) { return is_active(*held); });
+    take(rest, window - 1 + missing(), [](const NodeHca&) { return true; });
   }
+
+  // Returns false if a better HCA than one of those taken looked held.
+  bool is_sure() const { return is_sure_; }
 
   std::size_t missing() const { return count_ - std::min(count_, names_.size()); }
   std::vector<std::string> names() && { return std::move(names_); }
@@ -44,16 +51,25 @@ class Ranking {
     const Hcas found = first_near(hcas, gpus_, most, accept);
     const std::size_t taken = std::min(found.size(), missing());
     const std::size_t first = input_.turn % (found.size() - taken + 1);
-    for (std::size_t i = first; i < first + taken; ++i)
+    for (std::size_t i = first; i < first + taken; ++i) {
       names_.push_back(found[i]->name());
+      const auto is_better = [&](const NodeHca* held) {
+        return is_nearer(*held, *found[i], gpus_) && is_active(*held) == is_active(*found[i]);
+      };
+      is_sure_ = is_sure_ && std::ranges::none_of(held_, is_better);
+    }
   }
 
-  bool looks_free(const NodeHca& node) const {
+  bool is_active(const NodeHca& node) const { return glance_.is_active(node.name()); }
+
+  bool looks_free(const NodeHca& node) {
     const auto terms = terms_for(node, input_.request, input_.config);
     if (!terms) return false;
     if (input_.own.contains(node.name())) return true;
-    return has_place(*terms,
-                     glance_.holding(node.name(), terms->mode == Mode::kExclusive ? 1 : terms->limit.value_or(0)));
+    const unsigned most = terms->mode == Mode::kExclusive ? 1 : terms->limit.value_or(0);
+    const bool is_free = has_place(*terms, glance_.holding(node.name(), most));
+    if (!is_free) held_.push_back(&node);
+    return is_free;
   }
 
   const RankInput& input_;
@@ -61,6 +77,8 @@ class Ranking {
   std::size_t count_;
   std::vector<const fabric::Gpu*> gpus_;
   std::vector<std::string> names_;
+  Hcas held_;  // candidates of the present tiers that look held
+  bool is_sure_ = true;
 };
 
 }  // namespace
@@ -98,7 +116,7 @@ std::optional<std::vector<std::string>> rank(const RankInput& input, const Glanc
   ranking.take(own);
   ranking.take(given);
   ranking.take_common(common);
-  if (ranking.missing() > 0) return std::nullopt;
+  if (ranking.missing() > 0 || !ranking.is_sure()) return std::nullopt;
   return std::move(ranking).names();
 }
 

@@ -41,8 +41,9 @@ struct RankInput {
 std::optional<unsigned> count_of(const Request& request);
 
 // Returns as many HCAs as the request counts: those that choose() would choose, if the index is right and the HCAs are
-// usable. Returns nullopt if the request has no count, or too few HCAs look free: the decision must then be made among
-// all candidates. warnings: as for countable().
+// usable. Returns nullopt if the request has no count, too few HCAs look free, or a better HCA than one of these looks
+// held: its grant may be stale. The decision must then be made among all candidates. Of equally good HCAs, one that
+// looks held comes last. warnings: as for countable().
 std::optional<std::vector<std::string>> rank(const RankInput& input, const Glance& glance,
                                              std::vector<std::string>& warnings);
 

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/booking.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
@@ -105,6 +107,35 @@ TEST(Search, GetsHcaOfDeadHolder) {
   EXPECT_FALSE(create(node, ledger, container("c"), counting("1")));
 }
 
+TEST(Search, PrefersActiveHcaOfDeadHolder) {
+  const CountNode node(3);
+  const Ledger ledger = node.ledger();
+  for (const char* down : {"mlx5_1", "mlx5_2"})
+    write_file(node.settings.root + "/sys/class/infiniband/" + down + "/ports/1/state", "1: DOWN\n");
+  Grantee dead = container("dead");
+  dead.user.process = dead_process();
+  EXPECT_EQ(must(create(node, ledger, dead, counting("1"))), "mlx5_0");
+  EXPECT_EQ(must(create(node, ledger, container("a"), counting("1"))), "mlx5_0");
+  EXPECT_EQ(must(create(node, ledger, container("b"), counting("1"))), "mlx5_1") << "the holder of mlx5_0 lives";
+}
+
+// A decision among all would wait for the lock.
+TEST(Search, PassesOverManyHcasThatCannotBeAllocated) {
+  const CountNode node(20);
+  for (unsigned i = 0; i < 12; ++i) {
+    std::filesystem::remove_all(
+        fmt::format("{}/sys/class/infiniband/mlx5_{}/device/infiniband_verbs", node.settings.root, i));
+    std::filesystem::remove(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", node.settings.root, i));
+  }
+  const Ledger ledger = node.ledger();
+  fabric::NodeReadOptions read;
+  read.root = node.settings.root;
+  const auto inventory = fabric::read_node(read);
+  const auto devices = devices_of({"mlx5_19"}, inventory, node.settings.root).devices;
+  const auto locked = must(ledger.lock({"mlx5_19"}, 0, devices));
+  EXPECT_EQ(must(create(node, node.ledger(), container("a"), counting("1"))), "mlx5_12");
+}
+
 TEST(Search, SkipsHcaWithoutNodeAndLockedHca) {
   const CountNode node(4);
   const Ledger ledger = node.ledger();
@@ -122,10 +153,10 @@ TEST(Search, DecidesAmongAllAfterTheLastAttempt) {
   unsigned decisions = 0;
   const auto change = [&]() -> Result<void> {
     ++decisions;
-    return decisions <= kMostRankings ? Result<void>(fabric::Error{"changed", ESTALE, {}}) : Result<void>();
+    return decisions <= kMostConflicts ? Result<void>(fabric::Error{"changed", ESTALE, {}}) : Result<void>();
   };
   EXPECT_EQ(must(create(node, ledger, container("a"), counting("1"), change)), "mlx5_0");
-  EXPECT_EQ(decisions, kMostRankings + 1);
+  EXPECT_EQ(decisions, kMostConflicts + 1);
   EXPECT_EQ(error_message(create(node, ledger, container("b"), counting("1"),
                                  [] { return Result<void>(fabric::make_error("disk full")); })),
             "disk full");
