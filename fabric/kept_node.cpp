@@ -28,14 +28,17 @@ bool can_be_kept(const NodeReadOptions& options, const Inventory& inventory) {
 
 // Takes the events before any kept inventory is used. An event that arrives later is taken by the next request, as a
 // change right after a read would be.
-bool KeptNode::take(bool each) {
+bool KeptNode::take_events() {
   NetdevsOfInventory all;
-  all.all = each;
-  for (const Kept& kept : kept_) {
-    all.all = all.all || kept.netdevs.all;
-    all.indexes.insert(kept.netdevs.indexes.begin(), kept.netdevs.indexes.end());
-    all.names.insert(kept.netdevs.names.begin(), kept.netdevs.names.end());
-  }
+  all.all = !last_;
+  const auto add = [&](const NetdevsOfInventory& netdevs) {
+    all.all = all.all || netdevs.all;
+    all.indexes.insert(netdevs.indexes.begin(), netdevs.indexes.end());
+    all.names.insert(netdevs.names.begin(), netdevs.names.end());
+  };
+  if (last_) add(*last_);
+  for (const Kept& kept : kept_)
+    add(kept.netdevs);
   if (!events_.take(all)) return false;
   kept_.clear();
   changed_at_ = now_();
@@ -47,7 +50,7 @@ bool KeptNode::is_quiet() const {
 }
 
 Inventory KeptNode::read(const NodeReadOptions& options) {
-  if (events_.hears_all()) take(false);
+  if (events_.hears_all()) take_events();
   read_at_ = now_();
   if (!events_.hears_all()) return read_node(options);
   std::erase_if(kept_, [&](const Kept& kept) { return read_at_ - kept.read_at >= kOldest; });
@@ -58,9 +61,10 @@ Inventory KeptNode::read(const NodeReadOptions& options) {
     kept_.erase(found);
   }
   Inventory inventory = read_node(options);
+  last_ = netdevs_of(inventory, depends_on_addresses(options));
   if (!is_quiet() || !can_be_kept(options, inventory)) return inventory;
   if (kept_.size() == kMostKept) kept_.erase(kept_.begin());
-  kept_.push_back({options, inventory, netdevs_of(inventory, depends_on_addresses(options)), read_at_});
+  kept_.push_back({options, inventory, *last_, read_at_});
   return inventory;
 }
 

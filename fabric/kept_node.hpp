@@ -33,8 +33,8 @@ class KeptNode {
   // Returns the descriptors of the sockets, which are readable when there are events.
   std::vector<int> fds() const { return events_.fds(); }
   // Reads the pending events. Returns true if one of them may have changed the result of read(), or if events were
-  // lost.
-  bool take_events() { return take(kept_.empty()); }
+  // lost. The next read() then reads the whole node.
+  bool take_events();
   // Returns false if the last read() came so soon after such an event that the kernel may not have finished the change.
   bool is_quiet() const;
 
@@ -46,14 +46,11 @@ class KeptNode {
     Clock::time_point read_at;
   };
 
-  // Reads the pending events, and drops the kept inventories if one may have changed them. each: an event about any
-  // netdev matters.
-  bool take(bool each);
-
   NodeEvents events_;
   std::function<Clock::time_point()> now_;
   std::optional<Clock::time_point> changed_at_;
-  Clock::time_point read_at_{};  // the begin of the last read()
+  Clock::time_point read_at_{};             // the begin of the last read()
+  std::optional<NetdevsOfInventory> last_;  // of the last inventory that was read, also if it was not kept
   std::vector<Kept> kept_;
 };
 

@@ -111,7 +111,7 @@ std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inve
       const auto hold = holds.find(hca->name);
       const bool may_be_away = hold != holds.end() && hold->second.is_exclusive;
       for (const fabric::Port& port : hca->ports) {
-        if (!port.is_ethernet() || may_be_away)
+        if (!port.is_ethernet() || !port.netdev || may_be_away)
           states.emplace(fmt::format("{}/ports/{}/state", hca->name, port.number), port.state);
       }
     }

@@ -33,8 +33,8 @@ void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 // Returns the state of each announced port whose changes cause no event in this network namespace, by the path of the
 // state below /sys/class/infiniband. The kernel sends none for InfiniBand ports: ib_dispatch_event_clients() of
 // drivers/infiniband/core/device.c (Linux 6.12) calls handlers in the kernel only. The state of a RoCE port follows the
-// carrier of its netdev. rtnetlink reports the carrier in the netdev's network namespace, which may be a container's if
-// the HCA is held exclusively. Pure.
+// carrier of its netdev. rtnetlink reports the carrier in the netdev's network namespace, which is another one if the
+// port has no netdev here, and may be a container's if the HCA is held exclusively. Pure.
 std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
                                                               const std::vector<Resource>& resources,
                                                               const HcaHolds& holds);

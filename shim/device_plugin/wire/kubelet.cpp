@@ -262,9 +262,9 @@ class Service final : public DeviceServer {
       free_if_ended();
     }
     void free_if_ended() {
-      if (state_ != State::kFinished || !is_over_reported_) return;
       {
         const std::lock_guard lock(service_.mutex_);
+        if (state_ != State::kFinished || !is_over_reported_) return;
         std::erase(service_.watches_, this);
       }
       // wake() is called after the lock is released, because it lets the main thread call watchers(), which takes the

@@ -81,14 +81,15 @@ TEST_F(DevicePluginReader, ReportsMissingPartsWithoutGrant) {
 }
 
 // The kernel reports no changes of these ports: each poll reads their state.
-TEST(DevicePluginSilentPorts, AreInfiniBandAndExclusivelyHeld) {
+TEST(DevicePluginSilentPorts, AreThoseWhoseChangesCauseNoEventHere) {
   fabric::Inventory inventory = test_support::rails(3, 4);
-  inventory.hcas[1].ports = {test_support::infiniband_port()};
   std::vector<Resource> resources(1);
-  for (const fabric::Hca& hca : inventory.hcas) {
+  for (fabric::Hca& hca : inventory.hcas) {
+    hca.ports[0].netdev = "of_" + hca.name;
     resources[0].hcas.emplace_back();
     resources[0].hcas.back().name = hca.name;
   }
+  inventory.hcas[1].ports = {test_support::infiniband_port()};
   const auto paths = [&](const HcaHolds& holds) {
     std::string all;
     for (const auto& [path, state] : silent_ports(inventory, resources, holds))
@@ -101,6 +102,10 @@ TEST(DevicePluginSilentPorts, AreInfiniBandAndExclusivelyHeld) {
   EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE ") << "its netdev stays in this network namespace";
   holds["mlx5_2"].is_exclusive = true;
   EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE mlx5_2/ports/1/state=4: ACTIVE ");
+  inventory.hcas[0].ports[0].netdev.reset();
+  EXPECT_EQ(paths({}), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ")
+      << "its netdev is in another network namespace";
+  inventory.hcas[0].ports[0].netdev = "rail0";
   inventory.hcas[0].ports[0].link_layer = fabric::Unreadable{EIO};
   resources[0].hcas.pop_back();
   EXPECT_EQ(paths(holds), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ") << "only announced HCAs";

@@ -305,6 +305,14 @@ TEST_F(KeptNodeTest, TellsEventsThatMatter) {
   EXPECT_TRUE(kept.take_events()) << "the netdev of a port";
   EXPECT_FALSE(is_kept(kept));
   EXPECT_FALSE(kept.is_quiet());
+  now_ += 1s;
+  send(links_.theirs, bytes_of({.index = 4711, .name = "rail1"}));
+  (void)is_kept(kept);
+  EXPECT_FALSE(kept.is_quiet()) << "read() took the event while nothing was kept";
+  now_ += 1s;
+  send(links_.theirs, bytes_of({.index = 4711}));
+  (void)is_kept(kept);
+  EXPECT_TRUE(kept.is_quiet()) << "a veth of a pod";
 }
 
 TEST_F(KeptNodeTest, ReadsAgainAfterLostEvents) {
