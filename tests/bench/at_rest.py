@@ -48,6 +48,8 @@ def main():
     begin = time.time()
     end = begin + float(seconds)
     time.sleep(end - time.time())
+    if process.poll() is not None:
+        sys.exit("the daemon ended")
     for pid in scene.children_of(process.pid):
         subprocess.run(["kill", str(pid)], check=True)
     process.wait()
