@@ -224,16 +224,17 @@ class Events(DevicePluginCase):
         return self.start_logged([*before, "unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script, "-", self.tree,
                                   PROGRAM, "--plugins", self.directory, *self.places()[2:]])
 
-    def link_event(self, process, *change):
-        """The kernel reports a change of a netdev in the plugin's network namespace."""
-        must(["nsenter", f"--net=/proc/{process.pid}/ns/net", "ip", "link", *change])
+    def link_event(self, process, number):
+        """The kernel reports a change of the netdev of an HCA in the plugin's network namespace."""
+        (netdev,) = os.listdir(f"{self.tree}/sys/class/infiniband/mlx5_{number}/device/net")
+        must(["nsenter", f"--net=/proc/{process.pid}/ns/net", "ip", "link", "add", netdev, "type", "veth",
+              "peer", "name", f"peer{number}"])
 
     def test_netlink_event_announces_port(self):
         _, process, _, watch = self.begin()
         for number in range(2):
-            (netdev,) = os.listdir(f"{self.tree}/sys/class/infiniband/mlx5_{number}/device/net")
             self.port(number, "1: DOWN")
-            self.link_event(process, "add", netdev, "type", "veth", "peer", "name", f"peer{number}")
+            self.link_event(process, number)
             watch.wait_for(lambda devices, hca=f"mlx5_{number}": not devices[hca][0])
 
     def test_file_event_applies_configuration(self):
@@ -251,7 +252,7 @@ class Events(DevicePluginCase):
         process.send_signal(signal.SIGCONT)
         watch.wait_for(lambda devices: not devices["mlx5_2"][0])
         self.port(3, "1: DOWN")
-        self.link_event(process, "set", "lo", "up")  # the socket reports events after the loss
+        self.link_event(process, 3)  # the socket reports events after the loss
         watch.wait_for(lambda devices: not devices["mlx5_3"][0])
 
     def test_polls_silent_port(self):
