@@ -50,7 +50,7 @@ bool KeptNode::is_quiet() const {
 }
 
 Inventory KeptNode::read(const NodeReadOptions& options) {
-  if (events_.hears_all()) take_events();
+  take_events();
   read_at_ = now_();
   if (!events_.hears_all()) return read_node(options);
   std::erase_if(kept_, [&](const Kept& kept) { return read_at_ - kept.read_at >= kOldest; });

@@ -23,7 +23,7 @@ class KeptNode {
 
   // Returns what read_node() would return. Reads port states and GIDs at each call (refresh_node()). Reads the rest
   // again if an event may have changed it, if events were lost, if an HCA or its uverbs node is no longer the one that
-  // was read, or after kOldest. Reads a node on which a read failed at each call.
+  // was read, or after 10 minutes. Reads a node on which a read failed at each call.
   Inventory read(const NodeReadOptions& options);
 
   // The other functions are for a process that waits for events and then reads.

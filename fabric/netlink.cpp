@@ -81,6 +81,36 @@ Result<void> read_routes(int family, bool all, std::vector<FoundRoute>& routes) 
       [&](const Message& message) { return add_route(all, routes, message); });
 }
 
+// RTM_GETROUTE for one address, which the kernel answers with the entry of its table (inet6_rtm_getroute() of
+// net/ipv6/route.c, Linux 6.12; RTM_F_FIB_MATCH: Linux 4.13 and later).
+struct RouteQuery {
+  rtmsg route{.rtm_family = AF_INET6,
+              .rtm_dst_len = 128,
+              .rtm_src_len = 0,
+              .rtm_tos = 0,
+              .rtm_table = 0,
+              .rtm_protocol = 0,
+              .rtm_scope = 0,
+              .rtm_type = 0,
+              .rtm_flags = RTM_F_FIB_MATCH};
+  nlattr dst_header{NLA_HDRLEN + 16, RTA_DST};
+  // An address for documentation (RFC 3849), which no network has: only a default route leads to it.
+  std::uint8_t dst[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+};
+
+// Adds the IPv6 default route of the main table by one request: a dump lists some routes for each netdev. Returns false
+// if the answer does not show whether there is such a route.
+bool look_up_default_ipv6(std::vector<FoundRoute>& routes) {
+  auto socket = Socket::open(NETLINK_ROUTE);
+  if (!socket) return false;
+  const RouteQuery query;
+  const auto answered = socket->request(RTM_GETROUTE, 0, bytes_of(query), [&](const Message& message) {
+    const auto* const header = message.header<rtmsg>();
+    return !header || header->rtm_dst_len != 0 || add_route(false, routes, message);
+  });
+  return answered ? !routes.empty() : answered.error().code == ENETUNREACH;
+}
+
 // Appends a request to the bytes of a datagram.
 void append_request(std::vector<std::uint8_t>& datagram, unsigned type, unsigned flags, std::uint32_t sequence,
                     Bytes payload) {
@@ -371,40 +401,6 @@ Result<std::optional<std::vector<Netdev>>> read_netdevs(std::size_t most) {
 Result<std::vector<Netdev>> read_netdevs() {
   return *TRY(read_netdevs(SIZE_MAX));
 }
-
-namespace {
-
-// RTM_GETROUTE for one address, which the kernel answers with the entry of its table (inet6_rtm_getroute() of
-// net/ipv6/route.c, Linux 6.12; RTM_F_FIB_MATCH: Linux 4.13 and later).
-struct RouteQuery {
-  rtmsg route{.rtm_family = AF_INET6,
-              .rtm_dst_len = 128,
-              .rtm_src_len = 0,
-              .rtm_tos = 0,
-              .rtm_table = 0,
-              .rtm_protocol = 0,
-              .rtm_scope = 0,
-              .rtm_type = 0,
-              .rtm_flags = RTM_F_FIB_MATCH};
-  nlattr dst_header{NLA_HDRLEN + 16, RTA_DST};
-  // An address for documentation (RFC 3849), which no network has: only a default route leads to it.
-  std::uint8_t dst[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-};
-
-// Adds the IPv6 default route of the main table by one request: a dump lists some routes for each netdev. Returns false
-// if the answer does not show whether there is such a route.
-bool look_up_default_ipv6(std::vector<FoundRoute>& routes) {
-  auto socket = Socket::open(NETLINK_ROUTE);
-  if (!socket) return false;
-  const RouteQuery query;
-  const auto answered = socket->request(RTM_GETROUTE, 0, bytes_of(query), [&](const Message& message) {
-    const auto* const header = message.header<rtmsg>();
-    return !header || header->rtm_dst_len != 0 || add_route(false, routes, message);
-  });
-  return answered ? !routes.empty() : answered.error().code == ENETUNREACH;
-}
-
-}  // namespace
 
 Result<std::vector<FoundRoute>> read_default_routes() {
   std::vector<FoundRoute> routes;

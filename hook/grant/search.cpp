@@ -60,7 +60,7 @@ class Search {
     if (found.foreseen.locks) found.foreseen.locks->expect_own(own);
     auto booked = about(FailureReason::kRefused, book(found.inventory, found.foreseen));
     if (!booked && booked.error().code == ESTALE) {
-      ++conflicts_;
+      ++changes_;
       return std::optional<Found>();
     }
     TRY_VOID(std::move(booked));
@@ -82,7 +82,7 @@ class Search {
     return std::optional(std::move(found));
   }
 
-  bool is_over() const { return is_exhausted_ || conflicts_ == kMostConflicts || lost_.size() >= kMostLost; }
+  bool is_over() const { return is_exhausted_ || losses_ + changes_ == kMostConflicts || lost_.size() >= kMostLost; }
 
  private:
   Search(const ForeseeInput& input, Names given, fabric::Inventory survey, Timing& timing)
@@ -170,7 +170,6 @@ class Search {
 
   void give_up(const Found& found) {
     losses_ += found.foreseen.lost_to_others ? 1 : 0;
-    conflicts_ += found.foreseen.lost_to_others ? 1 : 0;
     for (const std::string& name : found.foreseen.unavailable) {
       lost_.insert(name);
       const fabric::Hca* hca = find_hca(found.inventory, name);
@@ -191,7 +190,7 @@ class Search {
   Names skipped_;  // warnings about HCAs that were skipped
   unsigned losses_ = 0;
   unsigned attempts_ = 0;
-  unsigned conflicts_ = 0;  // attempts that failed because of other calls
+  unsigned changes_ = 0;  // attempts that failed because the owner's grant changed
   bool is_exhausted_ = false;
 };
 
