@@ -1,0 +1,42 @@
+// Names what is broken, from the pairs that failed: a rank, a rail of one rank, a rail of all ranks, or the link
+// between two ranks. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "init/ping/outcome.hpp"
+
+namespace init::ping {
+
+struct Cause {
+  enum class Kind { kRank, kRailOfRank, kRail, kLink };
+  Kind kind = Kind::kLink;
+  std::optional<unsigned> rank;   // kRank, kRailOfRank; kLink: the lower rank
+  std::optional<unsigned> other;  // kLink: the higher rank
+  std::optional<unsigned> rail;   // kRailOfRank, kRail, kLink
+  Layer layer = Layer::kGood;     // the first layer that failed
+  std::size_t failed = 0;         // tests that failed by this cause
+  std::size_t tested = 0;         // tests of this object
+  std::string message;            // one line: names the object with host, device, netdev and GID, and the cause
+  std::string remedy;             // one line, may be empty
+};
+
+// Returns the causes, worst first: ranks before rails before links. An outcome is good if there are none.
+std::vector<Cause> find_causes(const Outcome& outcome);
+
+// A pair whose bandwidth is below kSlow of the median of all pairs (--bw).
+struct SlowPair {
+  std::size_t first = 0;
+  std::size_t second = 0;
+  unsigned rail = 0;
+  float gbps = 0;
+};
+inline constexpr float kSlow = 0.8F;
+// Returns the median of all measured cells in Gb/s, 0 without --bw.
+float median_gbps(const Outcome& outcome);
+std::vector<SlowPair> find_slow_pairs(const Outcome& outcome);
+
+}  // namespace init::ping

@@ -1,0 +1,44 @@
+// The layers of a connection between two ranks, in the order in which they are checked. The first layer that fails is
+// the one that a report names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace init::ping {
+
+enum class Layer : std::uint8_t {
+  kGood,
+  kRank,       // the rank has ended, is silent, or never came
+  kLibrary,    // libibverbs is not in the image
+  kProvider,   // libibverbs does not open the HCA
+  kMemlock,    // RLIMIT_MEMLOCK is too low for one buffer of NCCL
+  kGid,        // no GID at the index, or GIDs of two types
+  kRoute,      // no route from the rail's address to the peer
+  kNeighbour,  // the peer's MAC address is not resolved
+  kMtu,        // a small packet arrives, a packet of the path MTU does not
+  kReceiver,   // receiver not ready (RNR)
+  kRetry,      // no acknowledgement
+  kData,       // the data that arrived is not the data that was sent
+  kVerbs,      // any other failure of a verb
+  kUntested,   // no result: the time budget ended, or an earlier failure made the test useless
+};
+inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested) + 1;
+
+// Returns the word of JSON and of tables, such as "memlock".
+std::string_view name_of(Layer layer);
+// Returns what to do about a failure of the layer, empty if that is not known. One line.
+std::string_view remedy_of(Layer layer);
+
+// A failure, or success: kGood with an empty text.
+struct Failure {
+  Layer layer = Layer::kGood;
+  std::string detail = {};  // one line with the objects and the cause
+
+  bool failed() const { return layer != Layer::kGood; }
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+}  // namespace init::ping

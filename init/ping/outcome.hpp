@@ -1,0 +1,77 @@
+// The result of a test of all pairs of ranks. The referee fills it; causes.hpp and the reports read it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "init/ping/layers.hpp"
+
+namespace init::ping {
+
+// A port that NCCL uses on a rank. Rail N of a rank is the Nth of these ports.
+struct Rail {
+  std::string device;  // verbs name
+  unsigned port = 1;
+  bool infiniband = false;
+  unsigned rate_mbps = 0;  // megabits per second
+  std::string netdev;      // netdev of the GID in this network namespace; empty: none
+  unsigned gid_index = 0;
+  fabric::Address gid;   // RoCE: at gid_index
+  unsigned mtu = 0;      // active MTU of the port in bytes
+  Failure problem = {};  // why no connection can use this rail
+  friend bool operator==(const Rail&, const Rail&) = default;
+};
+
+// A rank that tests for its node.
+struct Member {
+  unsigned rank = 0;
+  std::string host;               // for messages
+  std::vector<unsigned> waiting;  // further ranks of its node, ascending
+  std::vector<Rail> rails;
+  std::vector<std::string> unused;  // ports that NCCL does not use, one line each with the reason
+  Failure problem = {};             // why the rank itself failed: it ended, is silent, or has no libibverbs
+};
+
+enum class Side : std::uint8_t { kUnknown, kFirst, kSecond };
+
+// A failed test. first and second: positions in Outcome::members, first < second.
+struct FailedPair {
+  std::size_t first = 0;
+  std::size_t second = 0;
+  unsigned first_rail = 0;
+  unsigned second_rail = 0;
+  Failure failure;
+  Side culprit = Side::kUnknown;  // the end that has the cause, if its own check has proven it
+};
+
+struct Outcome {
+  unsigned size = 0;             // ranks of the job
+  std::vector<Member> members;   // ascending ranks
+  std::vector<unsigned> absent;  // ranks that never came, ascending
+  // Reasons why the members cannot work together, one line each: another number of HCAs, another rate or link layer.
+  // If there are any, no pair was tested.
+  std::vector<std::string> unequal;
+  std::vector<std::string> strangers;  // connections that were refused, one line each; at most kMostStrangers
+  unsigned rails = 0;                  // rails of each member
+  // The result of each pair and rail: cells[cell_of(first, second, rail)]. A rail that failed with several ranks is no
+  // longer tested: these cells are kUntested.
+  std::vector<Layer> cells;
+  std::vector<float> gbps;           // the same index, with --bw; 0: not measured
+  std::vector<FailedPair> failures;  // the same rail at both ends
+  std::vector<FailedPair> crossed;   // --rails all: two different rails
+  std::size_t crossed_tested = 0;    // --rails all: tests of two different rails
+  double seconds = 0;                // from the first round to the last result
+  bool out_of_time = false;          // the time budget ended before the last round
+
+  static constexpr std::size_t kMostStrangers = 16;
+
+  // first < second
+  std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const {
+    return (second * (second - 1) / 2 + first) * rails + rail;
+  }
+};
+
+}  // namespace init::ping

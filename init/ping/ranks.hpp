@@ -1,0 +1,45 @@
+// Finds the rank of this process, the number of ranks, the meeting point and the token of the job: from the command
+// line, or from variables of Slurm, Open MPI, PMIx, PyTorch and Kubernetes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fabric/result.hpp"
+
+namespace init::ping {
+
+inline constexpr unsigned kMostRanks = 65'536;
+// The TCP port of the meeting point, if nothing names one. UDP 4791 is RoCE v2.
+inline constexpr std::uint16_t kMeetingPort = 4792;
+inline constexpr std::size_t kLongestToken = 128;
+
+// Values of the command line.
+struct Given {
+  std::optional<unsigned> rank;
+  std::optional<unsigned> size;
+  std::optional<std::string> master;  // HOST, HOST:PORT or [IPV6]:PORT
+};
+
+struct Place {
+  unsigned rank = 0;
+  unsigned size = 1;
+  std::string host;  // of rank 0: a name or a numeric address; may be empty only if size is 1
+  std::uint16_t port = kMeetingPort;
+  std::string token;   // keeps ranks of other jobs out; not a secret unless RDMA_PING_TOKEN is
+  std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"
+};
+
+// Rank: --rank, else RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMIX_RANK, JOB_COMPLETION_INDEX. Size: --size, else
+// WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE. Meeting point: --master, else MASTER_ADDR and MASTER_PORT, else the
+// first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST. Token: RDMA_PING_TOKEN, else the id of the job (SLURM_JOB_ID
+// with SLURM_STEP_ID, PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid, TORCHELASTIC_RUN_ID) and the size. Errors: two variables
+// that contradict each other (the message names both), a value that is not a number, a rank that is not below the size,
+// a missing rank, size or meeting point; each names the option or variable that helps.
+fabric::Result<Place> find_place(const Given& given, const char* const* environment);
+
+// Returns the first host of a list of Slurm: "node[3-5,9]" is "node3". Returns an empty text for a malformed list.
+std::string first_host(std::string_view list);
+
+}  // namespace init::ping
