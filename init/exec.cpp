@@ -165,7 +165,7 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
 }
 
 int report(const char* path, int error, char* const argv[], char* const envp[]) {
-  write_message(fmt::format("rdma-init: error: exec `{}`: {}", shown(path), describe(path, error, argv, envp)));
+  write_message(fmt::format("{}: error: exec `{}`: {}", program_name, shown(path), describe(path, error, argv, envp)));
   // dash returns 127 if the path leads to no file, and 126 if the file cannot be executed.
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
 }
@@ -174,9 +174,9 @@ int report_not_in_path(std::string_view command, const char* path) {
   const std::string where =
       path == nullptr ? fmt::format("{} (PATH is not set)", kDefaultPath) : fmt::format("PATH `{}`", shown(path));
   write_message(
-      fmt::format("rdma-init: error: exec `{}`: command not found in {}; name it by its full path, or add "
+      fmt::format("{}: error: exec `{}`: command not found in {}; name it by its full path, or add "
                   "its directory to PATH",
-                  shown(command), where));
+                  program_name, shown(command), where));
   return 127;
 }
 

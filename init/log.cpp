@@ -40,7 +40,7 @@ void Log::write(std::string_view severity, std::string_view message, std::string
     line = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   } else {
     const bool tagged = severity == "error" || severity == "warning";
-    line = fmt::format("rdma-init: {}{}{}{}{}", tagged ? severity : "", tagged ? ": " : "", message,
+    line = fmt::format("{}: {}{}{}{}{}", program_name, tagged ? severity : "", tagged ? ": " : "", message,
                        hint.empty() ? "" : "; remedy: ", hint);
   }
   write_message(line);

@@ -5,6 +5,9 @@
 
 namespace init {
 
+// The name of this program, at the start of each message. main() of another program than rdma-init sets it.
+inline std::string_view program_name = "rdma-init";
+
 // Writes one line to stderr and adds the newline. A closed or broken stderr is no error and raises no SIGPIPE: a log
 // reader that has ended must not block the start of the command.
 void write_message(std::string_view line);

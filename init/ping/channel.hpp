@@ -1,0 +1,44 @@
+// The connection of a rank to rank 0: messages in both directions, with a deadline for each wait.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "init/ping/messages.hpp"
+
+namespace init::ping {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  friend std::string to_string(const SocketAddress& address);  // "10.0.0.1:4792", "[fd00::1]:4792"
+};
+
+// Returns the addresses of a host, which may be a name or a numeric address. Errors: the host has none.
+fabric::Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::uint16_t port);
+
+class Channel {
+ public:
+  explicit Channel(fabric::UniqueFd socket) : socket_(std::move(socket)) {}
+  // Connects to rank 0. Until the deadline, repeats the look-up of the name and the connection: rank 0 may start later.
+  // deadline: clock_seconds(). Errors: the last failure.
+  static fabric::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline);
+
+  // Errors: rank 0 has closed the connection, or does not read for 10 s.
+  fabric::Result<void> send(Message message);
+  // Errors: ETIMEDOUT at the deadline, ECONNRESET if rank 0 has closed the connection, or the bytes are no message.
+  fabric::Result<Message> receive(double deadline);
+  int fd() const { return socket_.get(); }
+
+ private:
+  fabric::UniqueFd socket_;
+  Inbox inbox_;
+};
+
+}  // namespace init::ping

@@ -1,0 +1,192 @@
+#include "init/ping/meeting_point.hpp"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <vector>
+
+#include "init/ping/open_rail.hpp"
+
+namespace init::ping {
+namespace {
+
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr double kFarewellSeconds = 2;
+constexpr double kSilentSeconds = 5;          // a connection whose first message does not come is closed
+constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
+
+void watch(int events, int operation, int fd, int number, std::uint32_t which) {
+  epoll_event event{};
+  event.events = which;
+  event.data.fd = number;
+  ::epoll_ctl(events, operation, fd, &event);
+}
+
+}  // namespace
+
+Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned size) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  UniqueFd listener(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.ok()) return sys_error(errno, "socket");
+  // The port may belong to connections of an earlier run that have ended.
+  const int on = 1;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const auto* const raw = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::bind(listener.get(), raw, address.length) != 0 ||
+      ::listen(listener.get(), static_cast<int>(std::min(size + kSpare, 4096U))) != 0) {
+    fabric::Error error = sys_error(errno, "listen on {}", to_string(address));
+    if (error.code == EADDRINUSE) error.hint = "pass another port with --master HOST:PORT on every rank";
+    return error;
+  }
+  UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
+  if (!events.ok()) return sys_error(errno, "epoll_create1");
+  watch(events.get(), EPOLL_CTL_ADD, listener.get(), kListener, EPOLLIN);
+  return MeetingPoint(std::move(listener), std::move(events), size);
+}
+
+void MeetingPoint::add(UniqueFd socket) {
+  const int number = next_++;
+  watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
+  connections_.emplace(number, Connection{std::move(socket), "this process"});
+}
+
+void MeetingPoint::accept_all() {
+  for (;;) {
+    SocketAddress from;
+    from.length = sizeof from.storage;
+    UniqueFd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.ok()) return;
+    if (connections_.size() >= most_) continue;
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const int number = next_++;
+    watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
+    Connection connection{std::move(socket), to_string(from)};
+    connection.silent_since = clock_seconds();
+    connections_.emplace(number, std::move(connection));
+  }
+}
+
+void MeetingPoint::close(int number, Referee& referee) {
+  connections_.erase(number);
+  referee.lose(number, clock_seconds());
+}
+
+void MeetingPoint::read_from(int number, Referee& referee) {
+  Connection& connection = connections_.at(number);
+  std::array<char, 16384> bytes{};
+  const ssize_t count = ::recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return close(number, referee);
+  connection.inbox.add(bytes.data(), static_cast<std::size_t>(count));
+  for (;;) {
+    auto message = connection.inbox.next();
+    if (!message) return close(number, referee);
+    if (!*message) return;
+    if (connection.is_last) continue;
+    connection.silent_since = -1;
+    referee.receive(number, connection.from, std::move(**message), clock_seconds());
+  }
+}
+
+void MeetingPoint::write_to(int number, Referee& referee) {
+  Connection& connection = connections_.at(number);
+  while (!connection.unsent.empty()) {
+    const ssize_t count = ::send(connection.socket.get(), connection.unsent.data(), connection.unsent.size(),
+                                 MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count < 0) return close(number, referee);
+    connection.unsent.erase(0, static_cast<std::size_t>(count));
+  }
+  // Not closed yet: the kernel would answer a message of this rank that is under way with a reset, and the rank might
+  // lose ours.
+  if (connection.unsent.empty() && connection.is_last) {
+    ::shutdown(connection.socket.get(), SHUT_WR);
+    connection.silent_since = clock_seconds();
+  }
+  watch(events_.get(), EPOLL_CTL_MOD, connection.socket.get(), number,
+        connection.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+// Writes the messages of the referee, which may produce more when a connection turns out to be closed.
+void MeetingPoint::deliver(Referee& referee) {
+  for (;;) {
+    std::vector<Referee::Outgoing> outgoing = referee.take_outgoing();
+    if (outgoing.empty()) return;
+    for (Referee::Outgoing& one : outgoing) {
+      const auto found = connections_.find(one.connection);
+      if (found == connections_.end()) continue;
+      found->second.unsent += encode(std::move(one.message));
+      found->second.is_last |= one.is_last;
+      if (found->second.unsent.size() > kMostUnsent) {
+        close(one.connection, referee);
+      } else {
+        write_to(one.connection, referee);
+      }
+    }
+  }
+}
+
+void MeetingPoint::close_silent(Referee& referee) {
+  const double now = clock_seconds();
+  std::vector<int> silent;
+  for (const auto& [number, connection] : connections_) {
+    if (connection.silent_since > 0 && now - connection.silent_since > kSilentSeconds) silent.push_back(number);
+  }
+  for (const int number : silent)
+    close(number, referee);
+}
+
+// Waits for events until the deadline, and handles them.
+void MeetingPoint::exchange(Referee& referee, double deadline) {
+  std::array<epoll_event, 64> events{};
+  const double left = std::clamp(deadline - clock_seconds(), 0.0, kSilentSeconds);
+  const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()),
+                                 static_cast<int>(std::ceil(left * 1000)));
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    if (event.data.fd == kListener) {
+      accept_all();
+      continue;
+    }
+    if ((event.events & EPOLLOUT) != 0 && connections_.contains(event.data.fd)) write_to(event.data.fd, referee);
+    if ((event.events & ~static_cast<unsigned>(EPOLLOUT)) != 0 && connections_.contains(event.data.fd))
+      read_from(event.data.fd, referee);
+  }
+  close_silent(referee);
+}
+
+void MeetingPoint::run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide) {
+  while (!referee.is_finished()) {
+    exchange(referee, referee.deadline());
+    referee.pass(clock_seconds());
+    deliver(referee);
+    for (const std::string& line : referee.take_progress())
+      log.info(line);
+  }
+  referee.announce(decide(referee.outcome()));
+  deliver(referee);
+  const double end = clock_seconds() + kFarewellSeconds;
+  const auto is_waiting = [](const auto& entry) { return entry.second.is_last; };
+  while (std::ranges::any_of(connections_, is_waiting) && clock_seconds() < end)
+    exchange(referee, end);
+  connections_.clear();
+}
+
+}  // namespace init::ping

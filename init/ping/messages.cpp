@@ -1,0 +1,250 @@
+#include "init/ping/messages.hpp"
+
+#include <array>
+#include <concepts>
+#include <string_view>
+#include <utility>
+
+#include "init/ping/ranks.hpp"
+
+namespace init::ping {
+namespace {
+
+using fabric::make_error;
+
+// Writes fields. The functions of Sink and Source have the same names, so that code() describes a message once for
+// both.
+class Sink {
+ public:
+  template <std::unsigned_integral T>
+  void number(const T& value) {
+    for (std::size_t byte = sizeof(T); byte-- > 0;)
+      bytes_.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * byte) & 0xFF));
+  }
+  void text(const std::string& value, std::size_t limit) {
+    const std::string_view kept = std::string_view(value).substr(0, limit);
+    number(static_cast<std::uint16_t>(kept.size()));
+    bytes_ += kept;
+  }
+  template <typename T>
+  void list(std::vector<T>& values, std::size_t limit, auto element) {
+    const std::size_t count = std::min(values.size(), limit);
+    number(static_cast<std::uint8_t>(count));
+    for (std::size_t i = 0; i < count; ++i)
+      element(values[i]);
+  }
+  std::string& bytes() { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads fields. After the first error all fields are empty.
+class Source {
+ public:
+  explicit Source(std::string_view bytes) : rest_(bytes) {}
+
+  template <std::unsigned_integral T>
+  void number(T& value) {
+    std::uint64_t read = 0;
+    for (const char byte : take(sizeof(T)))
+      read = read << 8 | static_cast<unsigned char>(byte);
+    value = static_cast<T>(read);
+  }
+  void text(std::string& value, std::size_t limit) {
+    std::uint16_t length = 0;
+    number(length);
+    if (length > limit) is_bad_ = true;
+    value = take(length);
+  }
+  template <typename T>
+  void list(std::vector<T>& values, std::size_t limit, auto element) {
+    std::uint8_t count = 0;
+    number(count);
+    if (count > limit) is_bad_ = true;
+    for (std::size_t i = 0; i < count && !is_bad_; ++i)
+      element(values.emplace_back());
+  }
+  bool is_complete() const { return !is_bad_ && rest_.empty(); }
+  void refuse() { is_bad_ = true; }
+
+ private:
+  std::string_view take(std::size_t count) {
+    if (is_bad_ || count > rest_.size()) {
+      is_bad_ = true;
+      return {};
+    }
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+
+  std::string_view rest_;
+  bool is_bad_ = false;
+};
+
+void code(Sink& sink, bool& value) {
+  sink.number(static_cast<std::uint8_t>(value));
+}
+void code(Source& source, bool& value) {
+  std::uint8_t byte = 0;
+  source.number(byte);
+  if (byte > 1) source.refuse();
+  value = byte == 1;
+}
+
+void code(Sink& sink, Layer& layer) {
+  sink.number(static_cast<std::uint8_t>(layer));
+}
+void code(Source& source, Layer& layer) {
+  std::uint8_t byte = 0;
+  source.number(byte);
+  if (byte >= kLayers) return source.refuse();
+  layer = static_cast<Layer>(byte);
+}
+
+void code(auto& codec, std::uint8_t& value) {
+  codec.number(value);
+}
+void code(auto& codec, std::string& name) {
+  codec.text(name, kLongestText);
+}
+void code(auto& codec, fabric::Address& address) {
+  for (std::uint8_t& byte : address.bytes)
+    codec.number(byte);
+}
+void code(auto& codec, Failure& failure) {
+  code(codec, failure.layer);
+  codec.text(failure.detail, kLongestText);
+}
+void code(auto& codec, Rail& rail) {
+  codec.text(rail.device, kLongestName);
+  codec.number(rail.port);
+  code(codec, rail.infiniband);
+  codec.number(rail.rate_mbps);
+  codec.text(rail.netdev, kLongestName);
+  codec.number(rail.gid_index);
+  code(codec, rail.gid);
+  codec.number(rail.mtu);
+  code(codec, rail.problem);
+}
+void code(auto& codec, RailPair& pair) {
+  codec.number(pair.own);
+  codec.number(pair.peer);
+}
+void code(auto& codec, Contact& contact) {
+  code(codec, contact.failure);
+  codec.number(contact.queue_pair);
+  codec.number(contact.key);
+  codec.number(contact.address);
+  code(codec, contact.gid);
+  codec.number(contact.lid);
+  codec.number(contact.mtu);
+}
+void code(auto& codec, TestResult& result) {
+  code(codec, result.failure);
+  code(codec, result.is_own);
+  codec.number(result.mbps);
+}
+
+template <typename T>
+void list(auto& codec, std::vector<T>& values) {
+  codec.list(values, kMostRails, [&](T& value) { code(codec, value); });
+}
+
+void code(auto& codec, Hello& hello) {
+  codec.number(hello.protocol);
+  codec.text(hello.token, kLongestToken);
+  codec.number(hello.rank);
+  codec.number(hello.size);
+  codec.text(hello.node, kLongestName);
+  codec.text(hello.host, kLongestName);
+  list(codec, hello.rails);
+  list(codec, hello.unused);
+}
+void code(auto& codec, Welcome& welcome) {
+  code(codec, welcome.accepted);
+  codec.text(welcome.reason, kLongestText);
+  codec.number(welcome.limit_ms);
+}
+void code(auto& codec, Prepare& prepare) {
+  codec.number(prepare.bytes);
+}
+void code(auto& codec, Prepared& prepared) {
+  code(codec, prepared.problem);
+  list(codec, prepared.rails);
+}
+void code(auto& codec, Round& round) {
+  codec.number(round.number);
+  codec.number(round.bytes);
+  codec.number(round.bandwidth_ms);
+  codec.number(round.limit_ms);
+  codec.number(round.peer);
+  list(codec, round.rails);
+}
+void code(auto& codec, Contacts& contacts) {
+  codec.number(contacts.round);
+  list(codec, contacts.contacts);
+}
+void code(auto& codec, Connected& connected) {
+  codec.number(connected.round);
+  list(codec, connected.failures);
+}
+void code(auto& codec, Go& go) {
+  codec.number(go.round);
+  list(codec, go.connected);
+}
+void code(auto& codec, Results& results) {
+  codec.number(results.round);
+  list(codec, results.results);
+}
+void code(auto& codec, Verdict& verdict) {
+  codec.number(verdict.code);
+  codec.text(verdict.text, kLongestText);
+}
+
+constexpr std::size_t kHeader = 4;
+
+// Reads the message of the kind that Message has at this position.
+template <std::size_t... I>
+Message read_kind(std::size_t kind, Source& source, std::index_sequence<I...>) {
+  Message message;
+  const bool is_known = ((kind == I && (code(source, message.emplace<I>()), true)) || ...);
+  if (!is_known) source.refuse();
+  return message;
+}
+
+}  // namespace
+
+std::string encode(Message message) {
+  Sink sink;
+  sink.number(std::uint32_t{0});
+  sink.number(static_cast<std::uint8_t>(message.index()));
+  std::visit([&](auto& content) { code(sink, content); }, message);
+  std::string frame = std::move(sink.bytes());
+  Sink length;
+  length.number(static_cast<std::uint32_t>(frame.size() - kHeader));
+  return frame.replace(0, kHeader, length.bytes());
+}
+
+fabric::Result<std::optional<Message>> Inbox::next() {
+  const std::string_view rest = std::string_view(bytes_).substr(taken_);
+  const auto wait_for_more = [&] {
+    bytes_.erase(0, std::exchange(taken_, 0));
+    return std::optional<Message>();
+  };
+  if (rest.size() < kHeader) return wait_for_more();
+  std::uint32_t length = 0;
+  Source(rest.substr(0, kHeader)).number(length);
+  if (length == 0 || length > kLongestFrame) return make_error("a frame of {} bytes is no message", length);
+  if (rest.size() - kHeader < length) return wait_for_more();
+  Source source(rest.substr(kHeader, length));
+  std::uint8_t kind = 0;
+  source.number(kind);
+  Message message = read_kind(kind, source, std::make_index_sequence<std::variant_size_v<Message>>());
+  if (!source.is_complete()) return make_error("a message of kind {} has wrong fields", kind);
+  taken_ += kHeader + length;
+  return std::optional(std::move(message));
+}
+
+}  // namespace init::ping

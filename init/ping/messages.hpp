@@ -1,0 +1,128 @@
+// The messages between rank 0 and the ranks, and their bytes. Pure.
+//
+// A frame is the length of its rest (4 bytes), the kind of the message (1 byte) and the fields. Integers are
+// big-endian. A text is its length (2 bytes) and its bytes, a list its length (1 byte) and its elements. Every length
+// is checked against a limit, and a frame must end with its last field: the peer may be any program that found the
+// port.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "fabric/result.hpp"
+#include "init/ping/layers.hpp"
+#include "init/ping/outcome.hpp"
+
+namespace init::ping {
+
+inline constexpr std::uint16_t kProtocol = 1;
+inline constexpr std::size_t kMostRails = 32;     // nccl::kMaxPorts
+inline constexpr std::size_t kLongestText = 400;  // details of failures
+inline constexpr std::size_t kLongestName = 64;   // hosts, devices, netdevs
+inline constexpr std::size_t kLongestFrame = 40'000;
+
+// Rank to rank 0: the first message.
+struct Hello {
+  std::uint16_t protocol = kProtocol;
+  std::string token;
+  unsigned rank = 0;
+  unsigned size = 0;
+  std::string node;  // the same text for all ranks with the same kernel and network namespace
+  std::string host;
+  std::vector<Rail> rails;
+  std::vector<std::string> unused;
+};
+// Rank 0 to rank: the answer.
+struct Welcome {
+  bool accepted = false;
+  std::string reason;          // if it is not accepted
+  std::uint32_t limit_ms = 0;  // the verdict comes within this time
+};
+// Rank 0 to the ranks that test: open the HCAs.
+struct Prepare {
+  std::uint32_t bytes = 0;  // longest write of a test
+};
+// The answer: the rails with their problems.
+struct Prepared {
+  Failure problem;  // of the rank
+  std::vector<Rail> rails;
+};
+// Two rails for one queue pair.
+struct RailPair {
+  std::uint8_t own = 0;
+  std::uint8_t peer = 0;
+};
+// Rank 0 to two ranks: make queue pairs for these rails.
+struct Round {
+  std::uint32_t number = 0;
+  std::uint32_t bytes = 0;         // length of the write
+  std::uint32_t bandwidth_ms = 0;  // write for this time after the test; 0: only the test
+  std::uint32_t limit_ms = 0;      // of the test, without the time for bandwidth
+  std::uint32_t peer = 0;          // rank
+  std::vector<RailPair> rails;
+};
+// One end of a queue pair, or the reason why there is none.
+struct Contact {
+  Failure failure;
+  std::uint32_t queue_pair = 0;
+  std::uint32_t key = 0;      // rkey of the receive buffer
+  std::uint64_t address = 0;  // of the receive buffer
+  fabric::Address gid;
+  std::uint16_t lid = 0;
+  std::uint16_t mtu = 0;  // bytes
+};
+// Rank to rank 0, and from there to the peer: connect the queue pairs.
+struct Contacts {
+  std::uint32_t round = 0;
+  std::vector<Contact> contacts;  // in the order of Round::rails
+};
+// Rank to rank 0: each queue pair can send, or cannot.
+struct Connected {
+  std::uint32_t round = 0;
+  std::vector<Failure> failures;
+};
+// Rank 0 to rank: write on the queue pairs that are connected at both ends.
+struct Go {
+  std::uint32_t round = 0;
+  std::vector<std::uint8_t> connected;  // 1 or 0
+};
+struct TestResult {
+  Failure failure;
+  bool is_own = false;     // the cause is at this end
+  std::uint32_t mbps = 0;  // bandwidth of this end's writes in megabits per second; 0: not measured
+};
+// Rank to rank 0.
+struct Results {
+  std::uint32_t round = 0;
+  std::vector<TestResult> results;
+};
+// Rank 0 to every rank: the last message.
+struct Verdict {
+  std::uint8_t code = 0;  // exit code
+  std::string text;       // one line
+};
+
+using Message = std::variant<Hello, Welcome, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict>;
+
+// Returns the frame of a message. Texts beyond their limit are cut; lists must be within theirs.
+std::string encode(Message message);
+
+// Collects bytes from a stream and returns its messages.
+class Inbox {
+ public:
+  void add(const char* bytes, std::size_t count) { bytes_.append(bytes, count); }
+  // Returns the next message, nullopt if its bytes are not complete. Errors: the bytes are no message. Do not call it
+  // again after an error.
+  fabric::Result<std::optional<Message>> next();
+
+ private:
+  std::string bytes_;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace init::ping

@@ -1,0 +1,32 @@
+// The command line of rdma-ping.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fabric/result.hpp"
+#include "init/ping/ranks.hpp"
+
+namespace init::ping {
+
+enum class Command { kTest, kHelp, kVersion };
+
+struct Options {
+  Command command = Command::kTest;
+  Given given;
+  bool all_rails = false;
+  std::uint32_t bytes = 64 << 10;
+  bool bandwidth = false;
+  double timeout = 30;  // seconds
+  bool json = false;
+  std::string svg;           // path; empty: none
+  char** program = nullptr;  // argv of the command to execute after a good result; nullptr: none
+};
+
+// Errors are for exit code 2 and name the argument.
+fabric::Result<Options> parse_options(int argc, char** argv);
+
+// Returns the text of --help.
+std::string help_text();
+
+}  // namespace init::ping

@@ -1,0 +1,141 @@
+// Rank 0's decisions: who may join, who tests with whom, when to stop waiting, and what the results mean. Pure:
+// messages and the time come in, messages go out.
+//
+// The referee ends by itself: at the latest meeting_seconds after its start, if a rank does not come, otherwise
+// test_budget() after the last rank came, whatever the ranks do. pass() must be called at deadline().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "init/ping/messages.hpp"
+#include "init/ping/outcome.hpp"
+#include "init/ping/schedule.hpp"
+
+namespace init::ping {
+
+struct Rules {
+  unsigned size = 1;
+  std::string token;
+  double meeting_seconds = 30;  // how long the ranks wait for each other
+  bool all_rails = false;       // also test two different rails
+  std::uint32_t bytes = 64 << 10;
+  bool bandwidth = false;
+};
+
+// Returns the longest time of the tests in seconds, from the arrival of the last rank to the end.
+double test_budget(std::size_t members, std::size_t rails, const Rules& rules);
+
+class Referee {
+ public:
+  // now: seconds of one clock, in all functions.
+  Referee(Rules rules, double now);
+
+  struct Outgoing {
+    int connection = 0;
+    Message message;
+    bool is_last = false;  // close the connection after it
+  };
+
+  // connection: a number that names one connection for its lifetime. from: its address, for messages.
+  void receive(int connection, const std::string& from, Message message, double now);
+  // The connection has ended, or sent bytes that are no message.
+  void lose(int connection, double now);
+  void pass(double now);
+  double deadline() const { return deadline_; }
+  bool is_finished() const { return stage_ == Stage::kFinished; }
+  // Sends the verdict to every rank that is here. Call it once, after is_finished().
+  void announce(const Verdict& verdict);
+
+  std::vector<Outgoing> take_outgoing();
+  // Returns lines about the progress since the last call.
+  std::vector<std::string> take_progress();
+  const Outcome& outcome() const { return outcome_; }
+
+ private:
+  enum class Stage { kMeeting, kPreparing, kRounds, kProbe, kRetest, kFinished };
+  enum class Step { kContacts, kConnecting, kTesting, kDone };
+  struct Seat {
+    std::optional<int> connection;
+    Hello hello = {};
+  };
+  // What one member has sent for the current round.
+  struct Half {
+    std::size_t member = 0;
+    std::optional<std::vector<Contact>> contacts = {};
+    std::optional<std::vector<Failure>> connected = {};
+    std::optional<std::vector<TestResult>> results = {};
+  };
+  struct Meeting {
+    Half halves[2];
+    std::vector<RailPair> rails;  // own: of the first half
+    Step step = Step::kContacts;
+    double deadline = 0;
+  };
+  struct RailState {
+    unsigned failed = 0;
+    bool has_worked = false;
+    bool is_suspended() const { return failed >= 2 && !has_worked; }
+  };
+
+  void join(int connection, const std::string& from, Hello hello, double now);
+  std::string refusal_of(const Hello& hello) const;
+  void refuse(int connection, const std::string& from, const Hello& hello, std::string reason);
+  void send(std::size_t member, Message message);
+  bool is_usable(std::size_t member) const { return !outcome_.members[member].problem.failed(); }
+  void drop(std::size_t member, std::string detail);
+
+  void begin(double now);
+  void make_members();
+  void take_prepared(std::size_t member, Prepared prepared, double now);
+  void begin_rounds_if_prepared(double now);
+  void begin_rounds(double now);
+  void next_round(double now);
+  void begin_probe(double now);
+  void begin_retest(double now);
+  void start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes, double now);
+  std::vector<RailPair> rails_of(Pair pair) const;
+  bool is_testable(std::size_t member, unsigned rail) const;
+  void finish(double now);
+
+  void take_of_round(std::size_t member, const Message& message, double now);
+  bool take_half(Meeting& meeting, Half& half, const Message& message) const;
+  void advance(Meeting& meeting, double now);
+  void start_test(const Meeting& meeting);
+  void end_meeting(Meeting& meeting);
+  void record(const Meeting& meeting);
+  void record_test(const Meeting& meeting, std::size_t at);
+  void record_probe(const FailedPair& test);
+  void end_stage_if_done(double now);
+  void report_progress(double now);
+
+  Rules rules_;
+  Stage stage_ = Stage::kMeeting;
+  double deadline_ = 0;
+  double end_ = 0;  // of the meeting, later of the tests
+  double prepare_end_ = 0;
+  double started_ = 0;       // of the rounds
+  double progress_at_ = 0;   // time of the next progress line
+  std::vector<Seat> seats_;  // by rank
+  std::size_t seated_ = 0;
+  Outcome outcome_;
+  std::vector<int> connections_;                        // of the members
+  std::map<int, std::size_t> member_of_;                // by connection
+  std::vector<bool> prepared_;                          // of the members
+  std::vector<std::vector<RailState>> rails_;           // of the members
+  std::vector<Meeting> meetings_;                       // of the current round
+  std::vector<std::optional<std::size_t>> meeting_of_;  // of the members
+  std::size_t open_meetings_ = 0;
+  std::uint32_t number_ = 0;  // of the current round, over all passes
+  std::size_t next_ = 0;      // round of the schedule that comes next, over all passes
+  std::size_t rounds_ = 0;    // of the schedule, over all passes
+  unsigned shift_ = 0;        // rail R of the first member meets rail R + shift_ of the second
+  std::vector<Outgoing> outgoing_;
+  std::vector<std::string> progress_;
+};
+
+}  // namespace init::ping

@@ -1,0 +1,211 @@
+#include "init/ping/tester.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "init/ping/explain.hpp"
+#include "init/ping/open_rail.hpp"
+
+namespace init::ping {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr double kLate = 5;  // seconds beyond the promised time: messages take time as well
+
+class Tester {
+ public:
+  Tester(Channel& rank0, NcclChoice& choice) : rank0_(rank0), choice_(choice) {}
+
+  Result<void> handle(const Message& message) {
+    if (const auto* prepare = std::get_if<Prepare>(&message)) return rank0_.send(open_rails(*prepare));
+    if (const auto* round = std::get_if<Round>(&message)) return begin(*round);
+    if (const auto* contacts = std::get_if<Contacts>(&message)) return connect(*contacts);
+    if (const auto* go = std::get_if<Go>(&message)) return test(*go);
+    return make_error("rank 0 sent a message that does not belong here");
+  }
+
+ private:
+  // One queue pair of the current round.
+  struct Test {
+    OpenRail* rail = nullptr;
+    std::size_t own = 0;  // position of the rail
+    Contact peer = {};
+    Failure failure = {};
+  };
+
+  Prepared open_rails(const Prepare& prepare) {
+    Prepared prepared{{}, choice_.rails};
+    auto verbs = load_verbs();
+    if (!verbs) {
+      prepared.problem = {Layer::kLibrary, std::move(verbs).error().message};
+      return prepared;
+    }
+    verbs_ = *verbs;
+    for (Rail& rail : prepared.rails) {
+      OpenRail& opened = open_.emplace_back(verbs_, choice_.connecting);
+      if (!rail.problem.failed()) rail.problem = opened.open(rail, prepare.bytes);
+    }
+    return prepared;
+  }
+
+  Result<void> begin(const Round& round) {
+    round_ = round;
+    tests_.clear();
+    Contacts contacts{round.number, {}};
+    for (const RailPair pair : round.rails) {
+      if (pair.own >= open_.size()) return make_error("rank 0 asks for rail {} of {}", pair.own, open_.size());
+      Test& test = tests_.emplace_back();
+      test.own = pair.own;
+      test.rail = &open_[pair.own];
+      contacts.contacts.push_back(test.rail->make_queue_pair(round.number, round.bytes));
+      test.failure = contacts.contacts.back().failure;
+    }
+    return rank0_.send(std::move(contacts));
+  }
+
+  // The kernel may wait for seconds for the MAC address of each peer.
+  void connect_all() {
+    const auto connect_one = [](Test& test) {
+      if (!test.failure.failed()) test.failure = test.rail->connect(test.peer);
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < tests_.size(); ++i)
+      threads.emplace_back(connect_one, std::ref(tests_[i]));
+    if (!tests_.empty()) connect_one(tests_.front());
+    for (std::thread& thread : threads)
+      thread.join();
+  }
+
+  Result<void> connect(const Contacts& contacts) {
+    if (contacts.round != round_.number || contacts.contacts.size() != tests_.size())
+      return make_error("rank 0 sent contacts of another round");
+    for (std::size_t i = 0; i < tests_.size(); ++i)
+      tests_[i].peer = contacts.contacts[i];
+    for (Test& test : tests_) {
+      if (!test.failure.failed() && test.peer.failure.failed())
+        test.failure = {Layer::kUntested, "the peer has no queue pair"};
+    }
+    connect_all();
+    Connected connected{round_.number, {}};
+    for (Test& test : tests_) {
+      explain_failure(test);
+      connected.failures.push_back(test.failure);
+    }
+    return rank0_.send(std::move(connected));
+  }
+
+  // Names the first layer that failed, if it is below the one that reported the failure.
+  void explain_failure(Test& test) {
+    const bool is_path = test.failure.layer == Layer::kRetry || test.failure.layer == Layer::kNeighbour ||
+                         test.failure.layer == Layer::kRoute || test.failure.layer == Layer::kGid;
+    if (!is_path) return;
+    if (const std::string& doubt = choice_.doubts[test.own]; !doubt.empty()) {
+      test.failure = {Layer::kGid, fmt::format("{}; {}", doubt, test.failure.detail)};
+      return;
+    }
+    if (test.failure.layer == Layer::kGid) return;
+    const Failure cause = explain(choice_.rails[test.own], test.peer.gid);
+    if (cause.failed()) test.failure = {cause.layer, fmt::format("{}; {}", cause.detail, test.failure.detail)};
+  }
+
+  // Takes completions until every test is done, or the deadline.
+  void run(const std::vector<OpenRail*>& rails, double seconds) {
+    const double deadline = clock_seconds() + seconds;
+    const auto is_done = [](const OpenRail* rail) { return rail->is_done(); };
+    while (!std::ranges::all_of(rails, is_done) && clock_seconds() < deadline) {
+      bool any = false;
+      for (OpenRail* rail : rails)
+        any |= rail->take_completions();
+      if (!any) wait_for_completion(rails, deadline);
+    }
+    for (OpenRail* rail : rails)
+      rail->give_up(seconds);
+  }
+
+  static void wait_for_completion(const std::vector<OpenRail*>& rails, double deadline) {
+    std::vector<pollfd> entries;
+    for (OpenRail* rail : rails)
+      entries.push_back({rail->arm(), POLLIN, 0});
+    // A completion that came before arm() causes no event.
+    bool any = false;
+    for (OpenRail* rail : rails)
+      any |= rail->take_completions();
+    const double left = any ? 0 : std::max(0.0, deadline - clock_seconds());
+    if (::poll(entries.data(), entries.size(), static_cast<int>(std::ceil(left * 1000))) <= 0) return;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if ((entries[i].revents & POLLIN) != 0) rails[i]->take_event();
+    }
+  }
+
+  Result<void> test(const Go& go) {
+    if (go.round != round_.number || go.connected.size() != tests_.size())
+      return make_error("rank 0 starts another round");
+    std::vector<OpenRail*> rails;
+    for (std::size_t i = 0; i < tests_.size(); ++i) {
+      if (go.connected[i] == 0 || tests_[i].failure.failed()) continue;
+      rails.push_back(tests_[i].rail);
+      tests_[i].rail->start_test();
+    }
+    run(rails, round_.limit_ms / 1000.0);
+    if (round_.bandwidth_ms != 0) {
+      const double seconds = round_.bandwidth_ms / 1000.0;
+      const double until = clock_seconds() + seconds;
+      for (OpenRail* rail : rails)
+        rail->start_bandwidth(until);
+      run(rails, seconds + round_.limit_ms / 1000.0);
+    }
+    return rank0_.send(results_of(go));
+  }
+
+  Results results_of(const Go& go) {
+    Results results{round_.number, {}};
+    for (std::size_t i = 0; i < tests_.size(); ++i) {
+      Test& test = tests_[i];
+      const bool has_run = go.connected[i] != 0 && !test.failure.failed();
+      if (has_run) {
+        test.failure = test.rail->failure();
+        explain_failure(test);
+      }
+      const bool is_own = test.failure.failed() && !choice_.doubts[test.own].empty();
+      results.results.push_back(
+          {test.failure, is_own || test.failure.layer == Layer::kMemlock, has_run ? test.rail->mbps() : 0});
+    }
+    return results;
+  }
+
+  Channel& rank0_;
+  NcclChoice& choice_;
+  Verbs verbs_;
+  std::deque<OpenRail> open_;
+  Round round_;
+  std::vector<Test> tests_;
+};
+
+}  // namespace
+
+Result<Verdict> follow(Channel& rank0, const Hello& hello, NcclChoice& choice, double welcome_deadline) {
+  TRY_VOID(rank0.send(hello));
+  const Message first = TRY(rank0.receive(welcome_deadline));
+  const auto* const welcome = std::get_if<Welcome>(&first);
+  if (welcome == nullptr) return make_error("the answer is not that of rdma-ping");
+  if (!welcome->accepted) return make_error("rank 0 refuses this rank: {}", fabric::printable(welcome->reason));
+  const double deadline = clock_seconds() + welcome->limit_ms / 1000.0 + kLate;
+  Tester tester(rank0, choice);
+  for (;;) {
+    const Message message = TRY(rank0.receive(deadline));
+    if (const auto* verdict = std::get_if<Verdict>(&message)) return *verdict;
+    TRY_VOID(tester.handle(message));
+  }
+}
+
+}  // namespace init::ping
