@@ -1,5 +1,5 @@
-// Keeps parts of the C and C++ libraries out of the static program. The program never runs them, but a reference inside
-// the library links them. With a definition here, the linker leaves out the library's object file, and all that only it
+// Keeps parts of the C library out of the static program. The program never runs them, but a reference inside the
+// library links them. With a definition here, the linker leaves out the library's object file, and all that only it
 // needs.
 #include <unistd.h>
 
@@ -9,17 +9,6 @@
 #include <cstring>
 
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
-
-namespace __gnu_cxx {
-
-// Handles an uncaught exception (libstdc++ 12, libsupc++/vterminate.cc). The library's handler demangles the type of
-// the exception: 50 kB. The program throws nothing on purpose.
-void __verbose_terminate_handler();
-void __verbose_terminate_handler() {
-  std::abort();
-}
-
-}  // namespace __gnu_cxx
 
 #ifdef __GLIBC__
 
