@@ -1,0 +1,180 @@
+#include "init/ping/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "fabric/text.hpp"
+
+namespace init::ping {
+namespace {
+
+using fabric::make_error;
+using fabric::parse_number;
+using fabric::printable;
+using fabric::Result;
+
+class Variables {
+ public:
+  explicit Variables(const char* const* environment) : environment_(environment) {}
+
+  // Returns the value, nullopt if the variable is not set or empty.
+  std::optional<std::string_view> find(std::string_view name) const {
+    for (const char* const* at = environment_; *at != nullptr; ++at) {
+      const std::string_view entry = *at;
+      if (entry.size() > name.size() + 1 && entry.starts_with(name) && entry[name.size()] == '=')
+        return entry.substr(name.size() + 1);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const char* const* environment_;
+};
+
+// A number and the option or variable that it comes from.
+struct Number {
+  unsigned value = 0;
+  std::string source;
+};
+
+constexpr std::initializer_list<std::string_view> kRankNames = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+                                                                "PMIX_RANK", "JOB_COMPLETION_INDEX"};
+constexpr std::initializer_list<std::string_view> kSizeNames = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
+
+Result<std::optional<Number>> find_number(const Variables& variables, std::initializer_list<std::string_view> names,
+                                          std::string_view option) {
+  std::optional<Number> found;
+  for (const std::string_view name : names) {
+    const auto text = variables.find(name);
+    if (!text) continue;
+    const auto value = parse_number<unsigned>(*text);
+    if (!value || *value > kMostRanks)
+      return make_error("{}: expected a number up to {}, got `{}`", name, kMostRanks, printable(*text));
+    if (!found) {
+      found = Number{*value, std::string(name)};
+    } else if (found->value != *value) {
+      fabric::Error error =
+          make_error("{}={} and {}={} contradict each other", found->source, found->value, name, *value);
+      error.hint = fmt::format("pass --{}, or unset the wrong variable", option);
+      return error;
+    }
+  }
+  return found;
+}
+
+// Returns the number of the command line, or of the environment. Errors: there is none.
+Result<Number> number_of(const std::optional<unsigned>& given, const Variables& variables,
+                         std::initializer_list<std::string_view> names, std::string_view option) {
+  if (given) return Number{*given, fmt::format("--{}", option)};
+  auto found = TRY(find_number(variables, names, option));
+  if (found) return std::move(*found);
+  fabric::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
+  error.hint = fmt::format("pass --{}, or set {}", option, *names.begin());
+  return error;
+}
+
+struct HostPort {
+  std::string host;
+  std::optional<std::uint16_t> port;
+};
+
+// Splits HOST, HOST:PORT, [IPV6]:PORT or IPV6, which has more than one colon.
+Result<HostPort> split_master(std::string_view text, std::string_view source) {
+  HostPort split{std::string(text), std::nullopt};
+  std::optional<std::string_view> port;
+  if (text.starts_with('[')) {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) return make_error("{}: `{}` has no ]", source, printable(text));
+    split.host = text.substr(1, end - 1);
+    const std::string_view rest = text.substr(end + 1);
+    if (rest.starts_with(':')) port = rest.substr(1);
+    if (!rest.empty() && !port) return make_error("{}: `{}` is not [ADDRESS]:PORT", source, printable(text));
+  } else if (std::ranges::count(text, ':') == 1) {
+    split.host = text.substr(0, text.find(':'));
+    port = text.substr(text.find(':') + 1);
+  }
+  if (port) {
+    split.port = parse_number<std::uint16_t>(*port);
+    if (!split.port || *split.port == 0) return make_error("{}: `{}` is no port", source, printable(*port));
+  }
+  if (split.host.empty()) return make_error("{}: `{}` names no host", source, printable(text));
+  return split;
+}
+
+Result<HostPort> find_master(const std::optional<std::string>& given, const Variables& variables) {
+  if (given) return split_master(*given, "--master");
+  if (const auto address = variables.find("MASTER_ADDR")) {
+    HostPort master = TRY(split_master(*address, "MASTER_ADDR"));
+    const auto port = variables.find("MASTER_PORT");
+    if (!port) return master;
+    const auto number = parse_number<std::uint16_t>(*port);
+    if (!number || *number == 0) return make_error("MASTER_PORT: `{}` is no port", printable(*port));
+    if (master.port && master.port != number)
+      return make_error("MASTER_ADDR={} and MASTER_PORT={} contradict each other", printable(*address), *number);
+    master.port = number;
+    return master;
+  }
+  for (const std::string_view name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+    const auto list = variables.find(name);
+    if (!list) continue;
+    HostPort master{first_host(*list), std::nullopt};
+    if (master.host.empty()) return make_error("{}: `{}` names no host", name, printable(*list));
+    return master;
+  }
+  return HostPort{};
+}
+
+// Returns the same text for all ranks of a job, and another one for most other jobs.
+std::string token_of(const Variables& variables, unsigned size) {
+  if (const auto token = variables.find("RDMA_PING_TOKEN")) return std::string(token->substr(0, kLongestToken));
+  std::string token = std::to_string(size);
+  for (const std::string_view name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "TORCHELASTIC_RUN_ID"}) {
+    if (const auto id = variables.find(name)) token += fmt::format(" {}", *id);
+  }
+  return token.substr(0, kLongestToken);
+}
+
+}  // namespace
+
+std::string first_host(std::string_view list) {
+  const std::size_t end = list.find_first_of(",[");
+  std::string host(list.substr(0, end));
+  if (end == std::string_view::npos || list[end] == ',') return host;
+  const std::string_view rest = list.substr(end + 1);
+  const std::size_t close = rest.find(']');
+  if (close == std::string_view::npos) return "";
+  const std::string_view number = rest.substr(0, rest.find_first_of(",-]"));
+  // A host of a multidimensional name has more brackets; their text follows up to the next comma.
+  const std::string_view after = rest.substr(close + 1);
+  const std::string tail = after.empty() || after.starts_with(',') ? "" : first_host(after);
+  const bool is_number = !number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+  return is_number ? host + std::string(number) + tail : "";
+}
+
+Result<Place> find_place(const Given& given, const char* const* environment) {
+  const Variables variables(environment);
+  const Number rank = TRY(number_of(given.rank, variables, kRankNames, "rank"));
+  const Number size = TRY(number_of(given.size, variables, kSizeNames, "size"));
+  if (size.value == 0) return make_error("{}=0: a job has at least one rank", size.source);
+  if (rank.value >= size.value) {
+    return make_error("{}={} is not below {}={}", rank.source, rank.value, size.source, size.value);
+  }
+  const HostPort master = TRY(find_master(given.master, variables));
+  if (master.host.empty() && size.value > 1) {
+    fabric::Error error = make_error("the host of rank 0 is not known");
+    error.hint = "pass --master HOST:PORT, or set MASTER_ADDR";
+    return error;
+  }
+  return Place{rank.value,
+               size.value,
+               master.host,
+               master.port.value_or(kMeetingPort),
+               token_of(variables, size.value),
+               fmt::format("{} and {}", rank.source, size.source)};
+}
+
+}  // namespace init::ping

@@ -1,0 +1,108 @@
+#include "init/ping/messages.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/results.hpp"
+
+namespace {
+
+using namespace init::ping;
+using namespace test_support;
+
+// Messages with every field set.
+std::vector<Message> examples() {
+  const Rail rail{"mlx5_0", 1, true, 400'000, "net1", 3, {{1, 2, 3}}, 4096, {Layer::kMemlock, "too low"}};
+  const Contact contact{{Layer::kGid, "none"}, 17, 18, 0x0102030405060708, {{9}}, 7, 4096};
+  return {Hello{kProtocol, "token", 3, 4, "node", "host", {rail, {}}, {"mlx5_1:1: down"}},
+          Welcome{true, "why", 30'000},
+          Prepare{65536},
+          Prepared{{Layer::kLibrary, "libibverbs.so.1"}, {rail}},
+          Round{1, 65536, 1000, 6000, 2, {{0, 1}, {1, 0}}},
+          Contacts{1, {contact, {}}},
+          Connected{1, {{}, {Layer::kRoute, "none"}}},
+          Go{1, {1, 0}},
+          Results{1, {{{Layer::kRetry, "no answer"}, true, 1234}}},
+          Verdict{1, "rank 3 does not answer"}};
+}
+
+std::optional<Message> decode(std::string_view bytes) {
+  Inbox inbox;
+  inbox.add(bytes.data(), bytes.size());
+  auto message = inbox.next();
+  return message ? std::move(*message) : std::nullopt;
+}
+
+TEST(Messages, EveryKindSurvivesTheWire) {
+  const std::vector<Message> all = examples();
+  ASSERT_EQ(all.size(), std::variant_size_v<Message>);
+  for (std::size_t kind = 0; kind < all.size(); ++kind) {
+    ASSERT_EQ(all[kind].index(), kind);
+    const std::string frame = encode(all[kind]);
+    const auto read = decode(frame);
+    ASSERT_TRUE(read) << kind;
+    EXPECT_EQ(read->index(), kind);
+    EXPECT_EQ(encode(*read), frame) << kind;
+  }
+  const auto hello = decode(encode(all[0]));
+  EXPECT_EQ(std::get<Hello>(*hello).rails, std::get<Hello>(all[0]).rails);
+}
+
+TEST(Messages, InboxTakesBytesInAnyPieces) {
+  std::string stream;
+  for (const Message& message : examples())
+    stream += encode(message);
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{100}, stream.size()}) {
+    Inbox inbox;
+    std::string again;
+    for (std::size_t at = 0; at < stream.size(); at += piece) {
+      inbox.add(stream.data() + at, std::min(piece, stream.size() - at));
+      for (;;) {
+        auto message = must(inbox.next());
+        if (!message) break;
+        again += encode(std::move(*message));
+      }
+    }
+    EXPECT_EQ(again, stream) << piece;
+  }
+}
+
+TEST(Messages, RefusesBytesThatAreNoMessage) {
+  const std::string good = encode(Go{1, {1, 0}});
+  std::string longer = good;
+  longer[3] = static_cast<char>(longer[3] + 1);
+  const struct {
+    const char* name;
+    std::string bytes;
+    std::string error;
+  } rows[] = {
+      {"empty frame", std::string(4, '\0'), "a frame of 0 bytes is no message"},
+      {"HTTP", "GET / HTTP/1.1\r\n", "a frame of 1195725856 bytes is no message"},
+      {"unknown kind", std::string("\0\0\0\1\x63", 5), "a message of kind 99 has wrong fields"},
+      {"too long for its fields", longer + "x", "a message of kind 7 has wrong fields"},
+      {"list longer than the frame", std::string("\0\0\0\6\x07\0\0\0\1\5", 10), "a message of kind 7 has wrong fields"},
+      {"list above the limit", std::string("\0\0\0\6\x07\0\0\0\1\xff", 10), "a message of kind 7 has wrong fields"}};
+  for (const auto& row : rows) {
+    Inbox inbox;
+    inbox.add(row.bytes.data(), row.bytes.size());
+    EXPECT_EQ(error_message(inbox.next()), row.error) << row.name;
+  }
+}
+
+TEST(Messages, CutsTextsAndStaysBelowTheLongestFrame) {
+  Hello hello;
+  hello.rails.resize(kMostRails);
+  for (Rail& rail : hello.rails) {
+    rail.device.assign(1000, 'd');
+    rail.netdev.assign(1000, 'n');
+    rail.problem.detail.assign(1000, 'p');
+  }
+  hello.unused.assign(kMostRails, std::string(1000, 'u'));
+  const std::string frame = encode(hello);
+  EXPECT_LE(frame.size(), kLongestFrame);
+  const auto read = decode(frame);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(std::get<Hello>(*read).rails[31].device.size(), kLongestName);
+  EXPECT_EQ(std::get<Hello>(*read).unused[31].size(), kLongestText);
+}
+
+}  // namespace

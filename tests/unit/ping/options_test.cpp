@@ -1,0 +1,52 @@
+#include "init/ping/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/arguments.hpp"
+#include "support/results.hpp"
+
+namespace {
+
+using namespace init::ping;
+using namespace test_support;
+
+fabric::Result<Options> parse(std::string_view line) {
+  static std::vector<std::string> arguments;
+  arguments = words(line);
+  std::vector<char*> pointers = pointers_to(arguments);
+  const int count = static_cast<int>(pointers.size());
+  pointers.push_back(nullptr);
+  return parse_options(count, pointers.data());
+}
+
+TEST(PingOptions, ReadsEveryOption) {
+  const Options options = must(parse(
+      "rdma-ping --rank 3 --size=4 --master node0:5000 --rails all --bytes 1M --bw --timeout 2.5 --json --svg f"));
+  EXPECT_EQ(options.given.rank, 3U);
+  EXPECT_EQ(options.given.size, 4U);
+  EXPECT_EQ(options.given.master, "node0:5000");
+  EXPECT_TRUE(options.all_rails && options.bandwidth && options.json);
+  EXPECT_EQ(options.bytes, 1U << 20);
+  EXPECT_DOUBLE_EQ(options.timeout, 2.5);
+  EXPECT_EQ(options.svg, "f");
+  EXPECT_EQ(options.program, nullptr);
+}
+
+TEST(PingOptions, NamesWrongArguments) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"rdma-ping --rank x", "--rank: expected a number from 0 to 65536, got `x`"},
+      {"rdma-ping --size 0", "--size: expected a number from 1 to 65536, got `0`"},
+      {"rdma-ping --rails some", "--rails: expected same or all, got `some`"},
+      {"rdma-ping --bytes 65M", "--bytes: expected 1 to 64M, got `65M`"},
+      {"rdma-ping --bytes K", "--bytes: expected 1 to 64M, got `K`"},
+      {"rdma-ping --timeout 0", "--timeout: expected seconds up to 86400, got `0`"},
+      {"rdma-ping --rail all", "unknown option `--rail` (did you mean `--rails`?); see rdma-ping --help"},
+      {"rdma-ping train.py", "unexpected argument `train.py`; put the command after `--`"},
+      {"rdma-ping --", "no command after `--`"},
+      {"rdma-ping --bw=2", "`--bw` takes no value"},
+  };
+  for (const auto& [line, error] : rows)
+    EXPECT_EQ(error_message(parse(line)), error) << line;
+}
+
+}  // namespace
