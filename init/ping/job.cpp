@@ -211,7 +211,7 @@ Result<int> run_rank(const Options& options, Self& self, const Log& log) {
     return std::move(channel).error();
   }
   const Verdict verdict = TRY(follow(*channel, self.hello, self.choice, deadline));
-  const std::string text = printable(verdict.text);
+  const std::string text = fabric::one_line(verdict.text);
   if (verdict.code == 0) {
     log.info(text);
   } else {

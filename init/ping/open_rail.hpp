@@ -37,7 +37,7 @@ class OpenRail {
 
   // Posts the write of the test.
   void start_test();
-  // Posts writes of half the buffer without a pause until `until` (clock_seconds()).
+  // Posts writes without a pause until `until` (clock_seconds()).
   void start_bandwidth(double until);
   // Takes completions from the queue. Returns false if there were none.
   bool take_completions();

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
+#include <array>
+#include <span>
 #include <string_view>
 
 #include "fabric/text.hpp"
@@ -40,11 +41,11 @@ struct Number {
   std::string source;
 };
 
-constexpr std::initializer_list<std::string_view> kRankNames = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
-                                                                "PMIX_RANK", "JOB_COMPLETION_INDEX"};
-constexpr std::initializer_list<std::string_view> kSizeNames = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
+constexpr std::array<std::string_view, 5> kRankNames = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                                        "JOB_COMPLETION_INDEX"};
+constexpr std::array<std::string_view, 3> kSizeNames = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
 
-Result<std::optional<Number>> find_number(const Variables& variables, std::initializer_list<std::string_view> names,
+Result<std::optional<Number>> find_number(const Variables& variables, std::span<const std::string_view> names,
                                           std::string_view option) {
   std::optional<Number> found;
   for (const std::string_view name : names) {
@@ -67,12 +68,12 @@ Result<std::optional<Number>> find_number(const Variables& variables, std::initi
 
 // Returns the number of the command line, or of the environment. Errors: there is none.
 Result<Number> number_of(const std::optional<unsigned>& given, const Variables& variables,
-                         std::initializer_list<std::string_view> names, std::string_view option) {
+                         std::span<const std::string_view> names, std::string_view option) {
   if (given) return Number{*given, fmt::format("--{}", option)};
   auto found = TRY(find_number(variables, names, option));
   if (found) return std::move(*found);
   fabric::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
-  error.hint = fmt::format("pass --{}, or set {}", option, *names.begin());
+  error.hint = fmt::format("pass --{}, or set {}", option, names.front());
   return error;
 }
 

@@ -7,10 +7,12 @@ namespace {
 
 using fabric::make_error;
 
-// Finds a function of version 1.1 of the library's interface, in every rdma-core and MLNX_OFED since 2010.
+// Finds a function of the library. Version 1.1 has the present structures; functions without structures are of 1.0
+// only.
 template <typename Function>
 fabric::Result<void> find(void* library, const char* name, Function& function) {
-  void* const found = ::dlvsym(library, name, "IBVERBS_1.1");
+  void* found = ::dlvsym(library, name, "IBVERBS_1.1");
+  if (found == nullptr) found = ::dlvsym(library, name, "IBVERBS_1.0");
   if (found == nullptr) return make_error("libibverbs.so.1 has no function {}", name);
   function = reinterpret_cast<Function>(found);
   return {};

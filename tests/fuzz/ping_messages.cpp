@@ -1,0 +1,64 @@
+// Any bytes as the stream of a connection between rank 0 and a rank, and any sequence of messages from three ranks.
+#include <string>
+#include <vector>
+
+#include "init/ping/referee.hpp"
+#include "require.hpp"
+
+namespace {
+
+using namespace init::ping;
+using fuzz::require;
+
+std::vector<Message> read_stream(std::string_view text) {
+  Inbox inbox;
+  std::vector<Message> messages;
+  inbox.add(text.data(), text.size());
+  for (;;) {
+    auto message = inbox.next();
+    if (!message) {
+      fuzz::require_refusal(message.error(), "the refusal of a message");
+      return messages;
+    }
+    if (!*message) return messages;
+    const std::string frame = encode(**message);
+    require(frame.size() <= kLongestFrame, "a frame is bounded");
+    messages.push_back(std::move(**message));
+  }
+}
+
+Hello hello_of(unsigned rank) {
+  Hello hello{kProtocol, "t", rank, 3, std::to_string(rank), "host", std::vector<Rail>(2), {}};
+  return hello;
+}
+
+// Rank 1 sends these messages. Whatever they are, the others get their verdict in time.
+void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& data) {
+  Rules rules;
+  rules.size = 3;
+  rules.token = "t";
+  Referee referee(rules, 0);
+  double now = 0;
+  for (const unsigned rank : {0U, 1U, 2U})
+    referee.receive(static_cast<int>(rank), "a", hello_of(rank), now);
+  for (const unsigned rank : {0U, 2U})
+    referee.receive(static_cast<int>(rank), "a", Prepared{{}, hello_of(rank).rails}, now);
+  for (const Message& message : messages) {
+    referee.receive(data.ConsumeBool() ? 1 : 5, "b", message, now);
+    if (data.ConsumeBool()) referee.pass(now += 1);
+    if (data.ConsumeIntegralInRange(0, 20) == 0) referee.lose(1, now);
+  }
+  for (int step = 0; !referee.is_finished() && step < 10'000; ++step)
+    referee.pass(now = std::max(now, referee.deadline()));
+  require(referee.is_finished(), "the referee ends");
+  require(now <= static_cast<double>(messages.size()) + 10.25 + test_budget(3, 2, rules), "the referee ends in time");
+  for (const std::string& line : referee.take_progress())
+    fuzz::require_one_line(line, "progress");
+  referee.announce({1, "bad"});
+}
+
+}  // namespace
+
+void fuzz::run(std::string_view text, FuzzedDataProvider data) {
+  check_referee(read_stream(text), data);
+}
