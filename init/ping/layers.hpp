@@ -15,9 +15,9 @@ enum class Layer : std::uint8_t {
   kLibrary,    // libibverbs is not in the image
   kProvider,   // libibverbs does not open the HCA
   kMemlock,    // RLIMIT_MEMLOCK is too low for one buffer of NCCL
-  kGid,        // no GID at the index, or GIDs of two types
   kRoute,      // no route from the rail's address to the peer
   kNeighbour,  // the peer's MAC address is not resolved
+  kGid,        // no GID at the index, or GIDs of two types
   kMtu,        // a small packet arrives, a packet of the path MTU does not
   kReceiver,   // receiver not ready (RNR)
   kRetry,      // no acknowledgement

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -34,12 +33,17 @@ void watch(int events, int operation, int fd, int number, std::uint32_t which) {
 
 }  // namespace
 
+RaisedFileLimit::RaisedFileLimit() {
+  ::getrlimit(RLIMIT_NOFILE, &before_);
+  const rlimit raised{before_.rlim_max, before_.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+}
+
+RaisedFileLimit::~RaisedFileLimit() {
+  ::setrlimit(RLIMIT_NOFILE, &before_);
+}
+
 Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned size) {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
-  }
   UniqueFd listener(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.ok()) return sys_error(errno, "socket");
   // The port may belong to connections of an earlier run that have ended.

@@ -2,6 +2,8 @@
 // referee.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <functional>
 #include <map>
 #include <string>
@@ -13,6 +15,19 @@
 #include "init/ping/referee.hpp"
 
 namespace init::ping {
+
+// Raises the soft limit of open files to the hard one, for a connection to each rank. Restores it at the end: the
+// trainer must find the limit of its container.
+class RaisedFileLimit {
+ public:
+  RaisedFileLimit();
+  RaisedFileLimit(const RaisedFileLimit&) = delete;
+  RaisedFileLimit& operator=(const RaisedFileLimit&) = delete;
+  ~RaisedFileLimit();
+
+ private:
+  rlimit before_{};
+};
 
 class MeetingPoint {
  public:

@@ -167,6 +167,13 @@ class Tester {
     return rank0_.send(results_of(go));
   }
 
+  // Returns true if the cause of the failure is certainly at this end.
+  bool is_own(const Test& test) const {
+    const Layer layer = test.failure.layer;
+    const bool has_doubt = layer == Layer::kGid && !choice_.doubts[test.own].empty();
+    return has_doubt || layer == Layer::kMemlock || layer == Layer::kRoute;
+  }
+
   Results results_of(const Go& go) {
     Results results{round_.number, {}};
     for (std::size_t i = 0; i < tests_.size(); ++i) {
@@ -176,9 +183,7 @@ class Tester {
         test.failure = test.rail->failure();
         explain_failure(test);
       }
-      const bool is_own = test.failure.failed() && !choice_.doubts[test.own].empty();
-      results.results.push_back(
-          {test.failure, is_own || test.failure.layer == Layer::kMemlock, has_run ? test.rail->mbps() : 0});
+      results.results.push_back({test.failure, is_own(test), has_run ? test.rail->mbps() : 0});
     }
     return results;
   }
