@@ -14,20 +14,10 @@ namespace {
 
 using fabric::printable;
 
-constexpr double kTestSeconds = 6;      // limit of one test: one retransmission of NCCL's timeout (4.3 s) fits in
-constexpr double kAnswerSeconds = 9;    // limit of an answer; an address that does not resolve takes seconds as well
 constexpr double kPrepareSeconds = 10;  // to open the HCAs
-constexpr double kBandwidthSeconds = 1;
 constexpr double kRoundSeconds = 1;     // share of the budget for each round, without bandwidth
 constexpr double kTroubleSeconds = 60;  // share of the budget for failures
-constexpr double kCheckSeconds = 0.25;  // between looks at the deadlines of a round
 constexpr double kProgressSeconds = 5;
-constexpr std::uint32_t kProbeBytes = 64;
-constexpr std::size_t kMostCrossed = 1000;  // failures of crossed rails that are kept
-
-std::uint32_t milliseconds(double seconds) {
-  return static_cast<std::uint32_t>(seconds * 1000);
-}
 
 std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& rules) {
   return rounds_of(members) * (rules.all_rails ? rails : 1);
@@ -42,14 +32,6 @@ std::string list_ranks(const std::vector<unsigned>& ranks) {
   }
   if (ranks.size() > kMost) parts.push_back(fmt::format("{} more", ranks.size() - kMost));
   return fabric::join(parts, ", ");
-}
-
-// Returns true if the first result of two ends is the one to report: it names a cause at its own end, or an earlier
-// layer.
-bool is_decisive(const TestResult& first, const TestResult& second) {
-  if (!first.failure.failed() || !second.failure.failed()) return first.failure.failed();
-  if (first.is_own != second.is_own) return first.is_own;
-  return first.failure.layer <= second.failure.layer;
 }
 
 }  // namespace
@@ -176,248 +158,6 @@ void Referee::drop(std::size_t member, std::string detail) {
   outcome_.members[member].problem = {Layer::kRank, std::move(detail)};
 }
 
-// --- Rounds: disjoint pairs, each with its own steps.
-
-void Referee::begin_rounds(double now) {
-  stage_ = Stage::kRounds;
-  started_ = now;
-  end_ = now + test_budget(outcome_.members.size(), outcome_.rails, rules_);
-  progress_at_ = now + kProgressSeconds;
-  next_round(now);
-}
-
-bool Referee::is_testable(std::size_t member, unsigned rail) const {
-  return is_usable(member) && !outcome_.members[member].rails[rail].problem.failed();
-}
-
-std::vector<RailPair> Referee::rails_of(Pair pair) const {
-  std::vector<RailPair> rails;
-  for (unsigned own = 0; own < outcome_.rails; ++own) {
-    const unsigned peer = (own + shift_) % outcome_.rails;
-    if (!is_testable(pair.first, own) || !is_testable(pair.second, peer)) continue;
-    if (rails_[pair.first][own].is_suspended() || rails_[pair.second][peer].is_suspended()) continue;
-    rails.push_back({static_cast<std::uint8_t>(own), static_cast<std::uint8_t>(peer)});
-  }
-  return rails;
-}
-
-// Starts the meetings of these pairs that have rails to test.
-void Referee::start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes, double now) {
-  ++number_;
-  meetings_.clear();
-  meeting_of_.assign(outcome_.members.size(), std::nullopt);
-  const double bandwidth = rules_.bandwidth && stage_ == Stage::kRounds && shift_ == 0 ? kBandwidthSeconds : 0;
-  for (const Pair& pair : pairs) {
-    std::vector<RailPair> rails = rails_of(pair);
-    if (rails.empty()) continue;
-    Round first{number_, bytes, milliseconds(bandwidth), milliseconds(kTestSeconds), outcome_.members[pair.second].rank,
-                rails};
-    Round second = first;
-    second.peer = outcome_.members[pair.first].rank;
-    for (RailPair& swapped : second.rails)
-      std::swap(swapped.own, swapped.peer);
-    send(pair.first, std::move(first));
-    send(pair.second, std::move(second));
-    meeting_of_[pair.first] = meeting_of_[pair.second] = meetings_.size();
-    Meeting meeting{{{pair.first}, {pair.second}}, std::move(rails), Step::kContacts, now + kAnswerSeconds};
-    meetings_.push_back(std::move(meeting));
-  }
-  open_meetings_ = meetings_.size();
-  deadline_ = std::min(end_, now + kCheckSeconds);
-}
-
-void Referee::next_round(double now) {
-  const std::size_t rounds = rounds_of(outcome_.members.size());
-  while (next_ < rounds_) {
-    const std::size_t round = next_++;
-    shift_ = static_cast<unsigned>(round / rounds);
-    start_meetings(pairs_of_round(outcome_.members.size(), round % rounds), rules_.bytes, now);
-    if (open_meetings_ > 0) return;
-  }
-  shift_ = 0;
-  begin_probe(now);
-}
-
-// Pairs without an acknowledgement exchange one small packet: if it arrives, the MTU of the path is the cause.
-void Referee::begin_probe(double now) {
-  stage_ = Stage::kProbe;
-  std::vector<bool> is_taken(outcome_.members.size());
-  std::vector<Pair> pairs;
-  for (const FailedPair& failed : outcome_.failures) {
-    if (failed.failure.layer != Layer::kRetry || is_taken[failed.first] || is_taken[failed.second]) continue;
-    is_taken[failed.first] = is_taken[failed.second] = true;
-    pairs.emplace_back(failed.first, failed.second);
-    // The rail may be suspended.
-    for (const std::size_t member : {failed.first, failed.second})
-      rails_[member][failed.first_rail] = {};
-  }
-  if (rules_.bytes <= kProbeBytes) pairs.clear();
-  start_meetings(pairs, kProbeBytes, now);
-  if (open_meetings_ == 0) begin_retest(now);
-}
-
-// Members with failures meet members without any.
-void Referee::begin_retest(double now) {
-  stage_ = Stage::kRetest;
-  std::vector<bool> has_failed(outcome_.members.size());
-  for (const FailedPair& failed : outcome_.failures) {
-    has_failed[failed.first] = true;
-    has_failed[failed.second] = true;
-  }
-  std::vector<std::size_t> suspects;
-  std::vector<std::size_t> good;
-  for (std::size_t member = 0; member < has_failed.size(); ++member) {
-    if (!is_usable(member)) continue;
-    (has_failed[member] ? suspects : good).push_back(member);
-    std::ranges::fill(rails_[member], RailState{});
-  }
-  start_meetings(pairs_of_retest(suspects, good), rules_.bytes, now);
-  if (open_meetings_ == 0) finish(now);
-}
-
-void Referee::finish(double now) {
-  outcome_.seconds = started_ == 0 ? 0 : now - started_;
-  stage_ = Stage::kFinished;
-}
-
-// --- The steps of a meeting.
-
-bool Referee::take_half(Meeting& meeting, Half& half, const Message& message) const {
-  const std::size_t tests = meeting.rails.size();
-  const auto take = [&](Step step, auto& target, const auto& values) {
-    if (meeting.step != step || target || values.size() != tests) return false;
-    target = values;
-    return true;
-  };
-  if (const auto* contacts = std::get_if<Contacts>(&message))
-    return take(Step::kContacts, half.contacts, contacts->contacts);
-  if (const auto* connected = std::get_if<Connected>(&message))
-    return take(Step::kConnecting, half.connected, connected->failures);
-  if (const auto* results = std::get_if<Results>(&message)) return take(Step::kTesting, half.results, results->results);
-  return false;
-}
-
-void Referee::take_of_round(std::size_t member, const Message& message, double now) {
-  const auto round_of = [](const Message& any) -> std::optional<std::uint32_t> {
-    if (const auto* contacts = std::get_if<Contacts>(&any)) return contacts->round;
-    if (const auto* connected = std::get_if<Connected>(&any)) return connected->round;
-    if (const auto* results = std::get_if<Results>(&any)) return results->round;
-    return std::nullopt;
-  };
-  const auto round = round_of(message);
-  // A member whose peer was dropped still answers for the former round.
-  if (round && *round < number_) return;
-  if (!is_usable(member)) return;
-  const auto at = stage_ == Stage::kPreparing ? std::nullopt : meeting_of_[member];
-  Meeting* const meeting = at && round == number_ ? &meetings_[*at] : nullptr;
-  if (meeting != nullptr && meeting->step == Step::kDone) return;
-  Half* const half = meeting == nullptr ? nullptr : &meeting->halves[meeting->halves[0].member == member ? 0 : 1];
-  if (half == nullptr || !take_half(*meeting, *half, message)) {
-    drop(member, "it sent a message that does not belong here");
-    if (meeting != nullptr) end_meeting(*meeting);
-  } else {
-    advance(*meeting, now);
-  }
-  end_stage_if_done(now);
-}
-
-// Makes the next step if both members have made this one.
-void Referee::advance(Meeting& meeting, double now) {
-  const auto both = [&](auto part) { return (meeting.halves[0].*part) && (meeting.halves[1].*part); };
-  if (meeting.step == Step::kContacts && both(&Half::contacts)) {
-    for (const int side : {0, 1})
-      send(meeting.halves[side].member, Contacts{number_, *meeting.halves[1 - side].contacts});
-    meeting.step = Step::kConnecting;
-    meeting.deadline = now + kAnswerSeconds;
-  } else if (meeting.step == Step::kConnecting && both(&Half::connected)) {
-    start_test(meeting);
-    meeting.step = Step::kTesting;
-    // A member measures the bandwidth after the test, and may then wait once more.
-    meeting.deadline = now + kAnswerSeconds + (rules_.bandwidth ? kBandwidthSeconds + kTestSeconds : 0);
-  } else if (meeting.step == Step::kTesting && both(&Half::results)) {
-    record(meeting);
-    end_meeting(meeting);
-  }
-}
-
-void Referee::start_test(const Meeting& meeting) {
-  Go go{number_, {}};
-  for (std::size_t i = 0; i < meeting.rails.size(); ++i) {
-    const bool failed = (*meeting.halves[0].connected)[i].failed() || (*meeting.halves[1].connected)[i].failed();
-    go.connected.push_back(failed ? 0 : 1);
-  }
-  for (const Half& half : meeting.halves)
-    send(half.member, go);
-}
-
-void Referee::end_meeting(Meeting& meeting) {
-  if (meeting.step == Step::kDone) return;
-  meeting.step = Step::kDone;
-  --open_meetings_;
-}
-
-void Referee::record(const Meeting& meeting) {
-  for (std::size_t i = 0; i < meeting.rails.size(); ++i)
-    record_test(meeting, i);
-}
-
-void Referee::record_test(const Meeting& meeting, std::size_t at) {
-  const TestResult& first = (*meeting.halves[0].results)[at];
-  const TestResult& second = (*meeting.halves[1].results)[at];
-  FailedPair test{meeting.halves[0].member,
-                  meeting.halves[1].member,
-                  meeting.rails[at].own,
-                  meeting.rails[at].peer,
-                  {},
-                  Side::kUnknown};
-  test.failure = (is_decisive(first, second) ? first : second).failure;
-  if (first.is_own != second.is_own) test.culprit = first.is_own ? Side::kFirst : Side::kSecond;
-  if (stage_ == Stage::kProbe) return record_probe(test);
-  const bool failed = test.failure.failed();
-  if (shift_ != 0) {
-    ++outcome_.crossed_tested;
-    if (failed && outcome_.crossed.size() < kMostCrossed) outcome_.crossed.push_back(std::move(test));
-    return;
-  }
-  const std::size_t cell = outcome_.cell_of(test.first, test.second, test.first_rail);
-  // A retest adds a result, and never replaces one.
-  if (outcome_.cells[cell] != Layer::kUntested) return;
-  outcome_.cells[cell] = test.failure.layer;
-  if (!outcome_.gbps.empty()) outcome_.gbps[cell] = static_cast<float>(std::min(first.mbps, second.mbps)) / 1000;
-  for (const auto& [member, side] : {std::pair(test.first, Side::kSecond), std::pair(test.second, Side::kFirst)}) {
-    RailState& rail = rails_[member][test.first_rail];
-    rail.has_worked |= !failed;
-    // `side` is the other end: a failure that it has caused is not counted here.
-    if (failed && test.culprit != side) ++rail.failed;
-  }
-  if (failed) outcome_.failures.push_back(std::move(test));
-}
-
-void Referee::record_probe(const FailedPair& test) {
-  if (test.failure.failed()) return;
-  for (FailedPair& failed : outcome_.failures) {
-    const bool is_same = failed.first == test.first && failed.second == test.second &&
-                         failed.first_rail == test.first_rail && failed.failure.layer == Layer::kRetry;
-    if (!is_same) continue;
-    const unsigned mtu = std::min(outcome_.members[test.first].rails[test.first_rail].mtu,
-                                  outcome_.members[test.second].rails[test.second_rail].mtu);
-    failed.failure = {Layer::kMtu, fmt::format("{} bytes arrive, {} bytes in packets of MTU {} do not", kProbeBytes,
-                                               rules_.bytes, mtu)};
-    outcome_.cells[outcome_.cell_of(failed.first, failed.second, failed.first_rail)] = Layer::kMtu;
-  }
-}
-
-void Referee::end_stage_if_done(double now) {
-  if (open_meetings_ > 0) return;
-  if (stage_ == Stage::kRounds) {
-    next_round(now);
-  } else if (stage_ == Stage::kProbe) {
-    begin_retest(now);
-  } else if (stage_ == Stage::kRetest) {
-    finish(now);
-  }
-}
-
 // --- Events.
 
 void Referee::receive(int connection, const std::string& from, Message message, double now) {
@@ -487,18 +227,7 @@ void Referee::pass(double now) {
     outcome_.out_of_time = true;
     return finish(now);
   }
-  deadline_ = std::min(end_, now + kCheckSeconds);
-  for (Meeting& meeting : meetings_) {
-    if (meeting.step == Step::kDone || now < meeting.deadline) continue;
-    for (const Half& half : meeting.halves) {
-      const bool has_answered = (meeting.step == Step::kContacts && half.contacts) ||
-                                (meeting.step == Step::kConnecting && half.connected) ||
-                                (meeting.step == Step::kTesting && half.results);
-      if (!has_answered) drop(half.member, fmt::format("it does not answer for {:.0f} s", kAnswerSeconds));
-    }
-    end_meeting(meeting);
-  }
-  end_stage_if_done(now);
+  pass_meetings(now);
 }
 
 void Referee::announce(const Verdict& verdict) {

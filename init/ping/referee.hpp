@@ -27,6 +27,13 @@ struct Rules {
   bool bandwidth = false;
 };
 
+inline constexpr double kBandwidthSeconds = 1;  // for each pair, with Rules::bandwidth
+
+// Returns whole milliseconds for a message.
+constexpr std::uint32_t milliseconds(double seconds) {
+  return static_cast<std::uint32_t>(seconds * 1000);
+}
+
 // Returns the longest time of the tests in seconds, from the arrival of the last rank to the end.
 double test_budget(std::size_t members, std::size_t rails, const Rules& rules);
 
@@ -111,6 +118,7 @@ class Referee {
   void record_test(const Meeting& meeting, std::size_t at);
   void record_probe(const FailedPair& test);
   void end_stage_if_done(double now);
+  void pass_meetings(double now);
   void report_progress(double now);
 
   Rules rules_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "fabric/text.hpp"
 #include "init/ping/explain.hpp"
 #include "init/ping/open_rail.hpp"
+#include "init/ping/queue_pair.hpp"
 
 namespace init::ping {
 namespace {
@@ -37,8 +39,8 @@ class Tester {
  private:
   // One queue pair of the current round.
   struct Test {
-    OpenRail* rail = nullptr;
     std::size_t own = 0;  // position of the rail
+    std::unique_ptr<QueuePair> pair = {};
     Contact peer = {};
     Failure failure = {};
   };
@@ -52,8 +54,9 @@ class Tester {
     }
     verbs_ = *verbs;
     for (Rail& rail : prepared.rails) {
-      OpenRail& opened = open_.emplace_back(verbs_, choice_.connecting);
+      OpenRail& opened = open_.emplace_back(verbs_);
       if (!rail.problem.failed()) rail.problem = opened.open(rail, prepare.bytes);
+      is_usable_.push_back(!rail.problem.failed());
     }
     return prepared;
   }
@@ -63,11 +66,11 @@ class Tester {
     tests_.clear();
     Contacts contacts{round.number, {}};
     for (const RailPair pair : round.rails) {
-      if (pair.own >= open_.size()) return make_error("rank 0 asks for rail {} of {}", pair.own, open_.size());
+      if (pair.own >= open_.size() || !is_usable_[pair.own]) return make_error("rank 0 asks for rail {}", pair.own);
       Test& test = tests_.emplace_back();
       test.own = pair.own;
-      test.rail = &open_[pair.own];
-      contacts.contacts.push_back(test.rail->make_queue_pair(round.number, round.bytes));
+      test.pair = std::make_unique<QueuePair>(open_[pair.own], choice_.connecting, round.number, round.bytes);
+      contacts.contacts.push_back(test.pair->contact());
       test.failure = contacts.contacts.back().failure;
     }
     return rank0_.send(std::move(contacts));
@@ -76,7 +79,7 @@ class Tester {
   // The kernel may wait for seconds for the MAC address of each peer.
   void connect_all() {
     const auto connect_one = [](Test& test) {
-      if (!test.failure.failed()) test.failure = test.rail->connect(test.peer);
+      if (!test.failure.failed()) test.failure = test.pair->connect(test.peer);
     };
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < tests_.size(); ++i)
@@ -119,50 +122,50 @@ class Tester {
   }
 
   // Takes completions until every test is done, or the deadline.
-  void run(const std::vector<OpenRail*>& rails, double seconds) {
+  void run(const std::vector<QueuePair*>& pairs, double seconds) {
     const double deadline = clock_seconds() + seconds;
-    const auto is_done = [](const OpenRail* rail) { return rail->is_done(); };
-    while (!std::ranges::all_of(rails, is_done) && clock_seconds() < deadline) {
+    const auto is_done = [](const QueuePair* pair) { return pair->is_done(); };
+    while (!std::ranges::all_of(pairs, is_done) && clock_seconds() < deadline) {
       bool any = false;
-      for (OpenRail* rail : rails)
-        any |= rail->take_completions();
-      if (!any) wait_for_completion(rails, deadline);
+      for (QueuePair* pair : pairs)
+        any |= pair->take_completions();
+      if (!any) wait_for_completion(pairs, deadline);
     }
-    for (OpenRail* rail : rails)
-      rail->give_up(seconds);
+    for (QueuePair* pair : pairs)
+      pair->give_up(seconds);
   }
 
-  static void wait_for_completion(const std::vector<OpenRail*>& rails, double deadline) {
+  static void wait_for_completion(const std::vector<QueuePair*>& pairs, double deadline) {
     std::vector<pollfd> entries;
-    for (OpenRail* rail : rails)
-      entries.push_back({rail->arm(), POLLIN, 0});
+    for (QueuePair* pair : pairs)
+      entries.push_back({pair->rail().arm(), POLLIN, 0});
     // A completion that came before arm() causes no event.
     bool any = false;
-    for (OpenRail* rail : rails)
-      any |= rail->take_completions();
+    for (QueuePair* pair : pairs)
+      any |= pair->take_completions();
     const double left = any ? 0 : std::max(0.0, deadline - clock_seconds());
     if (::poll(entries.data(), entries.size(), static_cast<int>(std::ceil(left * 1000))) <= 0) return;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if ((entries[i].revents & POLLIN) != 0) rails[i]->take_event();
+      if ((entries[i].revents & POLLIN) != 0) pairs[i]->rail().take_event();
     }
   }
 
   Result<void> test(const Go& go) {
     if (go.round != round_.number || go.connected.size() != tests_.size())
       return make_error("rank 0 starts another round");
-    std::vector<OpenRail*> rails;
+    std::vector<QueuePair*> pairs;
     for (std::size_t i = 0; i < tests_.size(); ++i) {
       if (go.connected[i] == 0 || tests_[i].failure.failed()) continue;
-      rails.push_back(tests_[i].rail);
-      tests_[i].rail->start_test();
+      pairs.push_back(tests_[i].pair.get());
+      tests_[i].pair->start_test();
     }
-    run(rails, round_.limit_ms / 1000.0);
+    run(pairs, round_.limit_ms / 1000.0);
     if (round_.bandwidth_ms != 0) {
       const double seconds = round_.bandwidth_ms / 1000.0;
       const double until = clock_seconds() + seconds;
-      for (OpenRail* rail : rails)
-        rail->start_bandwidth(until);
-      run(rails, seconds + round_.limit_ms / 1000.0);
+      for (QueuePair* pair : pairs)
+        pair->start_bandwidth(until);
+      run(pairs, seconds + round_.limit_ms / 1000.0);
     }
     return rank0_.send(results_of(go));
   }
@@ -180,10 +183,10 @@ class Tester {
       Test& test = tests_[i];
       const bool has_run = go.connected[i] != 0 && !test.failure.failed();
       if (has_run) {
-        test.failure = test.rail->failure();
+        test.failure = test.pair->failure();
         explain_failure(test);
       }
-      results.results.push_back({test.failure, is_own(test), has_run ? test.rail->mbps() : 0});
+      results.results.push_back({test.failure, is_own(test), has_run ? test.pair->mbps() : 0});
     }
     return results;
   }
@@ -192,6 +195,7 @@ class Tester {
   NcclChoice& choice_;
   Verbs verbs_;
   std::deque<OpenRail> open_;
+  std::vector<bool> is_usable_;  // of the open rails
   Round round_;
   std::vector<Test> tests_;
 };
