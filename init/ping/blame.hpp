@@ -1,0 +1,46 @@
+// Decides which end of each failed test is to blame: a rail of a member, a rail of all members, or neither. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "init/ping/outcome.hpp"
+
+namespace init::ping {
+
+// A failed test, with its culprit.
+struct Fault {
+  std::size_t first = 0;
+  std::size_t second = 0;
+  unsigned rail = 0;
+  Layer layer = Layer::kGood;
+  Side proven = Side::kUnknown;
+  const std::string* detail = nullptr;  // in the outcome; null: none
+  enum class Owner : std::uint8_t { kFirst, kSecond, kRail, kLink };
+  Owner owner = Owner::kLink;
+};
+
+// One rail of one member.
+struct End {
+  std::size_t good = 0;
+  std::size_t failed = 0;
+  std::size_t untested = 0;
+  std::size_t open = 0;   // failed tests with peers that are not to blame
+  std::size_t order = 0;  // to blame for its failed tests, in this order; 0: not to blame
+  bool has_cause = false;
+};
+
+struct Blame {
+  std::vector<Fault> faults;
+  std::vector<End> ends;      // of member M and rail R: M * rails + R
+  std::vector<bool> is_dead;  // of each rail: it failed between all members
+  std::size_t untested = 0;   // tests without a result that no culprit explains
+  std::size_t tests = 0;
+};
+
+// outcome: at least two members with outcome.rails rails each. Members and rails with a problem are to blame.
+Blame find_blame(const Outcome& outcome);
+
+}  // namespace init::ping

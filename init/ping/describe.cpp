@@ -1,0 +1,40 @@
+#include "init/ping/describe.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace init::ping {
+
+std::string name_ranks(const std::vector<unsigned>& ranks) {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    parts.push_back(std::to_string(ranks[i]));
+  std::string last = std::move(parts.back());
+  parts.pop_back();
+  if (ranks.size() > kMost) {
+    parts.push_back(std::move(last));
+    last = fmt::format("{} more", ranks.size() - kMost);
+  }
+  return parts.empty() ? last : fmt::format("{} and {}", fabric::join(parts, ", "), last);
+}
+
+std::string describe(const Member& member, unsigned rail) {
+  if (rail >= member.rails.size()) return fmt::format("rail {}", rail);
+  const Rail& one = member.rails[rail];
+  const std::string netdev = one.netdev.empty() ? "no netdev" : "netdev " + fabric::printable(one.netdev);
+  if (one.infiniband) return fmt::format("{}:{} (InfiniBand, {})", fabric::printable(one.device), one.port, netdev);
+  return fmt::format("{}:{} ({}, GID index {} {})", fabric::printable(one.device), one.port, netdev, one.gid_index,
+                     to_string(one.gid));
+}
+
+std::string describe(const Failure& failure) {
+  const std::string_view layer = name_of(failure.layer);
+  return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, fabric::printable(failure.detail));
+}
+
+}  // namespace init::ping

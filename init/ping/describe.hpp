@@ -1,0 +1,18 @@
+// Texts of messages. Names and details come from other ranks: they are made printable. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "init/ping/outcome.hpp"
+
+namespace init::ping {
+
+// Returns "3, 5 and 6" for at most eight ranks, and the number of the others. ranks: not empty.
+std::string name_ranks(const std::vector<unsigned>& ranks);
+// Returns "mlx5_0:1 (netdev eth0, GID index 3 10.0.0.1)".
+std::string describe(const Member& member, unsigned rail);
+// Returns "gid: DETAIL".
+std::string describe(const Failure& failure);
+
+}  // namespace init::ping

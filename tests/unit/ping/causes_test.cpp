@@ -1,0 +1,419 @@
+#include "init/ping/causes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "fabric/address.hpp"
+
+namespace {
+
+using namespace init::ping;
+using Kind = Cause::Kind;
+
+Member member(unsigned rank, unsigned rails) {
+  Member one;
+  one.rank = rank;
+  one.host = "host" + std::to_string(rank);
+  for (unsigned rail = 0; rail < rails; ++rail) {
+    const std::string number = std::to_string(rail);
+    Rail port;
+    port.device = "mlx5_" + number;
+    port.netdev = "eth" + number;
+    port.gid_index = 3;
+    port.gid = *fabric::parse_address("10." + number + ".0." + std::to_string(rank % 250));
+    one.rails.push_back(port);
+  }
+  return one;
+}
+
+Outcome good_outcome(unsigned members, unsigned rails) {
+  Outcome outcome;
+  outcome.size = members;
+  outcome.rails = rails;
+  for (unsigned rank = 0; rank < members; ++rank)
+    outcome.members.push_back(member(rank, rails));
+  outcome.cells.assign(std::size_t{members} * (members - 1) / 2 * rails, Layer::kGood);
+  return outcome;
+}
+
+void fail(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail, Layer layer = Layer::kRetry,
+          Side culprit = Side::kUnknown) {
+  const auto [first, second] = std::minmax(one, other);
+  outcome.cells[outcome.cell_of(first, second, rail)] = layer;
+  outcome.failures.push_back({first, second, rail, rail, {layer, "no answer"}, culprit});
+}
+
+void fail_end(Outcome& outcome, std::size_t end, unsigned rail, Layer layer = Layer::kRetry) {
+  for (std::size_t peer = 0; peer < outcome.members.size(); ++peer) {
+    if (peer != end) fail(outcome, end, peer, rail, layer);
+  }
+}
+
+void skip(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail) {
+  const auto [first, second] = std::minmax(one, other);
+  outcome.cells[outcome.cell_of(first, second, rail)] = Layer::kUntested;
+}
+
+void skip_member(Outcome& outcome, std::size_t end) {
+  for (std::size_t peer = 0; peer < outcome.members.size(); ++peer) {
+    for (unsigned rail = 0; rail < outcome.rails && peer != end; ++rail)
+      skip(outcome, end, peer, rail);
+  }
+}
+
+// Returns "rank 3, rail 0 of rank 4, rail 1, link 0-1 on rail 2": the objects of the causes with their layers.
+std::string objects(const std::vector<Cause>& causes) {
+  std::string text;
+  for (const Cause& cause : causes) {
+    const std::string rail = cause.rail ? "rail " + std::to_string(*cause.rail) : "";
+    const std::string rank = cause.rank ? std::to_string(*cause.rank) : "?";
+    if (!text.empty()) text += ", ";
+    if (cause.kind == Kind::kRank) text += "rank " + rank;
+    if (cause.kind == Kind::kRailOfRank) text += rail + " of rank " + rank;
+    if (cause.kind == Kind::kRail) text += rail;
+    if (cause.kind == Kind::kLink)
+      text += cause.other ? "link " + rank + "-" + std::to_string(*cause.other) + " on " + rail : "tests";
+    text += " " + std::string(name_of(cause.layer));
+  }
+  return text;
+}
+
+struct Row {
+  const char* causes;
+  unsigned members;
+  unsigned rails;
+  std::function<void(Outcome&)> change;
+};
+
+void check(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    Outcome outcome = good_outcome(row.members, row.rails);
+    row.change(outcome);
+    EXPECT_EQ(objects(find_causes(outcome)), row.causes);
+  }
+}
+
+TEST(Causes, NoneIfAllTestsAreGood) {
+  check({{"", 1, 2, [](Outcome&) {}},
+         {"", 2, 1, [](Outcome&) {}},
+         {"", 7, 3, [](Outcome&) {}},
+         {"", 4, 2, [](Outcome& outcome) {
+            outcome.crossed.push_back({0, 1, 0, 1, {Layer::kRetry, ""}});
+          }}});
+}
+
+TEST(Causes, NamesRanksThatDifferOrDoNotCome) {
+  Outcome outcome = good_outcome(4, 2);
+  outcome.cells.clear();
+  outcome.unequal = {"rank 1 (host1) has 1 x RoCE", "rank 3 (host3) has 4 x RoCE"};
+  const auto unequal = find_causes(outcome);
+  EXPECT_EQ(objects(unequal), "rank 1 rank, rank 3 rank");
+  EXPECT_EQ(unequal[1].message, outcome.unequal[1]);
+  EXPECT_EQ(unequal[1].remedy, "run `rdma-init doctor` on this rank");
+
+  const struct {
+    std::vector<unsigned> absent;
+    const char* message;
+  } rows[] = {
+      {{3}, "rank 3 did not come: 19 of 20 ranks came"},
+      {{3, 5}, "ranks 3 and 5 did not come: 18 of 20 ranks came"},
+      {{3, 5, 6}, "ranks 3, 5 and 6 did not come: 17 of 20 ranks came"},
+      {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more did not come: 10 of 20 ranks came"}};
+  for (const auto& row : rows) {
+    Outcome alone;
+    alone.size = 20;
+    alone.absent = row.absent;
+    const auto causes = find_causes(alone);
+    ASSERT_EQ(causes.size(), 1U);
+    EXPECT_EQ(causes[0].message, row.message);
+    EXPECT_EQ(causes[0].rank, row.absent.front());
+  }
+}
+
+TEST(Causes, ProblemOfRankOrRailExplainsTestsThatDidNotRun) {
+  const auto problem_of_rails = [](Outcome& outcome, std::vector<Layer> layers) {
+    for (unsigned rail = 0; rail < layers.size(); ++rail) {
+      if (layers[rail] == Layer::kGood) continue;
+      outcome.members[1].rails[rail].problem = {layers[rail], "model"};
+      for (const std::size_t peer : {0U, 2U, 3U})
+        skip(outcome, 1, peer, rail);
+    }
+  };
+  check({{"rank 2 rank", 4, 2,
+          [](Outcome& outcome) {
+            outcome.members[2].problem = {Layer::kRank, "rank 2 ended"};
+            skip_member(outcome, 2);
+          }},
+         {"rank 1 library, rank 2 rank", 3, 2,
+          [](Outcome& outcome) {
+            outcome.members[1].problem = {Layer::kLibrary, "no libibverbs"};
+            outcome.members[2].problem = {Layer::kRank, "silent"};
+            skip_member(outcome, 1);
+            skip_member(outcome, 2);
+          }},
+         {"rank 1 memlock", 4, 2,
+          [&](Outcome& outcome) {
+            problem_of_rails(outcome, {Layer::kMemlock, Layer::kMemlock});
+          }},
+         {"rail 0 of rank 1 memlock, rail 1 of rank 1 gid", 4, 2,
+          [&](Outcome& outcome) {
+            problem_of_rails(outcome, {Layer::kMemlock, Layer::kGid});
+          }},
+         {"rail 1 of rank 1 gid", 4, 2,
+          [&](Outcome& outcome) {
+            problem_of_rails(outcome, {Layer::kGood, Layer::kGid});
+          }},
+         // The problem of a rank that is alone.
+         {"rank 0 library", 1, 1, [](Outcome& outcome) {
+            outcome.members[0].problem = {Layer::kLibrary, ""};
+          }}});
+}
+
+TEST(Causes, BlamesEndThatFailedWithAllItsPeers) {
+  check({{"rail 1 of rank 2 retry", 4, 2, [](Outcome& outcome) { fail_end(outcome, 2, 1); }},
+         {"rank 2 retry", 4, 2,
+          [](Outcome& outcome) {
+            fail_end(outcome, 2, 0);
+            fail_end(outcome, 2, 1);
+          }},
+         // Two broken ends: their peers are good with each other.
+         {"rail 0 of rank 1 retry, rail 0 of rank 3 retry", 5, 2,
+          [](Outcome& outcome) {
+            fail_end(outcome, 1, 0);
+            fail_end(outcome, 3, 0);
+          }},
+         // The rail was not tested further after two failures.
+         {"rail 0 of rank 2 retry", 6, 2,
+          [](Outcome& outcome) {
+            for (std::size_t peer = 0; peer < 6; ++peer) {
+              if (peer != 2) skip(outcome, 2, peer, 0);
+            }
+            fail(outcome, 2, 0, 0);
+            fail(outcome, 2, 5, 0);
+          }},
+         // After rail 0 of rank 0 is explained, one failure of rank 1 is left, with a peer that works.
+         {"rail 0 of rank 0 retry, rail 0 of rank 1 retry", 4, 2, [](Outcome& outcome) {
+            fail_end(outcome, 0, 0);
+            fail(outcome, 1, 2, 0);
+            skip(outcome, 1, 3, 0);
+          }}});
+}
+
+TEST(Causes, BlamesEndThatIsProven) {
+  check(
+      {{"rank 1 gid", 2, 1, [](Outcome& outcome) { fail(outcome, 0, 1, 0, Layer::kGid, Side::kSecond); }},
+       {"rail 0 of rank 0 route", 4, 2, [](Outcome& outcome) { fail(outcome, 0, 3, 0, Layer::kRoute, Side::kFirst); }},
+       // Each peer has no route to rank 3, which is in the wrong network.
+       {"rail 0 of rank 3 route", 4, 2,
+        [](Outcome& outcome) {
+          for (const std::size_t peer : {0U, 1U, 2U})
+            fail(outcome, peer, 3, 0, Layer::kRoute, Side::kFirst);
+        }},
+       // Without any good test, the proven end explains the failures without proof.
+       {"rail 0 of rank 0 neighbour", 3, 2, [](Outcome& outcome) {
+          fail(outcome, 0, 1, 0, Layer::kNeighbour, Side::kFirst);
+          fail(outcome, 0, 2, 0, Layer::kRetry);
+        }}});
+}
+
+TEST(Causes, BlamesRailThatFailedBetweenAllMembers) {
+  const auto fail_rail = [](Outcome& outcome) {
+    for (std::size_t second = 1; second < outcome.members.size(); ++second) {
+      for (std::size_t first = 0; first < second; ++first)
+        fail(outcome, first, second, 1);
+    }
+  };
+  check({{"rail 1 retry", 3, 2, fail_rail},
+         {"rail 1 retry", 6, 2, fail_rail},
+         {"rail 1 retry", 6, 2,
+          [&](Outcome& outcome) {
+            fail_rail(outcome);
+            for (std::size_t peer = 1; peer < 5; ++peer)
+              skip(outcome, 5, peer, 1);
+            outcome.failures.clear();
+          }},
+         {"link 0-1 on rail 1 retry", 2, 2, fail_rail},
+         // All tests that ran have rank 0 in common.
+         {"rail 1 of rank 0 retry, tests untested", 4, 2, [](Outcome& outcome) {
+            fail_end(outcome, 0, 1);
+            for (const auto& [first, second] : {std::pair(1U, 2U), std::pair(1U, 3U), std::pair(2U, 3U)})
+              skip(outcome, first, second, 1);
+          }}});
+}
+
+TEST(Causes, NamesLinkIfBothEndsWorkWithOthers) {
+  check({{"link 0-1 on rail 0 retry", 2, 1, [](Outcome& outcome) { fail(outcome, 0, 1, 0); }},
+         {"link 1-3 on rail 1 mtu", 5, 2, [](Outcome& outcome) { fail(outcome, 3, 1, 1, Layer::kMtu); }},
+         {"rail 0 of rank 0 retry, link 2-4 on rail 1 data", 5, 2, [](Outcome& outcome) {
+            fail(outcome, 2, 4, 1, Layer::kData);
+            fail_end(outcome, 0, 0);
+          }}});
+}
+
+TEST(Causes, CountsLinksBeyondAHundred) {
+  Outcome outcome = good_outcome(40, 1);
+  // Each half works in itself.
+  for (std::size_t first = 0; first < 20; ++first) {
+    for (std::size_t second = 20; second < 40; ++second)
+      fail(outcome, first, second, 0);
+  }
+  const auto causes = find_causes(outcome);
+  ASSERT_EQ(causes.size(), 101U);
+  EXPECT_EQ(causes.back().message, "300 more tests between two ranks failed");
+  EXPECT_EQ(causes.back().failed, 300U);
+}
+
+TEST(Causes, NeverGoodIfTestHasNoGoodResult) {
+  check({{"tests untested", 3, 2, [](Outcome& outcome) { skip(outcome, 0, 2, 1); }},
+         {"tests untested", 3, 2, [](Outcome& outcome) { outcome.cells.clear(); }},
+         {"tests untested", 3, 2, [](Outcome& outcome) { outcome.cells.pop_back(); }},
+         {"link 0-1 on rail 0 verbs", 3, 2, [](Outcome& outcome) { outcome.cells[0] = Layer::kVerbs; }},
+         // A failure whose cell says otherwise.
+         {"link 0-1 on rail 0 retry", 3, 2,
+          [](Outcome& outcome) {
+            fail(outcome, 0, 1, 0);
+            outcome.cells[0] = Layer::kGood;
+          }},
+         {"link 0-1 on rail 0 untested", 3, 2, [](Outcome& outcome) { fail(outcome, 0, 1, 0, Layer::kUntested); }},
+         // The problem of rank 0 does not explain the test of ranks 1 and 2.
+         {"rank 0 rank, tests untested", 3, 1, [](Outcome& outcome) {
+            outcome.members[0].problem = {Layer::kRank, "silent"};
+            skip_member(outcome, 0);
+            skip(outcome, 1, 2, 0);
+          }}});
+  // Every single result that is not good.
+  for (std::size_t layer = 1; layer < kLayers; ++layer) {
+    for (std::size_t cell = 0; cell < 12; ++cell) {
+      Outcome outcome = good_outcome(4, 2);
+      outcome.cells[cell] = static_cast<Layer>(layer);
+      EXPECT_EQ(find_causes(outcome).size(), 1U) << layer << " " << cell;
+    }
+  }
+}
+
+TEST(Causes, SaysHowManyTestsDidNotRunInTime) {
+  Outcome outcome = good_outcome(4, 2);
+  outcome.out_of_time = true;
+  skip(outcome, 0, 3, 0);
+  skip(outcome, 1, 3, 1);
+  const auto causes = find_causes(outcome);
+  ASSERT_EQ(causes.size(), 1U);
+  EXPECT_EQ(causes[0].message, "2 of 12 tests did not run: the time budget ended");
+  EXPECT_EQ(causes[0].layer, Layer::kUntested);
+}
+
+TEST(Causes, MessageNamesObjectsAndOneExample) {
+  const std::vector<std::pair<std::string, std::function<void(Outcome&)>>> rows = {
+      {"rank 2 (host2), mlx5_1:1 (netdev eth1, GID index 3 10.1.0.2): 3 of 3 tests failed, for example with rank 1 "
+       "(host1), mlx5_1:1 (netdev eth1, GID index 3 10.1.0.1): gid: no answer",
+       [](Outcome& outcome) {
+         fail(outcome, 0, 2, 1);
+         fail(outcome, 1, 2, 1, Layer::kGid);
+         fail(outcome, 2, 3, 1);
+       }},
+      {"rank 2 (host2), mlx5_0:1 (netdev eth0, GID index 3 10.0.0.2): 6 of 6 tests failed on 2 rails, for example with "
+       "rank 0 (host0), mlx5_0:1 (netdev eth0, GID index 3 10.0.0.0): retry: no answer",
+       [](Outcome& outcome) {
+         fail_end(outcome, 2, 0);
+         fail_end(outcome, 2, 1);
+       }},
+      {"rail 0 between rank 0 (host0), mlx5_0:1 (netdev eth0, GID index 3 10.0.0.0) and rank 3 (host3), mlx5_0:1 "
+       "(InfiniBand, no netdev): 1 of 1 test failed: retry: no answer",
+       [](Outcome& outcome) {
+         outcome.members[3].rails[0].infiniband = true;
+         outcome.members[3].rails[0].netdev = "";
+         fail(outcome, 0, 3, 0);
+       }},
+      {"rank 1 (host1): rank: rank 1 ended in round 2 of 3; 0 of 2 tests failed, 4 did not run",
+       [](Outcome& outcome) {
+         outcome.members[1].problem = {Layer::kRank, "rank 1 ended in round 2 of 3"};
+         for (const auto& [peer, rail] : {std::pair(0U, 0U), std::pair(0U, 1U), std::pair(2U, 0U), std::pair(2U, 1U)})
+           skip(outcome, 1, peer, rail);
+       }},
+      {"rank 1 (host1), mlx5_1:1 (netdev eth1, GID index 3 10.1.0.1): gid: empty slot; 3 tests did not run",
+       [](Outcome& outcome) {
+         outcome.members[1].rails[1].problem = {Layer::kGid, "empty slot"};
+         for (const std::size_t peer : {0U, 2U, 3U})
+           skip(outcome, 1, peer, 1);
+       }}};
+  for (const auto& [message, change] : rows) {
+    Outcome outcome = good_outcome(4, 2);
+    change(outcome);
+    const auto causes = find_causes(outcome);
+    ASSERT_EQ(causes.size(), 1U) << message;
+    EXPECT_EQ(causes[0].message, message);
+  }
+}
+
+TEST(Causes, TextsOfRanksArePrintable) {
+  const std::string hostile = "\x1b[2J\n$(reboot)";
+  const std::function<void(Outcome&)> changes[] = {[](Outcome& outcome) { fail(outcome, 0, 1, 0); },
+                                                   [](Outcome& outcome) { fail_end(outcome, 1, 0); },
+                                                   [](Outcome& outcome) {
+                                                     for (std::size_t peer = 0; peer < 4; ++peer)
+                                                       fail_end(outcome, peer, 0);
+                                                   },
+                                                   [&](Outcome& outcome) {
+                                                     outcome.members[2].problem = {Layer::kRank, hostile};
+                                                   },
+                                                   [&](Outcome& outcome) {
+                                                     outcome.members[2].rails[1].problem = {Layer::kGid, hostile};
+                                                   }};
+  for (const auto& change : changes) {
+    Outcome outcome = good_outcome(4, 2);
+    change(outcome);
+    for (Member& one : outcome.members) {
+      one.host = hostile;
+      for (Rail& rail : one.rails)
+        rail.device = rail.netdev = hostile;
+    }
+    for (FailedPair& failed : outcome.failures)
+      failed.failure.detail = hostile;
+    const auto causes = find_causes(outcome);
+    ASSERT_FALSE(causes.empty());
+    for (const Cause& cause : causes)
+      EXPECT_EQ(cause.message.find_first_of("\x1b\n$"), std::string::npos) << cause.message;
+  }
+}
+
+TEST(Causes, NamesEachFaultOf1024RanksWith8Rails) {
+  Outcome outcome = good_outcome(1024, 8);
+  fail_end(outcome, 17, 3);
+  fail(outcome, 100, 900, 7);
+  for (unsigned rail = 0; rail < 8; ++rail)
+    fail_end(outcome, 1023, rail, Layer::kNeighbour);
+  outcome.members[500].problem = {Layer::kRank, "silent"};
+  skip_member(outcome, 500);
+  EXPECT_EQ(objects(find_causes(outcome)),
+            "rank 500 rank, rank 1023 neighbour, rail 3 of rank 17 retry, link 100-900 on rail 7 retry");
+}
+
+TEST(Causes, NamesDeadRailOf1024RanksWith8Rails) {
+  Outcome outcome = good_outcome(1024, 8);
+  for (std::size_t second = 1; second < 1024; ++second) {
+    for (std::size_t first = 0; first < second; ++first)
+      outcome.cells[outcome.cell_of(first, second, 5)] = Layer::kRetry;
+  }
+  EXPECT_EQ(objects(find_causes(outcome)), "rail 5 retry");
+}
+
+TEST(SlowPairs, NamesPairsBelowFourFifthsOfTheMedian) {
+  Outcome outcome = good_outcome(4, 2);
+  EXPECT_EQ(median_gbps(outcome), 0);
+  EXPECT_TRUE(find_slow_pairs(outcome).empty());
+  outcome.gbps.assign(outcome.cells.size(), 100.0F);
+  outcome.gbps[outcome.cell_of(1, 2, 0)] = 81;
+  outcome.gbps[outcome.cell_of(1, 3, 1)] = 79;
+  outcome.gbps[outcome.cell_of(0, 3, 1)] = 0;
+  EXPECT_EQ(median_gbps(outcome), 100);
+  const auto slow = find_slow_pairs(outcome);
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].first, 1U);
+  EXPECT_EQ(slow[0].second, 3U);
+  EXPECT_EQ(slow[0].rail, 1U);
+  EXPECT_EQ(slow[0].gbps, 79);
+}
+
+}  // namespace
