@@ -316,6 +316,40 @@ step_job() {
 }
 job_is_done() { [ "$(kubectl -n "$namespace" get job training -o 'jsonpath={.status.succeeded}')" = 2 ]; }
 
+# The pods of the example's Job test the fabric, and only then start their command. This version of Kubernetes has no indexed Jobs, and
+# the lab no DNS: two pods have the index, and the address of the first pod.
+step_ping() {
+  step "2. rdma-ping before the command of a Job"
+  ping_pod 0 '{fieldRef: {fieldPath: "status.podIP"}}' | create
+  wait_for_pod ping-0 Running
+  ping_pod 1 | jq --arg address "$(pod_field ping-0 .status.podIP)" '(.spec.containers[0].env[] | select(.name == "MASTER_ADDR")).value = $address' | create
+  wait_for_pod ping-0 Succeeded
+  wait_for_pod ping-1 Succeeded
+  said ping-0 '^started as rank 0$' || { cat "$state/ping-0.said"; fail "the command of rank 0 has not started"; }
+  said ping-1 '^started as rank 1$' || { cat "$state/ping-1.said"; fail "the command of rank 1 has not started"; }
+  sed 's/^/[rank 0] /' "$state/ping-0.said"
+  end_pod ping-0
+  end_pod ping-1
+
+  step "2. rdma-ping without the second rank: the command does not start"
+  ping_pod 0 '{fieldRef: {fieldPath: "status.podIP"}}' | create
+  wait_for_pod ping-0 Failed
+  said ping-0 'rank 1' || { cat "$state/ping-0.said"; fail "rank 1 is not named"; }
+  ! grep started "$state/ping-0.said" || fail "the command has started"
+  end_pod ping-0
+}
+# ping_pod INDEX [SOURCE]: a pod of the Job with an HCA. SOURCE: of MASTER_ADDR, as in a pod's env.
+ping_pod() {
+  python3 -c 'import json, sys, yaml; print(*map(json.dumps, yaml.safe_load_all(sys.stdin)))' < "$project/config/kubernetes/overlays/example/ping.yaml" |
+    jq --arg index "$1" --arg resource "$resource" --argjson source "$(jq --null-input "${2:-null}")" 'select(.kind == "Job").spec.template.spec
+      | {apiVersion: "v1", kind: "Pod", metadata: {name: "ping-\($index)"}, spec: .}
+      | .spec += {automountServiceAccountToken: false, dnsPolicy: "Default", terminationGracePeriodSeconds: 1} | del(.spec.subdomain)
+      | .spec.containers[0] += {image: "lab.local/trainer:1", imagePullPolicy: "Never", command: ["rdma-init", "--", "rdma-ping", "--"],
+          args: ["sh", "-c", "echo started as rank $JOB_COMPLETION_INDEX"], resources: {limits: {($resource): "1"}}}
+      | .spec.containers[0].env += [{name: "JOB_COMPLETION_INDEX", value: $index}]
+      | if $source then (.spec.containers[0].env[] | select(.name == "MASTER_ADDR")) = {name: "MASTER_ADDR", valueFrom: $source} else . end'
+}
+
 step_fifth_pod() {
   step "3. the fifth pod waits"
   local name
@@ -547,6 +581,7 @@ all_steps() {
   step_deploy
   step_two_pods_move_bytes
   step_job
+  step_ping
   step_fifth_pod
   step_exec_and_others
   step_restarts
