@@ -1,4 +1,4 @@
-// Names what is broken, from the pairs that failed: a rank, a rail of one rank, a rail of all ranks, or the link
+// Names the broken object behind the pairs that failed: a rank, a rail of one rank, a rail of all ranks, or the link
 // between two ranks. Pure.
 #pragma once
 

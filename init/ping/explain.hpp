@@ -9,7 +9,7 @@
 namespace init::ping {
 
 // Returns kRoute if no route of the rail's netdev covers the peer, kNeighbour if the kernel has no MAC address of the
-// peer or of its gateway, otherwise kGood: the cause is not here, or cannot be seen. Call it after a failure only: a
+// peer or of its gateway. Returns kGood if there is no such cause, or a look-up fails. Call it after a failure only: a
 // connection can work without a route, because the kernel then takes the peer for a neighbour (net/ipv4/route.c,
 // Linux 6.12).
 Failure explain(const Rail& rail, const fabric::Address& peer);

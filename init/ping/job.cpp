@@ -39,7 +39,7 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
-// What a rank knows before it meets the others.
+// The facts of a rank before it meets other ranks.
 struct Self {
   Place place;
   Hello hello;
@@ -89,11 +89,11 @@ bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
   });
 }
 
-// Returns where rank 0 listens: the address that the others use, if this container has it; otherwise, as with the
-// address of a Kubernetes service, the one on the netdev of NCCL's bootstrap.
+// Returns where rank 0 listens: the address of the meeting point, if this container has it. Otherwise it is the
+// one on the netdev of NCCL's bootstrap: the name may belong to a Kubernetes service, or get its DNS entry later.
 Result<SocketAddress> listening_address(const Self& self, const Log& log) {
-  const auto named = TRY(resolve_host(self.place.host, self.place.port));
-  for (const SocketAddress& address : named) {
+  const auto named = resolve_host(self.place.host, self.place.port);
+  for (const SocketAddress& address : named ? *named : std::vector<SocketAddress>()) {
     const auto owner = std::ranges::find_if(self.netdevs, [&](const auto& netdev) { return is_of(netdev, address); });
     if (owner == self.netdevs.end()) continue;
     if (!self.bootstrap.empty() && owner->name != self.bootstrap) {

@@ -258,13 +258,20 @@ bool QueuePair::is_done() const {
 
 void QueuePair::give_up(double seconds) {
   if (is_done()) return;
-  const bool is_sent = is_write_acknowledged_ && outstanding_ == 0;
+  // Outstanding writes for bandwidth are no failure: a slow link needs more time for them.
+  if (is_write_acknowledged_ && is_write_received_) {
+    if (bandwidth_bytes_ == 0)
+      fail(Layer::kReceiver, fmt::format("{}: no write of {} kB is acknowledged by {} within {:.0f} s", rail_.name(),
+                                         kBandwidthBytes >> 10, to_string(peer_.gid), seconds));
+    outstanding_ = 0;
+    return;
+  }
   const double last = 4.096e-6 * static_cast<double>(1U << connecting_.timeout) * (connecting_.retries + 1);
-  fail(Layer::kRetry,
-       fmt::format("{}: no {} {} within {:.0f} s ({})", rail_.name(),
-                   is_sent ? "write arrives from" : "acknowledgement from", to_string(peer_.gid), seconds,
-                   connecting_.timeout == 0 ? "NCCL_IB_TIMEOUT is 0, so NCCL waits without end"
-                                            : fmt::format("NCCL gives up after {:.0f} s", last)));
+  fail(Layer::kRetry, fmt::format("{}: no {} {} within {:.0f} s ({})", rail_.name(),
+                                  is_write_acknowledged_ ? "write arrives from" : "acknowledgement from",
+                                  to_string(peer_.gid), seconds,
+                                  connecting_.timeout == 0 ? "NCCL_IB_TIMEOUT is 0, so NCCL waits without end"
+                                                           : fmt::format("NCCL gives up after {:.0f} s", last)));
 }
 
 std::uint32_t QueuePair::mbps() const {

@@ -23,7 +23,7 @@ std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& r
   return rounds_of(members) * (rules.all_rails ? rails : 1);
 }
 
-// Returns "3, 5, 6" for at most eight ranks, and the number of the others.
+// Returns "3, 5, 6" for at most eight ranks, and the number of further ranks.
 std::string list_ranks(const std::vector<unsigned>& ranks) {
   constexpr std::size_t kMost = 8;
   std::vector<std::string> parts;
@@ -195,7 +195,8 @@ void Referee::lose(int connection, double now) {
 void Referee::report_progress(double now) {
   if (now < progress_at_) return;
   progress_at_ = now + kProgressSeconds;
-  if (stage_ == Stage::kRounds) progress_.push_back(fmt::format("round {} of {}", next_, rounds_));
+  if (stage_ == Stage::kRounds || stage_ == Stage::kCrossed)
+    progress_.push_back(fmt::format("round {} of {}", next_, rounds_));
   if (stage_ != Stage::kMeeting) return;
   std::vector<unsigned> missing;
   for (unsigned rank = 0; rank < seats_.size(); ++rank) {
@@ -224,7 +225,7 @@ void Referee::pass(double now) {
     return begin_rounds(now);
   }
   if (now >= end_) {
-    outcome_.out_of_time = true;
+    outcome_.out_of_time = stage_ != Stage::kCrossed;
     return finish(now);
   }
   pass_meetings(now);

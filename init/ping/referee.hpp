@@ -1,5 +1,5 @@
-// Rank 0's decisions: who may join, who tests with whom, when to stop waiting, and what the results mean. Pure:
-// messages and the time come in, messages go out.
+// Rank 0's decisions: it admits ranks, pairs them, limits each wait, and collects the results. Pure: messages and the
+// time come in, messages go out.
 //
 // The referee ends by itself: at the latest meeting_seconds after its start, if a rank does not come, otherwise
 // test_budget() after the last rank came, whatever the ranks do. pass() must be called at deadline().
@@ -64,13 +64,13 @@ class Referee {
   const Outcome& outcome() const { return outcome_; }
 
  private:
-  enum class Stage { kMeeting, kPreparing, kRounds, kProbe, kRetest, kFinished };
+  enum class Stage { kMeeting, kPreparing, kRounds, kProbe, kRetest, kCrossed, kFinished };
   enum class Step { kContacts, kConnecting, kTesting, kDone };
   struct Seat {
     std::optional<int> connection;
     Hello hello = {};
   };
-  // What one member has sent for the current round.
+  // The messages of one member for the current round.
   struct Half {
     std::size_t member = 0;
     std::optional<std::vector<Contact>> contacts = {};
@@ -101,7 +101,9 @@ class Referee {
   void take_prepared(std::size_t member, Prepared prepared, double now);
   void begin_rounds_if_prepared(double now);
   void begin_rounds(double now);
+  bool start_round(std::size_t end, double now);
   void next_round(double now);
+  void next_crossed_round(double now);
   void begin_probe(double now);
   void begin_retest(double now);
   void start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes, double now);

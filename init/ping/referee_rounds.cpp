@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTestSeconds = 6;      // limit of one test: one retransmission of NCCL's timeout (4.3 s) fits in
 constexpr double kAnswerSeconds = 9;    // limit of an answer; an address that does not resolve takes seconds as well
-constexpr double kCheckSeconds = 0.25;  // between looks at the deadlines of a round
+constexpr double kCheckSeconds = 0.25;  // between checks of the deadlines of a round
 constexpr std::uint32_t kProbeBytes = 64;
 constexpr std::size_t kMostCrossed = 1000;  // failures of crossed rails that are kept
 
@@ -53,7 +53,7 @@ void Referee::start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes
   ++number_;
   meetings_.clear();
   meeting_of_.assign(outcome_.members.size(), std::nullopt);
-  const double bandwidth = rules_.bandwidth && stage_ == Stage::kRounds && shift_ == 0 ? kBandwidthSeconds : 0;
+  const double bandwidth = rules_.bandwidth && stage_ == Stage::kRounds ? kBandwidthSeconds : 0;
   for (const Pair& pair : pairs) {
     std::vector<RailPair> rails = rails_of(pair);
     if (rails.empty()) continue;
@@ -73,16 +73,28 @@ void Referee::start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes
   deadline_ = std::min(end_, now + kCheckSeconds);
 }
 
-void Referee::next_round(double now) {
-  const std::size_t rounds = rounds_of(outcome_.members.size());
-  while (next_ < rounds_) {
+// Starts the next round with tests. Returns false if there is none up to `end`.
+bool Referee::start_round(std::size_t end, double now) {
+  const std::size_t members = outcome_.members.size();
+  while (next_ < end) {
     const std::size_t round = next_++;
-    shift_ = static_cast<unsigned>(round / rounds);
-    start_meetings(pairs_of_round(outcome_.members.size(), round % rounds), rules_.bytes, now);
-    if (open_meetings_ > 0) return;
+    shift_ = static_cast<unsigned>(round / rounds_of(members));
+    start_meetings(pairs_of_round(members, round % rounds_of(members)), rules_.bytes, now);
+    if (open_meetings_ > 0) return true;
   }
-  shift_ = 0;
-  begin_probe(now);
+  return false;
+}
+
+void Referee::next_round(double now) {
+  if (!start_round(rounds_of(outcome_.members.size()), now)) begin_probe(now);
+}
+
+// Crossed rails are information only. In a rail-optimized fabric none of them works, and each round takes seconds:
+// after a round without any result there is no further one.
+void Referee::next_crossed_round(double now) {
+  stage_ = Stage::kCrossed;
+  const bool is_useless = outcome_.crossed_tested > 0 && outcome_.crossed.size() == outcome_.crossed_tested;
+  if (!outcome_.failures.empty() || is_useless || !start_round(rounds_, now)) finish(now);
 }
 
 // Pairs without an acknowledgement exchange one small packet: if it arrives, the MTU of the path is the cause.
@@ -119,7 +131,7 @@ void Referee::begin_retest(double now) {
     std::ranges::fill(rails_[member], RailState{});
   }
   start_meetings(pairs_of_retest(suspects, good), rules_.bytes, now);
-  if (open_meetings_ == 0) finish(now);
+  if (open_meetings_ == 0) next_crossed_round(now);
 }
 
 void Referee::finish(double now) {
@@ -260,8 +272,8 @@ void Referee::end_stage_if_done(double now) {
     next_round(now);
   } else if (stage_ == Stage::kProbe) {
     begin_retest(now);
-  } else if (stage_ == Stage::kRetest) {
-    finish(now);
+  } else {
+    next_crossed_round(now);
   }
 }
 

@@ -9,8 +9,8 @@ std::size_t rounds_of(std::size_t count) {
   return count % 2 == 0 ? count - 1 : count;
 }
 
-// The circle method: one position is fixed, the others move around it. With an odd count the fixed position is nobody,
-// and its partner rests.
+// The circle method: one position is fixed, and all other positions move around it. With an odd count, the fixed
+// position is empty, and its partner rests.
 std::vector<Pair> pairs_of_round(std::size_t count, std::size_t round) {
   const std::size_t turning = rounds_of(count);
   std::vector<Pair> pairs;

@@ -1,4 +1,4 @@
-// Who tests with whom, and when. Pure.
+// Rounds of disjoint pairs. Pure.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ Hello hello_of(unsigned rank) {
   return hello;
 }
 
-// Rank 1 sends these messages. Whatever they are, the others get their verdict in time.
+// Rank 1 sends these messages. The test ends in time with all of them.
 void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& data) {
   Rules rules;
   rules.size = 3;

@@ -41,19 +41,22 @@ TEST(Referee, TestsEveryPairOnceOnEveryRail) {
   }
 }
 
-TEST(Referee, TestsCrossedRailsWithoutFailures) {
-  Rules rules = rules_for(4);
-  rules.all_rails = true;
-  Faults faults;
-  faults.result = [](unsigned, unsigned, RailPair rails, std::uint32_t) {
-    return rails.own == rails.peer ? TestResult{{}, false, 0} : failed(Layer::kRetry);
-  };
-  FabricModel model(rules, 3, faults);
-  model.run();
-  EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 18U);
-  EXPECT_EQ(model.outcome().crossed_tested, 36U);
-  EXPECT_EQ(model.outcome().crossed.size(), 36U);
-  EXPECT_TRUE(model.outcome().failures.empty());
+TEST(Referee, TestsCrossedRailsUntilNoneOfThemWorks) {
+  for (const bool crosses : {false, true}) {
+    Rules rules = rules_for(4);
+    rules.all_rails = true;
+    Faults faults;
+    faults.result = [=](unsigned rank, unsigned peer, RailPair rails, std::uint32_t) {
+      const bool works = rails.own == rails.peer || (crosses && rank + peer != 3);
+      return works ? TestResult{{}, false, 0} : failed(Layer::kRetry);
+    };
+    FabricModel model(rules, 3, faults);
+    model.run();
+    EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 18U) << crosses;
+    EXPECT_EQ(model.outcome().crossed_tested, crosses ? 36U : 6U);
+    EXPECT_EQ(model.outcome().crossed.size(), crosses ? 12U : 6U);
+    EXPECT_TRUE(model.outcome().failures.empty()) << crosses;
+  }
 }
 
 TEST(Referee, OneRankOfEachNodeTests) {
