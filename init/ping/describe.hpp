@@ -8,7 +8,7 @@
 
 namespace init::ping {
 
-// Returns "3, 5 and 6" for at most eight ranks, and the number of the others. ranks: not empty.
+// Returns "3, 5 and 6" for at most eight ranks, and the number of further ranks. ranks: not empty.
 std::string name_ranks(const std::vector<unsigned>& ranks);
 // Returns "mlx5_0:1 (netdev eth0, GID index 3 10.0.0.1)".
 std::string describe(const Member& member, unsigned rail);

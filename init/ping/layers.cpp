@@ -11,7 +11,7 @@ struct About {
 // In the order of Layer.
 constexpr std::array<About, kLayers> kAbout = {{
     {"good", ""},
-    {"rank", "look at the log of this rank; NCCL waits for it as well"},
+    {"rank", "read the log of this rank; NCCL waits for it as well"},
     {"library", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL) in the image"},
     {"provider", "run `rdma-init doctor` in this container"},
     {"memlock",
@@ -20,7 +20,7 @@ constexpr std::array<About, kLayers> kAbout = {{
     {"neighbour", "check the VLAN, the cable, and that both rails are in the same network"},
     {"gid", "unset NCCL_IB_GID_INDEX and let rdma-init set it: ENTRYPOINT [\"rdma-init\", \"--\"]"},
     {"mtu", "set the same MTU on both netdevs and on all switches between them"},
-    {"receiver", "look at the load of the receiving rank"},
+    {"receiver", "check the load of the receiving rank"},
     {"retry", "check the firewall for UDP port 4791, and the priority flow control of the switches"},
     {"data", "replace the HCA or the cable: something changes data that the link's checksum covers"},
     {"verbs", ""},

@@ -8,6 +8,7 @@
 
 #include "fabric/text.hpp"
 #include "init/ping/compare.hpp"
+#include "init/ping/describe.hpp"
 
 namespace init::ping {
 namespace {
@@ -21,17 +22,6 @@ constexpr double kProgressSeconds = 5;
 
 std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& rules) {
   return rounds_of(members) * (rules.all_rails ? rails : 1);
-}
-
-// Returns "3, 5, 6" for at most eight ranks, and the number of further ranks.
-std::string list_ranks(const std::vector<unsigned>& ranks) {
-  constexpr std::size_t kMost = 8;
-  std::vector<std::string> parts;
-  for (const unsigned rank : ranks) {
-    if (parts.size() < kMost) parts.push_back(std::to_string(rank));
-  }
-  if (ranks.size() > kMost) parts.push_back(fmt::format("{} more", ranks.size() - kMost));
-  return fabric::join(parts, ", ");
 }
 
 }  // namespace
@@ -202,8 +192,9 @@ void Referee::report_progress(double now) {
   for (unsigned rank = 0; rank < seats_.size(); ++rank) {
     if (!seats_[rank].connection) missing.push_back(rank);
   }
-  progress_.push_back(
-      fmt::format("waiting for rank {}: {} of {} ranks are here", list_ranks(missing), seated_, seats_.size()));
+  progress_.push_back(fmt::format("waiting for {}: {} of {} ranks are here",
+                                  fmt::format("{} {}", missing.size() == 1 ? "rank" : "ranks", name_ranks(missing)),
+                                  seated_, seats_.size()));
 }
 
 void Referee::pass(double now) {
