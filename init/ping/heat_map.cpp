@@ -1,0 +1,254 @@
+// The report as SVG. A path per layer draws the runs of equal cells as strokes, in units of cells. It covers the half
+// of the matrix above the diagonal; the other half is its mirror image.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "fabric/command_line.hpp"
+#include "fabric/text.hpp"
+#include "init/ping/compare.hpp"
+#include "init/ping/report.hpp"
+#include "init/ping/totals.hpp"
+
+namespace init::ping {
+namespace {
+
+constexpr std::size_t kLeft = 56;
+constexpr std::size_t kTop = 84;
+constexpr std::size_t kPlot = 768;  // pixels of a map of up to 768 members; each further member adds one
+constexpr std::size_t kWidestCell = 40;
+constexpr std::size_t kNarrowestPage = 660;
+constexpr std::size_t kLine = 18;
+constexpr std::size_t kLegendColumn = 110;
+constexpr std::size_t kShownCauses = 10;
+constexpr std::size_t kMostText = 92;  // bytes of a line
+constexpr std::size_t kMostGrid = 64;  // members up to which lines separate the cells
+constexpr std::size_t kLeastMark = 4;  // pixels of a failed cell, so that one of a million is visible
+constexpr std::size_t kTickDistance = 34;
+
+// Colors of a light and of a dark background, in the order of Layer.
+struct Colors {
+  const char* light;
+  const char* dark;
+};
+constexpr std::array<Colors, kLayers> kColors = {{
+    {"#cfe8d5", "#1e4a31"},  // good
+    {"#111111", "#ffffff"},  // rank
+    {"#8c564b", "#c49c94"},  // library
+    {"#7f3fbf", "#c5a3ff"},  // provider
+    {"#e377c2", "#f7a8dc"},  // memlock
+    {"#0a9bb0", "#45d6e8"},  // route
+    {"#6b7a00", "#c8dc3c"},  // neighbour
+    {"#1f5fd0", "#6ea8ff"},  // gid
+    {"#e08a00", "#ffc14d"},  // mtu
+    {"#a0522d", "#e6996b"},  // receiver
+    {"#d11d1d", "#ff5c5c"},  // retry
+    {"#ff00c8", "#ff62dd"},  // data
+    {"#5b2a2a", "#d98c8c"},  // verbs
+    {"#b4b8bd", "#5a6068"},  // untested
+}};
+
+constexpr std::string_view kStyle =
+    "text{font:13px system-ui,sans-serif;fill:#1b1f24}.s{font-size:11px}.h{font-size:16px;font-weight:600}"
+    ".e{text-anchor:end}.m{text-anchor:middle}.p{fill:#fff}.g{stroke:#fff;stroke-width:.08}.t{stroke:#6b7280}"
+    "path{fill:none}.r{fill:#c00}";
+constexpr std::string_view kDarkStyle =
+    "text{fill:#e6e8eb}.p{fill:#14171a}.g{stroke:#14171a}.t{stroke:#9aa3ad}.r{fill:#ff6b6b}";
+
+// Returns untrusted text as XML, at most kMostText bytes of it.
+std::string escaped(std::string_view text) {
+  std::string line = fabric::one_line(text);
+  if (line.size() > kMostText) {
+    std::size_t end = kMostText;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0U) == 0x80U)
+      --end;
+    line = line.substr(0, end) + "...";
+  }
+  std::string out;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const std::string_view rest = std::string_view(line).substr(i);
+    if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) {  // U+FFFE, U+FFFF: not in XML
+      out += '?';
+      i += 2;
+    } else if (line[i] == '&' || line[i] == '<' || line[i] == '>') {
+      out += line[i] == '&' ? "&amp;" : line[i] == '<' ? "&lt;" : "&gt;";
+    } else {
+      out += line[i];
+    }
+  }
+  return out;
+}
+
+struct Layout {
+  std::size_t members = 0;
+  std::size_t cell = 0;  // pixels
+  std::size_t plot = 0;
+  std::size_t width = 0;
+};
+
+Layout layout_of(std::size_t members) {
+  const std::size_t count = std::max<std::size_t>(members, 1);
+  const std::size_t cell = std::clamp<std::size_t>(kPlot / count, 1, kWidestCell);
+  return {members, cell, cell * members, std::max(kNarrowestPage, kLeft + cell * members + 24)};
+}
+
+using Paths = std::array<std::string, kLayers>;
+
+// Returns the runs of equal cells above the diagonal. Good cells are the background.
+Paths draw_runs(const Outcome& outcome) {
+  const std::size_t members = outcome.members.size();
+  Paths paths;
+  for (std::size_t row = 0; row < members; ++row) {
+    std::array<std::size_t, kLayers> ends{};  // of the last run of each layer in this row
+    for (std::size_t column = row + 1; column < members;) {
+      const Layer layer = worst_rail(outcome, row, column);
+      std::size_t end = column + 1;
+      while (end < members && worst_rail(outcome, row, end) == layer)
+        ++end;
+      if (layer != Layer::kGood) {
+        const auto index = static_cast<std::size_t>(layer);
+        paths[index] += ends[index] == 0 ? fmt::format("M{} {}.5h{}", column, row, end - column)
+                                         : fmt::format("m{} 0h{}", column - ends[index], end - column);
+        ends[index] = end;
+      }
+      column = end;
+    }
+  }
+  return paths;
+}
+
+// Returns the matrix in units of cells.
+std::string cells_svg(const Layout& layout, const Paths& paths) {
+  const std::size_t members = layout.members;
+  std::string text = fmt::format("<g transform=\"translate({} {}) scale({})\">\n", kLeft, kTop, layout.cell);
+  text += fmt::format("<path class=\"l0\" d=\"M0 {0}h{1}\" style=\"stroke-width:{1}\"/>\n",
+                      static_cast<double>(members) / 2, members);
+  text += "<g id=\"half\" shape-rendering=\"crispEdges\">\n";
+  // Failures hide untested cells at their edges.
+  for (std::size_t i = kLayers; i-- > 0;) {
+    if (paths[i].empty()) continue;
+    const bool is_small = layout.cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested;
+    text += fmt::format("<path class=\"l{}\"{} d=\"{}\"/>\n", i,
+                        is_small ? fmt::format(" style=\"stroke-width:{};stroke-linecap:square\"",
+                                               static_cast<double>(kLeastMark) / static_cast<double>(layout.cell))
+                                 : "",
+                        paths[i]);
+  }
+  text += "</g>\n<use href=\"#half\" transform=\"matrix(0 1 1 0 0 0)\"/>\n";
+  std::string grid;
+  for (std::size_t i = 0; i <= members && members <= kMostGrid; ++i)
+    grid += fmt::format("M{0} 0v{1}M0 {0}h{1}", i, members);
+  if (!grid.empty()) text += fmt::format("<path class=\"g\" d=\"{}\"/>\n", grid);
+  return text + fmt::format("<path class=\"t\" style=\"stroke-width:{}\" d=\"M0 0L{} {}\"/>\n</g>\n",
+                            1.0 / static_cast<double>(layout.cell), members, members);
+}
+
+// Returns the distance of two labels in members: 1, 2, 4, 8 and so on, because nodes have as many ranks.
+std::size_t tick_step(const Layout& layout) {
+  std::size_t step = 1;
+  while (step * layout.cell < kTickDistance)
+    step *= 2;
+  return step;
+}
+
+std::string axes_svg(const Outcome& outcome, const Layout& layout) {
+  std::string ticks;
+  std::string labels;
+  const std::size_t step = tick_step(layout);
+  for (std::size_t i = 0; i < layout.members; i += step) {
+    const double middle = (static_cast<double>(i) + 0.5) * static_cast<double>(layout.cell);
+    const double x = static_cast<double>(kLeft) + middle;
+    const double y = static_cast<double>(kTop) + middle;
+    ticks += fmt::format("M{} {}v-5M{} {}h-5", x, kTop - 1, kLeft - 1, y);
+    labels += fmt::format(
+        "<text class=\"s m\" x=\"{0}\" y=\"{1}\">{4}</text><text class=\"s e\" x=\"{2}\" y=\"{3}\">{4}</text>\n", x,
+        kTop - 10, kLeft - 10, y + 4, outcome.members[i].rank);
+  }
+  return fmt::format("<path class=\"t\" d=\"{}\"/>\n<text class=\"s e\" x=\"{}\" y=\"{}\">rank</text>\n{}", ticks,
+                     kLeft - 10, kTop - 10, labels);
+}
+
+// Marks the ranks that a cause names at the right edge.
+std::string marks_svg(const Outcome& outcome, const Layout& layout, const std::vector<Cause>& causes) {
+  std::string path;
+  for (const Cause& cause : causes) {
+    const auto member =
+        std::ranges::find(outcome.members, cause.rank, [](const Member& one) { return std::optional(one.rank); });
+    if (!cause.rank || cause.kind == Cause::Kind::kLink || member == outcome.members.end()) continue;
+    const auto at = static_cast<double>(member - outcome.members.begin());
+    path += fmt::format("M{} {}l9 -5v10z", kLeft + layout.plot + 3,
+                        static_cast<double>(kTop) + (at + 0.5) * static_cast<double>(layout.cell));
+  }
+  return path.empty() ? "" : fmt::format("<path class=\"r\" d=\"{}\"/>\n", path);
+}
+
+struct Lower {
+  std::string text;
+  std::size_t y = 0;  // of its last line
+};
+
+// Adds the layers that occur, several in a line.
+void add_legend(Lower& lower, const Layout& layout, const Paths& paths) {
+  std::size_t x = kLeft;
+  for (std::size_t i = 0; i < kLayers; ++i) {
+    if (i != 0 && paths[i].empty()) continue;
+    if (x + kLegendColumn > layout.width) {
+      x = kLeft;
+      lower.y += kLine;
+    }
+    lower.text += fmt::format(
+        "<path class=\"l{}\" style=\"stroke-width:12\" d=\"M{} {}h12\"/><text x=\"{}\" y=\"{}\">{}</text>\n", i, x,
+        lower.y - 4, x + 18, lower.y, name_of(static_cast<Layer>(i)));
+    x += kLegendColumn;
+  }
+}
+
+void add_causes(Lower& lower, const std::vector<Cause>& causes) {
+  const auto add = [&](std::string_view text, std::size_t x) {
+    for (const std::string_view line : fabric::split(fabric::trim(text), '\n')) {
+      lower.y += kLine;
+      lower.text += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, lower.y, escaped(line));
+    }
+  };
+  lower.y += kLine / 2;
+  for (std::size_t i = 0; i < std::min(causes.size(), kShownCauses); ++i) {
+    add(fabric::wrapped(fabric::one_line(causes[i].message)), kLeft);
+    if (!causes[i].remedy.empty()) add(fabric::wrapped("remedy: " + fabric::one_line(causes[i].remedy)), kLeft + 16);
+  }
+  if (causes.size() > kShownCauses) add(fmt::format("and {} more", causes.size() - kShownCauses), kLeft);
+}
+
+std::string style_svg() {
+  std::string light(kStyle);
+  std::string dark(kDarkStyle);
+  for (std::size_t i = 0; i < kLayers; ++i) {
+    light += fmt::format(".l{}{{stroke:{}}}", i, kColors[i].light);
+    dark += fmt::format(".l{}{{stroke:{}}}", i, kColors[i].dark);
+  }
+  return fmt::format("<style>{}@media(prefers-color-scheme:dark){{{}}}</style>\n", light, dark);
+}
+
+}  // namespace
+
+std::string svg_report(const Outcome& outcome, const std::vector<Cause>& causes) {
+  const Layout layout = layout_of(outcome.members.size());
+  const Paths paths = draw_runs(outcome);
+  const std::string summary = escaped("rdma-ping: " + summary_of(outcome, causes));
+  Lower lower{"", kTop + layout.plot + 30};
+  add_legend(lower, layout, paths);
+  add_causes(lower, causes);
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+             "role=\"img\">\n"
+             "<title>{2}</title>\n"
+             "<desc>A cell shows the worst rail between two ranks of {3} that test.</desc>\n{4}"
+             "<rect class=\"p\" width=\"100%\" height=\"100%\"/>\n"
+             "<text class=\"h\" x=\"16\" y=\"28\">{2}</text>\n"
+             "<text class=\"s\" x=\"16\" y=\"46\">Each cell shows the worst rail between two ranks.</text>\n",
+             layout.width, lower.y + 24, summary, layout.members, style_svg()) +
+         cells_svg(layout, paths) + axes_svg(outcome, layout) + marks_svg(outcome, layout, causes) + lower.text +
+         "</svg>\n";
+}
+
+}  // namespace init::ping

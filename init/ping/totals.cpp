@@ -1,0 +1,60 @@
+#include "init/ping/totals.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace init::ping {
+
+Totals count_tests(const Outcome& outcome) {
+  const std::size_t members = outcome.members.size();
+  Totals totals;
+  for (const Layer layer : outcome.cells) {
+    totals.good += layer == Layer::kGood;
+    totals.failed += layer != Layer::kGood && layer != Layer::kUntested;
+  }
+  if (members > 1) totals.untested = members * (members - 1) / 2 * outcome.rails - totals.good - totals.failed;
+  return totals;
+}
+
+Layer result_of(const Outcome& outcome, std::size_t first, std::size_t second, unsigned rail) {
+  const std::size_t cell = outcome.cell_of(first, second, rail);
+  return cell < outcome.cells.size() ? outcome.cells[cell] : Layer::kUntested;
+}
+
+Layer worst_rail(const Outcome& outcome, std::size_t member, std::size_t other) {
+  const auto [first, second] = std::minmax(member, other);
+  Layer worst = outcome.rails == 0 ? Layer::kUntested : Layer::kGood;
+  for (unsigned rail = 0; rail < outcome.rails; ++rail) {
+    const Layer layer = result_of(outcome, first, second, rail);
+    if (layer != Layer::kGood && (worst == Layer::kGood || layer < worst)) worst = layer;
+  }
+  return worst;
+}
+
+bool is_good(const Outcome& outcome, const std::vector<Cause>& causes) {
+  const bool has_tests = outcome.rails > 0 || outcome.members.size() < 2;
+  return causes.empty() && outcome.absent.empty() && outcome.unequal.empty() && has_tests &&
+         count_tests(outcome).good == count_tests(outcome).all();
+}
+
+std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes) {
+  const Totals totals = count_tests(outcome);
+  if (is_good(outcome, causes)) {
+    const bool have_waiting = outcome.members.size() < outcome.size;
+    return fmt::format("good: {}{}, {}, {} in {:.1f} s", count_of(outcome.size, "rank"),
+                       have_waiting ? " on " + count_of(outcome.members.size(), "node") : "",
+                       count_of(outcome.rails, "rail"), count_of(totals.all(), "test"), outcome.seconds);
+  }
+  std::string text = fmt::format("bad: {}; ", count_of(causes.size(), "cause"));
+  if (totals.good + totals.failed == 0) return text + "nothing was tested";
+  text += fmt::format("{} of {} {} good", totals.good, count_of(totals.all(), "test"), totals.good == 1 ? "is" : "are");
+  if (totals.untested > 0) text += fmt::format(", {} untested", totals.untested);
+  return text + (outcome.out_of_time ? "; out of time" : "");
+}
+
+std::string count_of(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+}  // namespace init::ping

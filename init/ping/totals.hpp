@@ -1,0 +1,36 @@
+// The figures that all reports of rdma-ping share. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "init/ping/causes.hpp"
+#include "init/ping/outcome.hpp"
+
+namespace init::ping {
+
+// Tests of pairs of ranks on the same rail.
+struct Totals {
+  std::size_t good = 0;
+  std::size_t failed = 0;
+  std::size_t untested = 0;
+
+  std::size_t all() const { return good + failed + untested; }
+};
+
+Totals count_tests(const Outcome& outcome);
+// Returns the result of one test, kUntested if no pair was tested. first < second.
+Layer result_of(const Outcome& outcome, std::size_t first, std::size_t second, unsigned rail);
+// Returns the result of the worst rail between two different members, in any order: the first layer that failed,
+// otherwise kUntested if a rail is untested.
+Layer worst_rail(const Outcome& outcome, std::size_t member, std::size_t other);
+// Returns true if there is no cause and each test is good.
+bool is_good(const Outcome& outcome, const std::vector<Cause>& causes);
+// Returns one line: "bad: 1 cause; 10 of 12 tests are good".
+std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes);
+// Returns "1 cause" or "2 causes".
+std::string count_of(std::size_t count, std::string_view noun);
+
+}  // namespace init::ping
