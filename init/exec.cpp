@@ -1,5 +1,6 @@
 #include "init/exec.hpp"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -114,13 +115,37 @@ std::string too_big(char* const argv[], char* const envp[]) {
       total, exec_space());
 }
 
+// Returns the dynamic loader that a program names, an empty text if its first page names none.
+std::string loader_of(const char* path) {
+  const fabric::UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  std::array<char, 4096> page{};
+  Elf64_Ehdr header;
+  Elf64_Phdr part;
+  if (!file.ok() || ::read(file.get(), page.data(), page.size() - 1) < static_cast<ssize_t>(sizeof header)) return "";
+  std::memcpy(&header, page.data(), sizeof header);
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return "";
+  for (std::size_t i = 0; i < header.e_phnum; ++i) {
+    const std::size_t at = header.e_phoff + i * sizeof part;
+    if (header.e_phoff >= page.size() || at > page.size() - sizeof part) return "";
+    std::memcpy(&part, page.data() + at, sizeof part);
+    // The page ends with a zero byte, so the name does too.
+    if (part.p_type == PT_INTERP && part.p_offset < page.size()) return page.data() + part.p_offset;
+  }
+  return "";
+}
+
 // Explains ENOENT, which execve() also returns if the interpreter of an existing file is missing.
 std::string describe_missing(const char* path) {
   if (!is_file(path)) return fmt::format("{}; check the path inside the image", std::strerror(ENOENT));
   const std::string head = first_line(path);
   if (!head.starts_with("#!")) {
-    return "the file exists, but its dynamic loader does not; install the C library it was built for, or link it "
-           "statically";
+    const std::string loader = loader_of(path);
+    const std::string_view library = loader.find("/ld-linux") != std::string::npos  ? " (glibc)"
+                                     : loader.find("/ld-musl") != std::string::npos ? " (musl)"
+                                                                                    : "";
+    return fmt::format(
+        "the file exists, but its dynamic loader{} does not; use an image with the C library{} that it was built for",
+        loader.empty() ? "" : fmt::format(" `{}`", shown(loader)), library);
   }
   const bool carriage_return = head.ends_with('\r');
   return fmt::format("the file exists, but its interpreter `{}` does not; {}", shown(head.substr(2)),

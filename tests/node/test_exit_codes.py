@@ -2,6 +2,7 @@
 import os
 import resource
 import signal
+import struct
 import subprocess
 
 import rdma_init
@@ -9,6 +10,14 @@ from harness import PATH
 from rdma_init import PROGRAM
 
 FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + bytes(43)  # for an unknown machine
+
+
+def elf_with_loader(loader, end=b"\0"):
+    """The headers of a program of this machine that names a dynamic loader (elf.h: ET_DYN, PT_INTERP)."""
+    machine = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+    header = struct.pack("<4sBBB9xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 3, machine, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    size = len(loader + end)
+    return header + struct.pack("<IIQQQQQQ", 3, 4, 120, 120, 120, size, size, 1) + loader + end + bytes(8)
 
 
 class ExitCodes(rdma_init.Case):
@@ -65,6 +74,12 @@ class ExitCodes(rdma_init.Case):
         # 127 as in dash and bash, although the script itself exists.
         self.check_error([self.write_program("script", b"#!/no/interpreter\n")], 127, "/no/interpreter")
         self.check_error([self.write_program("crlf", b"#!/bin/sh\r\nexit 0\r\n")], 127, "CRLF")
+
+    def test_fails_with_127_without_dynamic_loader(self):
+        for loader, library in (("/lib64/ld-linux-gone.so.9", "(glibc)"), ("/lib/ld-musl-gone.so.1", "(musl)"), ("/lib/ld-none", "")):
+            self.check_error([self.write_program("dynamic", elf_with_loader(loader.encode()))], 127, f"`{loader}`", f"C library {library}".strip())
+        # The kernel refuses a program whose name of the loader does not end with a zero byte.
+        self.check_error([self.write_program("dynamic", elf_with_loader(b"/lib/ld-none", b""))], 126, "Exec format")
 
     def test_runs_script_without_interpreter_line_by_sh(self):
         script = self.write_program("script", b'echo "$#" "$1" "$2"; exit 9\n')
