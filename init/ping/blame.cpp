@@ -1,6 +1,7 @@
 #include "init/ping/blame.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace init::ping {
@@ -81,6 +82,12 @@ void BlameFinder::count_tests() {
   });
   for (End& one : blame_.ends)
     one.open = one.failed;
+  for (const Fault& fault : blame_.faults) {
+    End& first = end(fault.first, fault.rail);
+    End& second = end(fault.second, fault.rail);
+    if (second.good > 0) ++first.certain;
+    if (first.good > 0) ++second.certain;
+  }
 }
 
 void BlameFinder::blame(std::size_t member, unsigned rail) {
@@ -130,19 +137,19 @@ void BlameFinder::blame_rail_of_all(unsigned rail) {
   blame_.is_dead[rail] = good == 0 && most < open / 2;
 }
 
-// Blames the end with the most failures first, so that its peers are not blamed for them.
+// Blames the end with the most failures first, so that its peers are not blamed for them. Failures with peers that work
+// count first: an end that met two broken peers is no longer tested, and may be good.
 void BlameFinder::blame_ends(unsigned rail) {
   while (true) {
-    std::size_t worst = 0;
-    std::size_t most = 1;
+    std::optional<std::size_t> worst;
     for (std::size_t member = 0; member < count_; ++member) {
       const End& one = end(member, rail);
-      if (one.good > 0 || one.open <= most) continue;
-      worst = member;
-      most = one.open;
+      if (one.good > 0 || one.open < 2) continue;
+      const auto weight = [](const End& any) { return std::pair(any.certain, any.open); };
+      if (!worst || weight(one) > weight(end(*worst, rail))) worst = member;
     }
-    if (most < 2) return;
-    blame(worst, rail);
+    if (!worst) return;
+    blame(*worst, rail);
   }
 }
 

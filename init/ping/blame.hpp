@@ -27,8 +27,9 @@ struct End {
   std::size_t good = 0;
   std::size_t failed = 0;
   std::size_t untested = 0;
-  std::size_t open = 0;   // failed tests with peers that are not to blame
-  std::size_t order = 0;  // to blame for its failed tests, in this order; 0: not to blame
+  std::size_t certain = 0;  // failed tests with peers that have good tests
+  std::size_t open = 0;     // failed tests with peers that are not to blame
+  std::size_t order = 0;    // to blame for its failed tests, in this order; 0: not to blame
   bool has_cause = false;
 };
 

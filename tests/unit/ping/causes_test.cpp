@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <random>
 
 #include "fabric/address.hpp"
+#include "fabric_model.hpp"
 
 namespace {
 
@@ -28,7 +30,7 @@ Member member(unsigned rank, unsigned rails) {
   return one;
 }
 
-Outcome good_outcome(unsigned members, unsigned rails) {
+Outcome good_job(unsigned members, unsigned rails) {
   Outcome outcome;
   outcome.size = members;
   outcome.rails = rails;
@@ -38,8 +40,8 @@ Outcome good_outcome(unsigned members, unsigned rails) {
   return outcome;
 }
 
-void fail(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail, Layer layer = Layer::kRetry,
-          Side culprit = Side::kUnknown) {
+void fail_test(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail, Layer layer = Layer::kRetry,
+               Side culprit = Side::kUnknown) {
   const auto [first, second] = std::minmax(one, other);
   outcome.cells[outcome.cell_of(first, second, rail)] = layer;
   outcome.failures.push_back({first, second, rail, rail, {layer, "no answer"}, culprit});
@@ -47,7 +49,7 @@ void fail(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail, L
 
 void fail_end(Outcome& outcome, std::size_t end, unsigned rail, Layer layer = Layer::kRetry) {
   for (std::size_t peer = 0; peer < outcome.members.size(); ++peer) {
-    if (peer != end) fail(outcome, end, peer, rail, layer);
+    if (peer != end) fail_test(outcome, end, peer, rail, layer);
   }
 }
 
@@ -89,7 +91,7 @@ struct Row {
 
 void check(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
-    Outcome outcome = good_outcome(row.members, row.rails);
+    Outcome outcome = good_job(row.members, row.rails);
     row.change(outcome);
     EXPECT_EQ(objects(find_causes(outcome)), row.causes);
   }
@@ -105,7 +107,7 @@ TEST(Causes, NoneIfAllTestsAreGood) {
 }
 
 TEST(Causes, NamesRanksThatDifferOrDoNotCome) {
-  Outcome outcome = good_outcome(4, 2);
+  Outcome outcome = good_job(4, 2);
   outcome.cells.clear();
   outcome.unequal = {"rank 1 (host1) has 1 x RoCE", "rank 3 (host3) has 4 x RoCE"};
   const auto unequal = find_causes(outcome);
@@ -190,39 +192,39 @@ TEST(Causes, BlamesEndThatFailedWithAllItsPeers) {
             for (std::size_t peer = 0; peer < 6; ++peer) {
               if (peer != 2) skip(outcome, 2, peer, 0);
             }
-            fail(outcome, 2, 0, 0);
-            fail(outcome, 2, 5, 0);
+            fail_test(outcome, 2, 0, 0);
+            fail_test(outcome, 2, 5, 0);
           }},
          // After rail 0 of rank 0 is explained, one failure of rank 1 is left, with a peer that works.
          {"rail 0 of rank 0 retry, rail 0 of rank 1 retry", 4, 2, [](Outcome& outcome) {
             fail_end(outcome, 0, 0);
-            fail(outcome, 1, 2, 0);
+            fail_test(outcome, 1, 2, 0);
             skip(outcome, 1, 3, 0);
           }}});
 }
 
 TEST(Causes, BlamesEndThatIsProven) {
-  check(
-      {{"rank 1 gid", 2, 1, [](Outcome& outcome) { fail(outcome, 0, 1, 0, Layer::kGid, Side::kSecond); }},
-       {"rail 0 of rank 0 route", 4, 2, [](Outcome& outcome) { fail(outcome, 0, 3, 0, Layer::kRoute, Side::kFirst); }},
-       // Each peer has no route to rank 3, which is in the wrong network.
-       {"rail 0 of rank 3 route", 4, 2,
-        [](Outcome& outcome) {
-          for (const std::size_t peer : {0U, 1U, 2U})
-            fail(outcome, peer, 3, 0, Layer::kRoute, Side::kFirst);
-        }},
-       // Without any good test, the proven end explains the failures without proof.
-       {"rail 0 of rank 0 neighbour", 3, 2, [](Outcome& outcome) {
-          fail(outcome, 0, 1, 0, Layer::kNeighbour, Side::kFirst);
-          fail(outcome, 0, 2, 0, Layer::kRetry);
-        }}});
+  check({{"rank 1 gid", 2, 1, [](Outcome& outcome) { fail_test(outcome, 0, 1, 0, Layer::kGid, Side::kSecond); }},
+         {"rail 0 of rank 0 route", 4, 2,
+          [](Outcome& outcome) { fail_test(outcome, 0, 3, 0, Layer::kRoute, Side::kFirst); }},
+         // Each peer has no route to rank 3, which is in the wrong network.
+         {"rail 0 of rank 3 route", 4, 2,
+          [](Outcome& outcome) {
+            for (const std::size_t peer : {0U, 1U, 2U})
+              fail_test(outcome, peer, 3, 0, Layer::kRoute, Side::kFirst);
+          }},
+         // Without any good test, the proven end explains the failures without proof.
+         {"rail 0 of rank 0 neighbour", 3, 2, [](Outcome& outcome) {
+            fail_test(outcome, 0, 1, 0, Layer::kNeighbour, Side::kFirst);
+            fail_test(outcome, 0, 2, 0, Layer::kRetry);
+          }}});
 }
 
 TEST(Causes, BlamesRailThatFailedBetweenAllMembers) {
   const auto fail_rail = [](Outcome& outcome) {
     for (std::size_t second = 1; second < outcome.members.size(); ++second) {
       for (std::size_t first = 0; first < second; ++first)
-        fail(outcome, first, second, 1);
+        fail_test(outcome, first, second, 1);
     }
   };
   check({{"rail 1 retry", 3, 2, fail_rail},
@@ -244,20 +246,20 @@ TEST(Causes, BlamesRailThatFailedBetweenAllMembers) {
 }
 
 TEST(Causes, NamesLinkIfBothEndsWorkWithOthers) {
-  check({{"link 0-1 on rail 0 retry", 2, 1, [](Outcome& outcome) { fail(outcome, 0, 1, 0); }},
-         {"link 1-3 on rail 1 mtu", 5, 2, [](Outcome& outcome) { fail(outcome, 3, 1, 1, Layer::kMtu); }},
+  check({{"link 0-1 on rail 0 retry", 2, 1, [](Outcome& outcome) { fail_test(outcome, 0, 1, 0); }},
+         {"link 1-3 on rail 1 mtu", 5, 2, [](Outcome& outcome) { fail_test(outcome, 3, 1, 1, Layer::kMtu); }},
          {"rail 0 of rank 0 retry, link 2-4 on rail 1 data", 5, 2, [](Outcome& outcome) {
-            fail(outcome, 2, 4, 1, Layer::kData);
+            fail_test(outcome, 2, 4, 1, Layer::kData);
             fail_end(outcome, 0, 0);
           }}});
 }
 
 TEST(Causes, CountsLinksBeyondAHundred) {
-  Outcome outcome = good_outcome(40, 1);
+  Outcome outcome = good_job(40, 1);
   // Each half works in itself.
   for (std::size_t first = 0; first < 20; ++first) {
     for (std::size_t second = 20; second < 40; ++second)
-      fail(outcome, first, second, 0);
+      fail_test(outcome, first, second, 0);
   }
   const auto causes = find_causes(outcome);
   ASSERT_EQ(causes.size(), 101U);
@@ -273,10 +275,10 @@ TEST(Causes, NeverGoodIfTestHasNoGoodResult) {
          // A failure whose cell says otherwise.
          {"link 0-1 on rail 0 retry", 3, 2,
           [](Outcome& outcome) {
-            fail(outcome, 0, 1, 0);
+            fail_test(outcome, 0, 1, 0);
             outcome.cells[0] = Layer::kGood;
           }},
-         {"link 0-1 on rail 0 untested", 3, 2, [](Outcome& outcome) { fail(outcome, 0, 1, 0, Layer::kUntested); }},
+         {"link 0-1 on rail 0 untested", 3, 2, [](Outcome& outcome) { fail_test(outcome, 0, 1, 0, Layer::kUntested); }},
          // The problem of rank 0 does not explain the test of ranks 1 and 2.
          {"rank 0 rank, tests untested", 3, 1, [](Outcome& outcome) {
             outcome.members[0].problem = {Layer::kRank, "silent"};
@@ -286,7 +288,7 @@ TEST(Causes, NeverGoodIfTestHasNoGoodResult) {
   // Every single result that is not good.
   for (std::size_t layer = 1; layer < kLayers; ++layer) {
     for (std::size_t cell = 0; cell < 12; ++cell) {
-      Outcome outcome = good_outcome(4, 2);
+      Outcome outcome = good_job(4, 2);
       outcome.cells[cell] = static_cast<Layer>(layer);
       EXPECT_EQ(find_causes(outcome).size(), 1U) << layer << " " << cell;
     }
@@ -294,7 +296,7 @@ TEST(Causes, NeverGoodIfTestHasNoGoodResult) {
 }
 
 TEST(Causes, SaysHowManyTestsDidNotRunInTime) {
-  Outcome outcome = good_outcome(4, 2);
+  Outcome outcome = good_job(4, 2);
   outcome.out_of_time = true;
   skip(outcome, 0, 3, 0);
   skip(outcome, 1, 3, 1);
@@ -309,9 +311,9 @@ TEST(Causes, MessageNamesObjectsAndOneExample) {
       {"rank 2 (host2), mlx5_1:1 (netdev eth1, GID index 3 10.1.0.2): 3 of 3 tests failed, for example with rank 1 "
        "(host1), mlx5_1:1 (netdev eth1, GID index 3 10.1.0.1): gid: no answer",
        [](Outcome& outcome) {
-         fail(outcome, 0, 2, 1);
-         fail(outcome, 1, 2, 1, Layer::kGid);
-         fail(outcome, 2, 3, 1);
+         fail_test(outcome, 0, 2, 1);
+         fail_test(outcome, 1, 2, 1, Layer::kGid);
+         fail_test(outcome, 2, 3, 1);
        }},
       {"rank 2 (host2), mlx5_0:1 (netdev eth0, GID index 3 10.0.0.2): 6 of 6 tests failed on 2 rails, for example with "
        "rank 0 (host0), mlx5_0:1 (netdev eth0, GID index 3 10.0.0.0): retry: no answer",
@@ -324,7 +326,7 @@ TEST(Causes, MessageNamesObjectsAndOneExample) {
        [](Outcome& outcome) {
          outcome.members[3].rails[0].infiniband = true;
          outcome.members[3].rails[0].netdev = "";
-         fail(outcome, 0, 3, 0);
+         fail_test(outcome, 0, 3, 0);
        }},
       {"rank 1 (host1): rank: rank 1 ended in round 2 of 3; 0 of 2 tests failed, 4 did not run",
        [](Outcome& outcome) {
@@ -339,7 +341,7 @@ TEST(Causes, MessageNamesObjectsAndOneExample) {
            skip(outcome, 1, peer, 1);
        }}};
   for (const auto& [message, change] : rows) {
-    Outcome outcome = good_outcome(4, 2);
+    Outcome outcome = good_job(4, 2);
     change(outcome);
     const auto causes = find_causes(outcome);
     ASSERT_EQ(causes.size(), 1U) << message;
@@ -349,7 +351,7 @@ TEST(Causes, MessageNamesObjectsAndOneExample) {
 
 TEST(Causes, TextsOfRanksArePrintable) {
   const std::string hostile = "\x1b[2J\n$(reboot)";
-  const std::function<void(Outcome&)> changes[] = {[](Outcome& outcome) { fail(outcome, 0, 1, 0); },
+  const std::function<void(Outcome&)> changes[] = {[](Outcome& outcome) { fail_test(outcome, 0, 1, 0); },
                                                    [](Outcome& outcome) { fail_end(outcome, 1, 0); },
                                                    [](Outcome& outcome) {
                                                      for (std::size_t peer = 0; peer < 4; ++peer)
@@ -362,7 +364,7 @@ TEST(Causes, TextsOfRanksArePrintable) {
                                                      outcome.members[2].rails[1].problem = {Layer::kGid, hostile};
                                                    }};
   for (const auto& change : changes) {
-    Outcome outcome = good_outcome(4, 2);
+    Outcome outcome = good_job(4, 2);
     change(outcome);
     for (Member& one : outcome.members) {
       one.host = hostile;
@@ -379,9 +381,9 @@ TEST(Causes, TextsOfRanksArePrintable) {
 }
 
 TEST(Causes, NamesEachFaultOf1024RanksWith8Rails) {
-  Outcome outcome = good_outcome(1024, 8);
+  Outcome outcome = good_job(1024, 8);
   fail_end(outcome, 17, 3);
-  fail(outcome, 100, 900, 7);
+  fail_test(outcome, 100, 900, 7);
   for (unsigned rail = 0; rail < 8; ++rail)
     fail_end(outcome, 1023, rail, Layer::kNeighbour);
   outcome.members[500].problem = {Layer::kRank, "silent"};
@@ -391,7 +393,7 @@ TEST(Causes, NamesEachFaultOf1024RanksWith8Rails) {
 }
 
 TEST(Causes, NamesDeadRailOf1024RanksWith8Rails) {
-  Outcome outcome = good_outcome(1024, 8);
+  Outcome outcome = good_job(1024, 8);
   for (std::size_t second = 1; second < 1024; ++second) {
     for (std::size_t first = 0; first < second; ++first)
       outcome.cells[outcome.cell_of(first, second, 5)] = Layer::kRetry;
@@ -399,8 +401,35 @@ TEST(Causes, NamesDeadRailOf1024RanksWith8Rails) {
   EXPECT_EQ(objects(find_causes(outcome)), "rail 5 retry");
 }
 
+// Each broken end of a random fabric is named, and a fabric without any is good.
+TEST(Causes, NamesBrokenEndsThatTheRefereeFound) {
+  std::mt19937 engine(1);
+  for (int turn = 0; turn < 200; ++turn) {
+    const auto size = static_cast<unsigned>(5 + engine() % 12);
+    std::set<std::pair<unsigned, unsigned>> broken;  // ranks and rails; at most two of them
+    for (auto number = engine() % 3; number > 0; --number)
+      broken.emplace(engine() % size, engine() % 3);
+    ping_test::Faults faults;
+    faults.result = [&](unsigned rank, unsigned peer, RailPair rails, std::uint32_t) {
+      const bool hits = broken.contains({rank, rails.own}) || broken.contains({peer, rails.peer});
+      return hits ? ping_test::failed(Layer::kRetry) : TestResult{{}, false, 0};
+    };
+    Rules rules;
+    rules.size = size;
+    ping_test::FabricModel model(rules, 3, faults);
+    model.run();
+    std::set<std::pair<unsigned, unsigned>> named;
+    for (const Cause& cause : find_causes(model.outcome())) {
+      if (cause.layer == Layer::kUntested) continue;  // a good end that met two broken ones first
+      EXPECT_EQ(cause.kind, Kind::kRailOfRank) << cause.message;
+      named.emplace(cause.rank.value_or(size), cause.rail.value_or(size));
+    }
+    EXPECT_EQ(named, broken) << turn;
+  }
+}
+
 TEST(SlowPairs, NamesPairsBelowFourFifthsOfTheMedian) {
-  Outcome outcome = good_outcome(4, 2);
+  Outcome outcome = good_job(4, 2);
   EXPECT_EQ(median_gbps(outcome), 0);
   EXPECT_TRUE(find_slow_pairs(outcome).empty());
   outcome.gbps.assign(outcome.cells.size(), 100.0F);
