@@ -203,8 +203,6 @@ std::string bandwidth_text(const Outcome& outcome) {
 
 std::string text_report(const Outcome& outcome, const std::vector<Cause>& causes) {
   std::string text = fabric::wrapped("rdma-ping: " + summary_of(outcome, causes)) + causes_text(causes);
-  for (const std::string& line : outcome.unequal)
-    text += fabric::help_lines({}, one_line(line), 2);
   for (const std::string& line : outcome.strangers)
     text += fabric::help_lines({}, one_line(line), 2);
   text += cells_text(outcome, is_good(outcome, causes)) + bandwidth_text(outcome);

@@ -13,7 +13,7 @@ using namespace init::ping;
 using Json = nlohmann::ordered_json;
 
 // An outcome without failures: every member is alone on its node.
-Outcome good_outcome(unsigned members, unsigned rails = 2) {
+Outcome outcome_of(unsigned members, unsigned rails = 2) {
   Outcome outcome;
   outcome.size = members;
   outcome.rails = rails;
@@ -36,7 +36,7 @@ Outcome good_outcome(unsigned members, unsigned rails = 2) {
   return outcome;
 }
 
-void fail(Outcome& outcome, std::size_t first, std::size_t second, unsigned rail, Layer layer) {
+void fail_pair(Outcome& outcome, std::size_t first, std::size_t second, unsigned rail, Layer layer) {
   outcome.cells[outcome.cell_of(first, second, rail)] = layer;
   if (layer == Layer::kUntested) return;
   outcome.failures.push_back({first, second, rail, rail, {layer, "no answer"}, Side::kSecond});
@@ -48,7 +48,7 @@ void break_rail(Outcome& outcome, std::size_t member, unsigned rail, Layer layer
   for (std::size_t other = 0; other < outcome.members.size(); ++other) {
     if (other == member) continue;
     const auto [first, second] = std::minmax(member, other);
-    fail(outcome, first, second, rail, failures++ < 2 ? layer : Layer::kUntested);
+    fail_pair(outcome, first, second, rail, failures++ < 2 ? layer : Layer::kUntested);
   }
 }
 
@@ -83,7 +83,7 @@ std::size_t widest_line(const std::string& text) {
 }
 
 TEST(TextReport, PrintsMatrixOfFewGoodRanks) {
-  EXPECT_EQ(text_report(good_outcome(4), {}),
+  EXPECT_EQ(text_report(outcome_of(4), {}),
             "rdma-ping: good: 4 ranks, 2 rails, 12 tests in 0.4 s\n"
             "    0 1 2 3\n"
             "  0   . . .\n"
@@ -94,18 +94,18 @@ TEST(TextReport, PrintsMatrixOfFewGoodRanks) {
 }
 
 TEST(TextReport, PrintsOneLineForManyGoodRanks) {
-  EXPECT_EQ(text_report(good_outcome(9, 1), {}), "rdma-ping: good: 9 ranks, 1 rail, 36 tests in 0.4 s\n");
+  EXPECT_EQ(text_report(outcome_of(9, 1), {}), "rdma-ping: good: 9 ranks, 1 rail, 36 tests in 0.4 s\n");
 }
 
 TEST(TextReport, CountsNodesIfRanksWait) {
-  Outcome outcome = good_outcome(4);
+  Outcome outcome = outcome_of(4);
   outcome.size = 32;
   EXPECT_TRUE(
       text_report(outcome, {}).starts_with("rdma-ping: good: 32 ranks on 4 nodes, 2 rails, 12 tests in 0.4 s\n"));
 }
 
 TEST(TextReport, NamesCauseAndRemedyBeforeMatrix) {
-  Outcome outcome = good_outcome(4);
+  Outcome outcome = outcome_of(4);
   break_rail(outcome, 2, 1, Layer::kMemlock);
   EXPECT_EQ(text_report(outcome, {cause_of(2, 1, Layer::kMemlock, "rank 2 (host-2): 64 KiB of locked memory")}),
             "rdma-ping: bad: 1 cause; 9 of 12 tests are good, 1 untested\n"
@@ -121,35 +121,34 @@ TEST(TextReport, NamesCauseAndRemedyBeforeMatrix) {
 }
 
 TEST(TextReport, ShowsFirstFailedLayerOfTheRails) {
-  Outcome outcome = good_outcome(2, 3);
-  fail(outcome, 0, 1, 0, Layer::kUntested);
-  fail(outcome, 0, 1, 1, Layer::kRetry);
-  fail(outcome, 0, 1, 2, Layer::kGid);
+  Outcome outcome = outcome_of(2, 3);
+  fail_pair(outcome, 0, 1, 0, Layer::kUntested);
+  fail_pair(outcome, 0, 1, 1, Layer::kRetry);
+  fail_pair(outcome, 0, 1, 2, Layer::kGid);
   EXPECT_NE(text_report(outcome, {}).find("  0   G\n  1 G\n  G gid\n"), std::string::npos);
 }
 
 TEST(TextReport, IsBadWithoutCauseIfATestIsMissing) {
-  Outcome outcome = good_outcome(3, 1);
-  fail(outcome, 0, 2, 0, Layer::kUntested);
+  Outcome outcome = outcome_of(3, 1);
+  fail_pair(outcome, 0, 2, 0, Layer::kUntested);
   outcome.out_of_time = true;
   EXPECT_TRUE(text_report(outcome, {})
                   .starts_with("rdma-ping: bad: 0 causes; 2 of 3 tests are good, 1 untested; out of time\n"));
 }
 
 TEST(TextReport, IsBadIfRanksDiffer) {
-  Outcome outcome = good_outcome(2);
+  Outcome outcome = outcome_of(2);
   outcome.cells.clear();
   outcome.unequal = {"rank 1 (host-1) has 1 x RoCE 400 Gb/s"};
-  EXPECT_EQ(text_report(outcome, {}),
-            "rdma-ping: bad: 0 causes; nothing was tested\n  rank 1 (host-1) has 1 x RoCE 400 Gb/s\n");
+  EXPECT_EQ(text_report(outcome, {}), "rdma-ping: bad: 0 causes; nothing was tested\n");
 }
 
 TEST(TextReport, IsBadWithoutRails) {
-  EXPECT_EQ(text_report(good_outcome(2, 0), {}), "rdma-ping: bad: 0 causes; nothing was tested\n");
+  EXPECT_EQ(text_report(outcome_of(2, 0), {}), "rdma-ping: bad: 0 causes; nothing was tested\n");
 }
 
 TEST(TextReport, FitsInTerminalWith64Ranks) {
-  Outcome outcome = good_outcome(64);
+  Outcome outcome = outcome_of(64);
   break_rail(outcome, 63, 0, Layer::kRetry);
   for (Member& member : outcome.members)
     member.rank += 1000;
@@ -160,9 +159,9 @@ TEST(TextReport, FitsInTerminalWith64Ranks) {
 }
 
 TEST(TextReport, ShowsOnlyRowsWithFailuresOfManyRanks) {
-  Outcome outcome = good_outcome(200);
+  Outcome outcome = outcome_of(200);
   break_rail(outcome, 17, 1, Layer::kRetry);
-  fail(outcome, 40, 50, 0, Layer::kGid);
+  fail_pair(outcome, 40, 50, 0, Layer::kGid);
   EXPECT_EQ(text_report(outcome, {}),
             "rdma-ping: bad: 0 causes; 39600 of 39800 tests are good, 197 untested\n"
             "ranks with failures, and the ranks that they do not reach on each rail:\n"
@@ -179,9 +178,9 @@ TEST(TextReport, ShowsOnlyRowsWithFailuresOfManyRanks) {
 }
 
 TEST(TextReport, LimitsRowsAndRangesOfManyRanks) {
-  Outcome outcome = good_outcome(1024, 1);
+  Outcome outcome = outcome_of(1024, 1);
   for (std::size_t i = 0; i + 2 < 1024; i += 2)
-    fail(outcome, i, 1023, 0, Layer::kRetry);
+    fail_pair(outcome, i, 1023, 0, Layer::kRetry);
   const std::string text = text_report(outcome, {});
   EXPECT_NE(text.find("  and 480 more with fewer failures\n"), std::string::npos) << text;
   EXPECT_NE(text.find("20, 22, and 499 more\n"), std::string::npos) << text;
@@ -191,13 +190,13 @@ TEST(TextReport, LimitsRowsAndRangesOfManyRanks) {
 
 TEST(TextReport, LimitsCauses) {
   const std::vector<Cause> causes(53, cause_of(1, 0, Layer::kVerbs, "rank 1"));
-  const std::string text = text_report(good_outcome(2), causes);
+  const std::string text = text_report(outcome_of(2), causes);
   EXPECT_EQ(count(text, "\n  rank 1\n"), 50U);
   EXPECT_NE(text.find("  and 3 more\n"), std::string::npos);
 }
 
 TEST(TextReport, NamesSlowestPairs) {
-  Outcome outcome = good_outcome(8, 1);
+  Outcome outcome = outcome_of(8, 1);
   outcome.gbps.assign(outcome.cells.size(), 100);
   for (std::size_t other = 1; other < 8; ++other)
     outcome.gbps[outcome.cell_of(0, other, 0)] = static_cast<float>(10 * other);
@@ -210,7 +209,7 @@ TEST(TextReport, NamesSlowestPairs) {
 }
 
 TEST(TextReport, ShowsCrossedRailsAndStrangersAsInformation) {
-  Outcome outcome = good_outcome(9, 2);
+  Outcome outcome = outcome_of(9, 2);
   outcome.crossed_tested = 36;
   outcome.crossed.resize(12);
   outcome.strangers = {"refused 10.9.9.9: it has the token of another job"};
@@ -223,9 +222,8 @@ TEST(TextReport, ShowsCrossedRailsAndStrangersAsInformation) {
 constexpr const char* kHostile = "a\x1b[31m\nb\xff<script>&\"\xEF\xBF\xBE";
 
 TEST(TextReport, ReplacesControlCharacters) {
-  Outcome outcome = good_outcome(2, 1);
+  Outcome outcome = outcome_of(2, 1);
   outcome.strangers = {kHostile};
-  outcome.unequal = {kHostile};
   outcome.members[0].host = kHostile;
   outcome.gbps = {1};
   Cause cause = cause_of(1, 0, Layer::kVerbs, kHostile);
@@ -233,11 +231,11 @@ TEST(TextReport, ReplacesControlCharacters) {
   const std::string text = text_report(outcome, {cause});
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\xff'), std::string::npos);
-  EXPECT_EQ(count(text, "a?[31m?b?"), 4U);
+  EXPECT_EQ(count(text, "a?[31m?b?"), 3U);
 }
 
 TEST(JsonReport, DescribesGoodOutcome) {
-  Outcome outcome = good_outcome(2, 1);
+  Outcome outcome = outcome_of(2, 1);
   outcome.members[0].waiting = {5, 6};
   outcome.members[0].unused = {"mlx5_9: down"};
   const std::string text = json_report(outcome, {});
@@ -255,8 +253,8 @@ TEST(JsonReport, DescribesGoodOutcome) {
 }
 
 TEST(JsonReport, NamesCausesAndFailures) {
-  Outcome outcome = good_outcome(4, 1);
-  fail(outcome, 1, 3, 0, Layer::kGid);
+  Outcome outcome = outcome_of(4, 1);
+  fail_pair(outcome, 1, 3, 0, Layer::kGid);
   Cause link;
   link.rank = 1;
   link.other = 3;
@@ -273,10 +271,10 @@ TEST(JsonReport, NamesCausesAndFailures) {
 }
 
 TEST(JsonReport, LimitsFailures) {
-  Outcome outcome = good_outcome(64, 1);
+  Outcome outcome = outcome_of(64, 1);
   for (std::size_t second = 1; second < 64; ++second) {
     for (std::size_t first = 0; first < second; ++first)
-      fail(outcome, first, second, 0, Layer::kRetry);
+      fail_pair(outcome, first, second, 0, Layer::kRetry);
   }
   const Json json = Json::parse(json_report(outcome, {}));
   EXPECT_EQ(json["failures"].size(), 1000U);
@@ -284,14 +282,14 @@ TEST(JsonReport, LimitsFailures) {
 }
 
 TEST(JsonReport, NamesSlowPairsInDecimalDigits) {
-  Outcome outcome = good_outcome(3, 1);
+  Outcome outcome = outcome_of(3, 1);
   outcome.gbps = {92.3F, 12.3F, 92.3F};
   const Json json = Json::parse(json_report(outcome, {}));
   EXPECT_EQ(json["gbps"].dump(), R"({"median":92.3,"slow":[{"ranks":[0,2],"rail":0,"gbps":12.3}]})");
 }
 
 TEST(JsonReport, ReplacesInvalidBytes) {
-  Outcome outcome = good_outcome(2, 1);
+  Outcome outcome = outcome_of(2, 1);
   outcome.members[0].host = kHostile;
   const std::string text = json_report(outcome, {});
   EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
@@ -337,7 +335,7 @@ TEST(SvgReport, CheckOfXmlFindsErrors) {
 
 TEST(SvgReport, IsWellFormedWithAnyNumberOfRanks) {
   for (const unsigned members : {0U, 1U, 2U, 3U, 63U, 64U, 65U, 200U, 769U}) {
-    Outcome outcome = members == 0 ? Outcome() : good_outcome(members, 1);
+    Outcome outcome = members == 0 ? Outcome() : outcome_of(members, 1);
     if (members > 1) break_rail(outcome, members / 2, 0, Layer::kNeighbour);
     const std::string svg = svg_report(outcome, {cause_of(members / 2, 0, Layer::kNeighbour, "rank <1>")});
     EXPECT_EQ(xml_error(svg), "") << members;
@@ -347,7 +345,7 @@ TEST(SvgReport, IsWellFormedWithAnyNumberOfRanks) {
 TEST(SvgReport, EscapesHostileTexts) {
   Cause cause = cause_of(0, 0, Layer::kVerbs, kHostile);
   cause.remedy = kHostile;
-  const std::string svg = svg_report(good_outcome(2, 1), {cause});
+  const std::string svg = svg_report(outcome_of(2, 1), {cause});
   EXPECT_EQ(xml_error(svg), "");
   EXPECT_EQ(count(svg, "a?[31m?b?&lt;script&gt;&amp;\"?"), 2U);
 }
@@ -356,25 +354,25 @@ TEST(SvgReport, CutsLongTextBetweenCharacters) {
   std::string message(1, 'x');
   for (int i = 0; i < 200; ++i)
     message += "ä";
-  const std::string svg = svg_report(good_outcome(2, 1), {cause_of(0, 0, Layer::kVerbs, message)});
+  const std::string svg = svg_report(outcome_of(2, 1), {cause_of(0, 0, Layer::kVerbs, message)});
   EXPECT_NE(svg.find("ää...</text>"), std::string::npos);
 }
 
 TEST(SvgReport, IsSmallIfAllIsGood) {
-  const std::string svg = svg_report(good_outcome(1024, 1), {});
+  const std::string svg = svg_report(outcome_of(1024, 1), {});
   EXPECT_LT(svg.size(), 20'000U);
 }
 
 TEST(SvgReport, DrawsRunsOfEqualCellsOnce) {
-  Outcome outcome = good_outcome(5, 1);
+  Outcome outcome = outcome_of(5, 1);
   outcome.cells.assign(outcome.cells.size(), Layer::kRetry);
-  fail(outcome, 0, 2, 0, Layer::kGood);
+  fail_pair(outcome, 0, 2, 0, Layer::kGood);
   EXPECT_NE(svg_report(outcome, {}).find("d=\"M1 0.5h1m1 0h2M2 1.5h3M3 2.5h2M4 3.5h1\""), std::string::npos)
       << svg_report(outcome, {});
 }
 
 TEST(SvgReport, IsBoundedIfNoTwoCellsAreEqual) {
-  Outcome outcome = good_outcome(1024, 1);
+  Outcome outcome = outcome_of(1024, 1);
   for (std::size_t i = 0; i < outcome.cells.size(); ++i)
     outcome.cells[i] = static_cast<Layer>(i * 7 % 13 + 1);
   EXPECT_LT(svg_report(outcome, {}).size(), 5'000'000U);
