@@ -342,7 +342,10 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
     text += fabric::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
     if (!check.remedy.empty()) text += fabric::help_lines({}, "remedy: " + check.remedy, 8);
   }
-  return text + ports_text(decision, checks) + variables_text(decision);
+  text += ports_text(decision, checks) + variables_text(decision);
+  const bool is_used = decision.uses([](const PortReport&) { return true; });
+  if (is_fit(checks) && is_used) text += "\nNot tested: the fabric. rdma-ping tests it between the ranks of a job.\n";
+  return text;
 }
 
 std::string doctor_json(const Decision& decision, const std::vector<Check>& checks) {

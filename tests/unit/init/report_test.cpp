@@ -231,6 +231,18 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
   }
 }
 
+TEST(Doctor, NamesRdmaPingIfPortsAreUsed) {
+  const auto names_ping = [](const Inventory& node) {
+    const auto decision = decide(node, {}, {});
+    return doctor_text(decision, init::check_up(node, {}, decision))
+        .ends_with("rdma-ping tests it between the ranks of a job.\n");
+  };
+  Inventory node = rails(1);
+  EXPECT_TRUE(names_ping(node));
+  node.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_FALSE(names_ping(node));
+}
+
 TEST(Doctor, NamesAMissingRdmaDeviceOnce) {
   Inventory none;
   none.rdma_error = ENOENT;

@@ -23,6 +23,7 @@ run_block() {
   mkdir -p "$reader/build/init" "${said%/*}"
   cp --recursive "$documents/config" "$documents/images" "$reader"
   cp /run/lab/bin/rdma-init "$reader/build/init"
+  install -D -m 755 --target-directory "$reader/build/init/ping" /run/lab/build/init/ping/rdma-ping
   install -D -m 755 --target-directory /usr/local/bin /run/lab/bin/rdma-{hook,runtime,nri}
   install -D -m 644 --target-directory /usr/local/lib/systemd/system "$documents"/config/systemd/*
   commands=$(document_block "$1")
