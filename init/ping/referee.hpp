@@ -64,7 +64,7 @@ class Referee {
   const Outcome& outcome() const { return outcome_; }
 
  private:
-  enum class Stage { kMeeting, kPreparing, kRounds, kProbe, kRetest, kCrossed, kFinished };
+  enum class Stage { kMeeting, kPreparing, kRounds, kProbe, kRetest, kResume, kCrossed, kFinished };
   enum class Step { kContacts, kConnecting, kTesting, kDone };
   struct Seat {
     std::optional<int> connection;
@@ -106,9 +106,11 @@ class Referee {
   void next_crossed_round(double now);
   void begin_probe(double now);
   void begin_retest(double now);
+  void begin_resume(double now);
   void start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes, double now);
   std::vector<RailPair> rails_of(Pair pair) const;
   bool is_testable(std::size_t member, unsigned rail) const;
+  bool is_open(Pair pair, unsigned own, unsigned peer) const;
   void finish(double now);
 
   void take_of_round(std::size_t member, const Message& message, double now);

@@ -37,12 +37,19 @@ bool Referee::is_testable(std::size_t member, unsigned rail) const {
   return is_usable(member) && !outcome_.members[member].rails[rail].problem.failed();
 }
 
+// Returns false if the test has a result that another test would not change.
+bool Referee::is_open(Pair pair, unsigned own, unsigned peer) const {
+  if (own != peer || stage_ == Stage::kProbe || stage_ == Stage::kRetest) return true;
+  return outcome_.cells[outcome_.cell_of(pair.first, pair.second, own)] == Layer::kUntested;
+}
+
 std::vector<RailPair> Referee::rails_of(Pair pair) const {
   std::vector<RailPair> rails;
   for (unsigned own = 0; own < outcome_.rails; ++own) {
     const unsigned peer = (own + shift_) % outcome_.rails;
-    if (!is_testable(pair.first, own) || !is_testable(pair.second, peer)) continue;
-    if (rails_[pair.first][own].is_suspended() || rails_[pair.second][peer].is_suspended()) continue;
+    if (!is_testable(pair.first, own) || !is_testable(pair.second, peer) || !is_open(pair, own, peer)) continue;
+    const bool is_suspended = rails_[pair.first][own].is_suspended() || rails_[pair.second][peer].is_suspended();
+    if (is_suspended && stage_ != Stage::kProbe && stage_ != Stage::kRetest) continue;
     rails.push_back({static_cast<std::uint8_t>(own), static_cast<std::uint8_t>(peer)});
   }
   return rails;
@@ -53,7 +60,8 @@ void Referee::start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes
   ++number_;
   meetings_.clear();
   meeting_of_.assign(outcome_.members.size(), std::nullopt);
-  const double bandwidth = rules_.bandwidth && stage_ == Stage::kRounds ? kBandwidthSeconds : 0;
+  const double bandwidth =
+      rules_.bandwidth && (stage_ == Stage::kRounds || stage_ == Stage::kResume) ? kBandwidthSeconds : 0;
   for (const Pair& pair : pairs) {
     std::vector<RailPair> rails = rails_of(pair);
     if (rails.empty()) continue;
@@ -86,7 +94,12 @@ bool Referee::start_round(std::size_t end, double now) {
 }
 
 void Referee::next_round(double now) {
-  if (!start_round(rounds_of(outcome_.members.size()), now)) begin_probe(now);
+  if (start_round(rounds_of(outcome_.members.size()), now)) return;
+  if (stage_ == Stage::kRounds) {
+    begin_probe(now);
+  } else {
+    next_crossed_round(now);
+  }
 }
 
 // Crossed rails are information only. In a rail-optimized fabric none of them works, and each round takes seconds:
@@ -106,32 +119,33 @@ void Referee::begin_probe(double now) {
     if (failed.failure.layer != Layer::kRetry || is_taken[failed.first] || is_taken[failed.second]) continue;
     is_taken[failed.first] = is_taken[failed.second] = true;
     pairs.emplace_back(failed.first, failed.second);
-    // The rail may be suspended.
-    for (const std::size_t member : {failed.first, failed.second})
-      rails_[member][failed.first_rail] = {};
   }
   if (rules_.bytes <= kProbeBytes) pairs.clear();
   start_meetings(pairs, kProbeBytes, now);
   if (open_meetings_ == 0) begin_retest(now);
 }
 
-// Members with failures meet members without any.
+// Members with a rail that never worked meet members with working rails only.
 void Referee::begin_retest(double now) {
   stage_ = Stage::kRetest;
-  std::vector<bool> has_failed(outcome_.members.size());
-  for (const FailedPair& failed : outcome_.failures) {
-    has_failed[failed.first] = true;
-    has_failed[failed.second] = true;
-  }
   std::vector<std::size_t> suspects;
   std::vector<std::size_t> good;
-  for (std::size_t member = 0; member < has_failed.size(); ++member) {
-    if (!is_usable(member)) continue;
-    (has_failed[member] ? suspects : good).push_back(member);
-    std::ranges::fill(rails_[member], RailState{});
+  for (std::size_t member = 0; member < outcome_.members.size(); ++member) {
+    const bool works = std::ranges::all_of(rails_[member], &RailState::has_worked);
+    const bool has_failed = std::ranges::any_of(rails_[member], [](const RailState& rail) { return rail.failed > 0; });
+    if (is_usable(member) && works) good.push_back(member);
+    if (is_usable(member) && !works && has_failed) suspects.push_back(member);
   }
   start_meetings(pairs_of_retest(suspects, good), rules_.bytes, now);
-  if (open_meetings_ == 0) next_crossed_round(now);
+  if (open_meetings_ == 0) begin_resume(now);
+}
+
+// A good rail is suspended too, if its first peers were broken. If it worked in the retest, its remaining tests run
+// now.
+void Referee::begin_resume(double now) {
+  stage_ = Stage::kResume;
+  next_ = 0;
+  next_round(now);
 }
 
 void Referee::finish(double now) {
@@ -268,10 +282,12 @@ void Referee::record_probe(const FailedPair& test) {
 
 void Referee::end_stage_if_done(double now) {
   if (open_meetings_ > 0) return;
-  if (stage_ == Stage::kRounds) {
+  if (stage_ == Stage::kRounds || stage_ == Stage::kResume) {
     next_round(now);
   } else if (stage_ == Stage::kProbe) {
     begin_retest(now);
+  } else if (stage_ == Stage::kRetest) {
+    begin_resume(now);
   } else {
     next_crossed_round(now);
   }

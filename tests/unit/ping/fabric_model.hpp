@@ -47,7 +47,7 @@ class FabricModel {
     }
     deliver();
     // A deadlock of the referee would end here, and not in a hang of the test.
-    for (int step = 0; !referee_.is_finished() && step < 2'000'000; ++step)
+    for (int step = 0; !referee_.is_finished() && step < 50'000'000; ++step)
       advance();
     return now_;
   }

@@ -80,6 +80,19 @@ TEST(Referee, StopsTestingRailThatFailedWithTwoRanks) {
   EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 56U - 7U);
 }
 
+TEST(Referee, ResumesGoodRailThatMetBrokenRailsFirst) {
+  // In the schedule of 8 members, member 7 meets 0, 1 and 2 first.
+  Faults faults;
+  faults.result = [](unsigned rank, unsigned peer, RailPair, std::uint32_t) {
+    return std::min(rank, peer) < 2 ? failed(Layer::kRetry) : TestResult{{}, false, 0};
+  };
+  FabricModel model(rules_for(8), 1, faults);
+  model.run();
+  EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 15U);
+  for (const auto& [pair, rails] : model.tests())
+    EXPECT_LT(pair.first, pair.second);
+}
+
 TEST(Referee, NamesMtuIfSmallWritesArrive) {
   Faults faults;
   faults.result = [](unsigned rank, unsigned peer, RailPair rails, std::uint32_t bytes) {
