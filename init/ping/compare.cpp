@@ -39,7 +39,7 @@ std::vector<std::string> compare_members(const std::vector<Member>& members) {
     if (own == usual->first) continue;
     std::vector<std::string> unused;
     for (const std::string& port : member.unused)
-      unused.push_back(fabric::printable(port));
+      unused.push_back(fabric::one_line(port));
     lines.push_back(fmt::format("{} has {}, {} of {} ranks have {}{}{}", name_of(member), own, usual->second,
                                 members.size(), usual->first,
                                 unused.empty() ? "" : "; not used: ", fabric::join(unused, ", ")));

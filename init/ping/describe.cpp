@@ -34,7 +34,7 @@ std::string describe(const Member& member, unsigned rail) {
 
 std::string describe(const Failure& failure) {
   const std::string_view layer = name_of(failure.layer);
-  return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, fabric::printable(failure.detail));
+  return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, fabric::one_line(failure.detail));
 }
 
 }  // namespace init::ping

@@ -29,6 +29,7 @@
 #include "init/ping/referee.hpp"
 #include "init/ping/report.hpp"
 #include "init/ping/tester.hpp"
+#include "init/ping/totals.hpp"
 #include "init/resolve.hpp"
 
 namespace init::ping {
@@ -155,15 +156,15 @@ void report(const Options& options, const Outcome& outcome, const std::vector<Ca
     log.error(sys_error(errno, "write `{}`", printable(options.svg)).message);
 }
 
+// Returns the verdict for all ranks: the first cause with its remedy.
 Verdict verdict_of(const Outcome& outcome, const std::vector<Cause>& causes) {
-  if (causes.empty() && outcome.rails == 0 && outcome.members.size() > 1)
-    return {kExitNoRdma, "no rank has an HCA port that NCCL uses; `rdma-init doctor` says why"};
-  if (!causes.empty()) {
-    const std::string more = causes.size() == 1 ? "" : fmt::format(" (and {} more)", causes.size() - 1);
-    return {kExitFailure, causes.front().message.substr(0, kLongestText - more.size()) + more};
-  }
-  if (outcome.members.size() < 2) return {0, fmt::format("good: all {} ranks are on one node", outcome.size)};
-  return {0, fmt::format("good: {} ranks, {} rails", outcome.size, outcome.rails)};
+  std::string summary = summary_of(outcome, causes);
+  if (is_good(outcome, causes)) return {0, std::move(summary), ""};
+  if (has_no_rails(outcome)) return {kExitNoRdma, std::move(summary), "run `rdma-init doctor` in this container"};
+  if (causes.empty()) return {kExitFailure, std::move(summary), ""};
+  const std::string more =
+      causes.size() == 1 ? "" : fmt::format(" (and {})", count_of(causes.size() - 1, "more cause"));
+  return {kExitFailure, causes.front().message.substr(0, kLongestText - more.size()) + more, causes.front().remedy};
 }
 
 Result<int> run_referee(const Options& options, Self& self, const Log& log) {
@@ -191,7 +192,7 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
     const std::vector<Cause> causes = find_causes(outcome);
     const Verdict verdict = verdict_of(outcome, causes);
     code = verdict.code;
-    if (code == kExitNoRdma) log.error(verdict.text);
+    if (code == kExitNoRdma) log.error(verdict.text, verdict.remedy);
     report(options, outcome, causes, log);
     return verdict;
   });
@@ -215,7 +216,7 @@ Result<int> run_rank(const Options& options, Self& self, const Log& log) {
   if (verdict.code == 0) {
     log.info(text);
   } else {
-    log.error(text, "see the report of rank 0");
+    log.error(text, verdict.remedy.empty() ? "read the report of rank 0" : fabric::one_line(verdict.remedy));
   }
   return verdict.code;
 }

@@ -201,6 +201,7 @@ void code(auto& codec, Results& results) {
 void code(auto& codec, Verdict& verdict) {
   codec.number(verdict.code);
   codec.text(verdict.text, kLongestText);
+  codec.text(verdict.remedy, kLongestText);
 }
 
 constexpr std::size_t kHeader = 4;

@@ -105,6 +105,7 @@ struct Results {
 struct Verdict {
   std::uint8_t code = 0;  // exit code
   std::string text;       // one line
+  std::string remedy;     // one line, may be empty
 };
 
 using Message = std::variant<Hello, Welcome, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict>;

@@ -9,6 +9,7 @@
 #include "fabric/text.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
+#include "init/ping/totals.hpp"
 
 namespace init::ping {
 namespace {
@@ -117,8 +118,9 @@ void Referee::begin(double now) {
   rails_.assign(members.size(), std::vector<RailState>(outcome_.rails));
   rounds_ = rounds_in_all(members.size(), outcome_.rails, rules_);
   const double budget = test_budget(members.size(), outcome_.rails, rules_);
-  progress_.push_back(fmt::format("{} ranks on {} nodes, {} rails each: {} rounds, at most {:.0f} s", rules_.size,
-                                  members.size(), outcome_.rails, rounds_, kPrepareSeconds + budget));
+  progress_.push_back(fmt::format("{} on {}, {} each: {}, at most {:.0f} s", count_of(rules_.size, "rank"),
+                                  count_of(members.size(), "node"), count_of(outcome_.rails, "rail"),
+                                  count_of(rounds_, "round"), kPrepareSeconds + budget));
   stage_ = Stage::kPreparing;
   prepare_end_ = deadline_ = now + kPrepareSeconds;
   for (std::size_t member = 0; member < members.size(); ++member)

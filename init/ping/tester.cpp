@@ -207,7 +207,7 @@ Result<Verdict> follow(Channel& rank0, const Hello& hello, NcclChoice& choice, d
   const Message first = TRY(rank0.receive(welcome_deadline));
   const auto* const welcome = std::get_if<Welcome>(&first);
   if (welcome == nullptr) return make_error("the answer is not that of rdma-ping");
-  if (!welcome->accepted) return make_error("rank 0 refuses this rank: {}", fabric::printable(welcome->reason));
+  if (!welcome->accepted) return make_error("rank 0 refuses this rank: {}", fabric::one_line(welcome->reason));
   const double deadline = clock_seconds() + welcome->limit_ms / 1000.0 + kLate;
   Tester tester(rank0, choice);
   for (;;) {

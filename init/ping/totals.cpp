@@ -32,6 +32,10 @@ Layer worst_rail(const Outcome& outcome, std::size_t member, std::size_t other) 
   return worst;
 }
 
+bool has_no_rails(const Outcome& outcome) {
+  return outcome.members.size() > 1 && outcome.rails == 0 && outcome.unequal.empty();
+}
+
 bool is_good(const Outcome& outcome, const std::vector<Cause>& causes) {
   const bool has_tests = outcome.rails > 0 || outcome.members.size() < 2;
   return causes.empty() && outcome.absent.empty() && outcome.unequal.empty() && has_tests &&
@@ -46,6 +50,7 @@ std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes)
                        have_waiting ? " on " + count_of(outcome.members.size(), "node") : "",
                        count_of(outcome.rails, "rail"), count_of(totals.all(), "test"), outcome.seconds);
   }
+  if (has_no_rails(outcome)) return "no rank has an HCA port that NCCL uses";
   std::string text = fmt::format("bad: {}; ", count_of(causes.size(), "cause"));
   if (totals.good + totals.failed == 0) return text + "nothing was tested";
   text += fmt::format("{} of {} {} good", totals.good, count_of(totals.all(), "test"), totals.good == 1 ? "is" : "are");

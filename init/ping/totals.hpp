@@ -26,6 +26,8 @@ Layer result_of(const Outcome& outcome, std::size_t first, std::size_t second, u
 // Returns the result of the worst rail between two different members, in any order: the first layer that failed,
 // otherwise kUntested if a rail is untested.
 Layer worst_rail(const Outcome& outcome, std::size_t member, std::size_t other);
+// Returns true if all ranks came and NCCL uses no HCA port on any of them.
+bool has_no_rails(const Outcome& outcome);
 // Returns true if there is no cause and each test is good.
 bool is_good(const Outcome& outcome, const std::vector<Cause>& causes);
 // Returns one line: "bad: 1 cause; 10 of 12 tests are good".

@@ -54,7 +54,7 @@ void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& dat
   require(now <= static_cast<double>(messages.size()) + 10.25 + test_budget(3, 2, rules), "the referee ends in time");
   for (const std::string& line : referee.take_progress())
     fuzz::require_one_line(line, "progress");
-  referee.announce({1, "bad"});
+  referee.announce({1, "bad", ""});
 }
 
 }  // namespace

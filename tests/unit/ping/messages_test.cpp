@@ -22,7 +22,7 @@ std::vector<Message> examples() {
           Connected{1, {{}, {Layer::kRoute, "none"}}},
           Go{1, {1, 0}},
           Results{1, {{{Layer::kRetry, "no answer"}, true, 1234}}},
-          Verdict{1, "rank 3 does not answer"}};
+          Verdict{1, "rank 3 does not answer", "read its log"}};
 }
 
 std::optional<Message> decode(std::string_view bytes) {

@@ -144,7 +144,7 @@ TEST(TextReport, IsBadIfRanksDiffer) {
 }
 
 TEST(TextReport, IsBadWithoutRails) {
-  EXPECT_EQ(text_report(outcome_of(2, 0), {}), "rdma-ping: bad: 0 causes; nothing was tested\n");
+  EXPECT_EQ(text_report(outcome_of(2, 0), {}), "rdma-ping: no rank has an HCA port that NCCL uses\n");
 }
 
 TEST(TextReport, FitsInTerminalWith64Ranks) {
