@@ -16,6 +16,7 @@ std::string describe(const Member& member) {
   for (const Rail& rail : member.rails)
     ++kinds[fmt::format("{} {} Gb/s", rail.infiniband ? "InfiniBand" : "RoCE", rail.rate_mbps / 1000)];
   std::vector<std::string> parts;
+  parts.reserve(kinds.size());
   for (const auto& [kind, count] : kinds)
     parts.push_back(fmt::format("{} x {}", count, kind));
   return parts.empty() ? "no HCA port that NCCL uses" : fabric::join(parts, ", ");

@@ -86,7 +86,8 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
 
 bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
   return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
-    return to_string(address).find(to_string(own.address) + (own.address.is_ipv4() ? ":" : "]:")) != std::string::npos;
+    const std::string text = to_string(own.address);
+    return to_string(address).starts_with(own.address.is_ipv4() ? text + ":" : "[" + text + "]:");
   });
 }
 
@@ -190,7 +191,7 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   int code = 0;
   point.run(referee, log, [&](const Outcome& outcome) {
     const std::vector<Cause> causes = find_causes(outcome);
-    const Verdict verdict = verdict_of(outcome, causes);
+    Verdict verdict = verdict_of(outcome, causes);
     code = verdict.code;
     if (code == kExitNoRdma) log.error(verdict.text, verdict.remedy);
     report(options, outcome, causes, log);

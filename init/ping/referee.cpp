@@ -85,14 +85,20 @@ void Referee::join(int connection, const std::string& from, Hello hello, double 
 
 // --- The members: one rank of each node.
 
+// Ranks of a node that use the same ports share a member. A rank with ports of its own, such as one HCA per rank, tests
+// itself.
 void Referee::make_members() {
-  std::map<std::string, std::size_t> of_node;
+  std::map<std::string, std::vector<std::size_t>> of_node;
   for (Seat& seat : seats_) {
-    const auto [entry, is_new] = of_node.try_emplace(seat.hello.node, outcome_.members.size());
-    if (!is_new) {
-      outcome_.members[entry->second].waiting.push_back(seat.hello.rank);
+    std::vector<std::size_t>& there = of_node[seat.hello.node];
+    const auto same = std::ranges::find(there, seat.hello.rails, [&](std::size_t member) -> const std::vector<Rail>& {
+      return outcome_.members[member].rails;
+    });
+    if (same != there.end()) {
+      outcome_.members[*same].waiting.push_back(seat.hello.rank);
       continue;
     }
+    there.push_back(outcome_.members.size());
     outcome_.members.push_back({seat.hello.rank,
                                 std::move(seat.hello.host),
                                 {},

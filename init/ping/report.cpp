@@ -50,6 +50,7 @@ std::string causes_text(const std::vector<Cause>& causes) {
 
 std::string legend_text(const std::set<Layer>& layers) {
   std::vector<std::string> parts;
+  parts.reserve(layers.size());
   for (const Layer layer : layers)
     parts.push_back(fmt::format("{} {}", letter_of(layer), name_of(layer)));
   return fabric::help_lines({}, fabric::join(parts, ", "), 2);

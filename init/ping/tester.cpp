@@ -137,6 +137,7 @@ class Tester {
 
   static void wait_for_completion(const std::vector<QueuePair*>& pairs, double deadline) {
     std::vector<pollfd> entries;
+    entries.reserve(pairs.size());
     for (QueuePair* pair : pairs)
       entries.push_back({pair->rail().arm(), POLLIN, 0});
     // A completion that came before arm() causes no event.

@@ -70,6 +70,20 @@ TEST(Referee, OneRankOfEachNodeTests) {
   EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 2U);
 }
 
+TEST(Referee, RankWithOtherPortsThanItsNeighbourTests) {
+  Faults faults;
+  faults.change = [](Hello& hello) {
+    hello.node = hello.rank < 3 ? "a" : "b";
+    if (hello.rank == 1) hello.rails[0].device = "mlx5_7";
+  };
+  FabricModel model(rules_for(4), 1, faults);
+  model.run();
+  ASSERT_EQ(model.outcome().members.size(), 3U);
+  EXPECT_EQ(model.outcome().members[0].waiting, std::vector<unsigned>{2});
+  EXPECT_EQ(model.outcome().members[1].rank, 1U);
+  EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 3U);
+}
+
 TEST(Referee, StopsTestingRailThatFailedWithTwoRanks) {
   Faults faults;
   faults.result = broken_rail(3, 1, Layer::kGid);
