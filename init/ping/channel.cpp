@@ -124,6 +124,7 @@ Result<void> Channel::send(Message message) {
 Result<Message> Channel::receive(double deadline) {
   for (;;) {
     auto message = TRY(inbox_.next());
+    if (clock_seconds() >= deadline) return sys_error(ETIMEDOUT, "receive from rank 0");
     if (message) return std::move(*message);
     if (!wait_for(socket_.get(), POLLIN, deadline)) return sys_error(ETIMEDOUT, "receive from rank 0");
     std::array<char, 4096> bytes{};

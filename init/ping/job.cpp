@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -49,17 +50,18 @@ struct Self {
   std::vector<fabric::Netdev> netdevs;
 };
 
+std::string read_host() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()).substr(0, kLongestName) : "?";
+}
+
 // Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
 std::string read_node() {
   const auto boot = fabric::sysfs::read_file("/proc/sys/kernel/random/boot_id", 4096);
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
-  return fmt::format("{}:{}", fabric::trim(fabric::value_or(boot, std::string())), space.st_ino);
-}
-
-std::string read_host() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()).substr(0, kLongestName) : "?";
+  const std::string text = fabric::value_or(boot, read_host());
+  return fmt::format("{}:{}", fabric::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
 }
 
 // Reads this container as rdma-init does. The options of rdma-init in the environment are for its own decision, except
@@ -121,8 +123,9 @@ Result<SocketAddress> listening_address(const Self& self, const Log& log) {
 [[noreturn]] void test_in_child(Self& self, UniqueFd socket, double limit) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Channel channel(std::move(socket));
-  const auto verdict = follow(channel, self.hello, self.choice, clock_seconds() + limit);
-  ::_exit(verdict ? verdict->code : kExitFailure);
+  const auto welcome = greet(channel, self.hello, clock_seconds() + limit);
+  if (welcome) static_cast<void>(follow(channel, *welcome, self.choice).has_value());
+  ::_exit(0);
 }
 
 // Ends the child. The kernel may hold it in a call of a verb, so there is a limit.
@@ -135,9 +138,19 @@ void end_child(pid_t child) {
   }
 }
 
+// Writes the text to stdout. Returns false on an error, or if the reader of a pipe takes nothing for kPrintSeconds: the
+// job must go on.
 bool print(std::string_view text) {
+  constexpr int kPrintSeconds = 10;
   while (!text.empty()) {
-    const ssize_t count = TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), text.size()));
+    pollfd out{STDOUT_FILENO, POLLOUT, 0};
+    if (TEMP_FAILURE_RETRY(::poll(&out, 1, kPrintSeconds * 1000)) == 0) {
+      errno = ETIMEDOUT;
+      return false;
+    }
+    // A pipe that is ready takes this many bytes without a wait.
+    const ssize_t count =
+        TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF)));
     if (count < 0) return false;
     text.remove_prefix(static_cast<std::size_t>(count));
   }
@@ -155,6 +168,14 @@ void report(const Options& options, const Outcome& outcome, const std::vector<Ca
     log.error(sys_error(errno, "write to stdout").message);
   if (!options.svg.empty() && !write_file(options.svg, svg_report(outcome, causes)))
     log.error(sys_error(errno, "write `{}`", printable(options.svg)).message);
+}
+
+// Returns the outcome of a job with one rank.
+Outcome alone(const Self& self) {
+  Outcome outcome;
+  outcome.size = 1;
+  outcome.members.push_back({0, self.hello.host, {}, self.hello.rails, self.hello.unused, {}});
+  return outcome;
 }
 
 // Returns the verdict for all ranks: the first cause with its remedy.
@@ -181,38 +202,53 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   if (child < 0) return sys_error(errno, "fork");
   if (child == 0) {
     own.reset();
+    point.leave();
     test_in_child(self, std::move(other), options.timeout);
   }
   other.reset();
+  const RaisedFileLimit limit;
   Referee referee(
       {self.place.size, self.place.token, options.timeout, options.all_rails, options.bytes, options.bandwidth},
       clock_seconds());
   point.add(std::move(own));
-  int code = 0;
+  std::vector<Cause> causes;
+  Verdict verdict;
   point.run(referee, log, [&](const Outcome& outcome) {
-    const std::vector<Cause> causes = find_causes(outcome);
-    Verdict verdict = verdict_of(outcome, causes);
-    code = verdict.code;
-    if (code == kExitNoRdma) log.error(verdict.text, verdict.remedy);
-    report(options, outcome, causes, log);
+    causes = find_causes(outcome);
+    verdict = verdict_of(outcome, causes);
     return verdict;
   });
   end_child(child);
-  return code;
+  if (verdict.code == kExitNoRdma) log.error(verdict.text, verdict.remedy);
+  report(options, referee.outcome(), causes, log);
+  return verdict.code;
 }
 
 // --- Every other rank.
 
-Result<int> run_rank(const Options& options, Self& self, const Log& log) {
-  const double deadline = clock_seconds() + options.timeout;
-  auto channel = Channel::connect(self.place.host, self.place.port, deadline);
-  if (!channel) {
-    channel.error().hint =
-        "check that rank 0 runs, --master or MASTER_ADDR, and the firewall for this TCP port; NCCL's bootstrap needs "
-        "the same network";
-    return std::move(channel).error();
+// Joins at the meeting point. Another program may accept the connection and close it: rank 0 of a job that just ends,
+// or a proxy in front of rank 0.
+Result<std::pair<Channel, Welcome>> join(const Self& self, double deadline) {
+  constexpr timespec kPause{0, 200'000'000};
+  for (;;) {
+    Channel channel = TRY(Channel::connect(self.place.host, self.place.port, deadline));
+    auto welcome = greet(channel, self.hello, deadline);
+    if (welcome) return std::pair(std::move(channel), std::move(*welcome));
+    const int code = welcome.error().code;
+    if ((code != ECONNRESET && code != EPIPE) || clock_seconds() >= deadline) return std::move(welcome).error();
+    ::nanosleep(&kPause, nullptr);
   }
-  const Verdict verdict = TRY(follow(*channel, self.hello, self.choice, deadline));
+}
+
+Result<int> run_rank(const Options& options, Self& self, const Log& log) {
+  auto joined = join(self, clock_seconds() + options.timeout);
+  if (!joined) {
+    joined.error().hint =
+        "check that rank 0 runs, --master or MASTER_ADDR, and the firewall for this TCP port; NCCL's "
+        "bootstrap needs the same network";
+    return std::move(joined).error();
+  }
+  const Verdict verdict = TRY(follow(joined->first, joined->second, self.choice));
   const std::string text = fabric::one_line(verdict.text);
   if (verdict.code == 0) {
     log.info(text);
@@ -249,9 +285,11 @@ int run(const Options& options, char* const* environment, const Log& log) {
     log.error(self.error().message, fabric::remedy_of(self.error()));
     return kExitUsage;
   }
+  // A reader of the report may end early. The command gets back the action that it was started with.
+  const auto before = ::signal(SIGPIPE, SIG_IGN);
   int code = 0;
   if (self->place.size == 1) {
-    log.info("good: the job has one rank, so there is nothing to test");
+    report(options, alone(*self), {}, log);
   } else {
     end_at_signals();
     auto done = (self->place.rank == 0 ? run_referee : run_rank)(options, *self, log);
@@ -262,6 +300,7 @@ int run(const Options& options, char* const* environment, const Log& log) {
     code = *done;
   }
   if (code != 0 || options.program == nullptr) return code;
+  ::signal(SIGPIPE, before);
   return exec_command(options.program, environment);
 }
 

@@ -21,7 +21,7 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr double kFarewellSeconds = 2;
-constexpr double kSilentSeconds = 5;          // a connection whose first message does not come is closed
+constexpr double kSeatSeconds = 5;            // for a connection to join, and for a rank to close its connection
 constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
 
 void watch(int events, int operation, int fd, int number, std::uint32_t which) {
@@ -29,6 +29,16 @@ void watch(int events, int operation, int fd, int number, std::uint32_t which) {
   event.events = which;
   event.data.fd = number;
   ::epoll_ctl(events, operation, fd, &event);
+}
+
+// Keepalive probes end the connection of a node that has failed within seconds, so that a rank can come again.
+void set_options(int socket) {
+  const auto set = [&](int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 }  // namespace
@@ -68,20 +78,35 @@ void MeetingPoint::add(UniqueFd socket) {
   connections_.emplace(number, Connection{std::move(socket), "this process"});
 }
 
-void MeetingPoint::accept_all() {
+// Returns false if all connections are those of ranks. Otherwise closes the oldest one without a seat, if there are too
+// many.
+bool MeetingPoint::make_room(Referee& referee) {
+  if (connections_.size() < most_) return true;
+  const auto oldest = std::ranges::find_if(connections_, [](const auto& entry) { return entry.second.ends_at > 0; });
+  if (oldest == connections_.end()) return false;
+  close(oldest->first, referee);
+  return true;
+}
+
+void MeetingPoint::leave() {
+  connections_.clear();
+  listener_.reset();
+  events_.reset();
+}
+
+void MeetingPoint::accept_all(Referee& referee) {
   for (;;) {
     SocketAddress from;
     from.length = sizeof from.storage;
     UniqueFd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.ok()) return;
-    if (connections_.size() >= most_) continue;
-    const int on = 1;
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!make_room(referee)) continue;
+    set_options(socket.get());
     const int number = next_++;
     watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
     Connection connection{std::move(socket), to_string(from)};
-    connection.silent_since = clock_seconds();
+    connection.ends_at = clock_seconds() + kSeatSeconds;
     connections_.emplace(number, std::move(connection));
   }
 }
@@ -103,8 +128,8 @@ void MeetingPoint::read_from(int number, Referee& referee) {
     if (!message) return close(number, referee);
     if (!*message) return;
     if (connection.is_last) continue;
-    connection.silent_since = -1;
     referee.receive(number, connection.from, std::move(**message), clock_seconds());
+    if (referee.has_seat(number)) connection.ends_at = 0;
   }
 }
 
@@ -122,7 +147,7 @@ void MeetingPoint::write_to(int number, Referee& referee) {
   // lose ours.
   if (connection.unsent.empty() && connection.is_last) {
     ::shutdown(connection.socket.get(), SHUT_WR);
-    connection.silent_since = clock_seconds();
+    connection.ends_at = clock_seconds() + kSeatSeconds;
   }
   watch(events_.get(), EPOLL_CTL_MOD, connection.socket.get(), number,
         connection.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
@@ -147,33 +172,33 @@ void MeetingPoint::deliver(Referee& referee) {
   }
 }
 
-void MeetingPoint::close_silent(Referee& referee) {
+void MeetingPoint::close_late(Referee& referee) {
   const double now = clock_seconds();
-  std::vector<int> silent;
+  std::vector<int> late;
   for (const auto& [number, connection] : connections_) {
-    if (connection.silent_since > 0 && now - connection.silent_since > kSilentSeconds) silent.push_back(number);
+    if (connection.ends_at > 0 && now > connection.ends_at) late.push_back(number);
   }
-  for (const int number : silent)
+  for (const int number : late)
     close(number, referee);
 }
 
 // Waits for events until the deadline, and handles them.
 void MeetingPoint::exchange(Referee& referee, double deadline) {
   std::array<epoll_event, 64> events{};
-  const double left = std::clamp(deadline - clock_seconds(), 0.0, kSilentSeconds);
+  const double left = std::clamp(deadline - clock_seconds(), 0.0, kSeatSeconds);
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()),
                                  static_cast<int>(std::ceil(left * 1000)));
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.fd == kListener) {
-      accept_all();
+      accept_all(referee);
       continue;
     }
     if ((event.events & EPOLLOUT) != 0 && connections_.contains(event.data.fd)) write_to(event.data.fd, referee);
     if ((event.events & ~static_cast<unsigned>(EPOLLOUT)) != 0 && connections_.contains(event.data.fd))
       read_from(event.data.fd, referee);
   }
-  close_silent(referee);
+  close_late(referee);
 }
 
 void MeetingPoint::run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide) {
@@ -184,6 +209,9 @@ void MeetingPoint::run(Referee& referee, const Log& log, const std::function<Ver
     for (const std::string& line : referee.take_progress())
       log.info(line);
   }
+  // The trainer may use the same port. A quicker rank's trainer must not connect to this program.
+  listener_.reset();
+  std::erase_if(connections_, [&](const auto& entry) { return !referee.has_seat(entry.first); });
   referee.announce(decide(referee.outcome()));
   deliver(referee);
   const double end = clock_seconds() + kFarewellSeconds;

@@ -37,6 +37,8 @@ class MeetingPoint {
 
   // Adds the connection of a rank in this process.
   void add(fabric::UniqueFd socket);
+  // Closes all descriptors in a child of this process: the port must be free when the parent ends.
+  void leave();
   // Runs the referee to its end, announces the verdict of decide(), and sends it for at most kFarewellSeconds.
   void run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide);
 
@@ -46,18 +48,19 @@ class MeetingPoint {
     std::string from;
     Inbox inbox = {};
     std::string unsent = {};
-    bool is_last = false;      // send no more than `unsent`, and close it when the rank does
-    double silent_since = -1;  // when a message should have come, or the end; -1: none is awaited
+    bool is_last = false;  // send no more than `unsent`, and wait for the rank to close it
+    double ends_at = 0;    // when it is closed: without a seat, or after the last message; 0: never
   };
 
   MeetingPoint(fabric::UniqueFd listener, fabric::UniqueFd events, unsigned size)
       : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare) {}
-  void accept_all();
+  void accept_all(Referee& referee);
   void exchange(Referee& referee, double deadline);
   void read_from(int number, Referee& referee);
   void write_to(int number, Referee& referee);
   void deliver(Referee& referee);
-  void close_silent(Referee& referee);
+  void close_late(Referee& referee);
+  bool make_room(Referee& referee);
   void close(int number, Referee& referee);
 
   // Connections beyond those of the ranks: strangers, and ranks that come again.

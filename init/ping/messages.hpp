@@ -21,9 +21,10 @@
 namespace init::ping {
 
 inline constexpr std::uint16_t kProtocol = 1;
-inline constexpr std::size_t kMostRails = 32;     // nccl::kMaxPorts
-inline constexpr std::size_t kLongestText = 400;  // details of failures
-inline constexpr std::size_t kLongestName = 64;   // hosts, devices, netdevs
+inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
+inline constexpr std::size_t kLongestText = 400;      // details of failures
+inline constexpr std::size_t kLongestName = 64;       // hosts, devices, netdevs
+inline constexpr std::uint32_t kMostBytes = 1 << 20;  // of a write
 inline constexpr std::size_t kLongestFrame = 40'000;
 
 // Rank to rank 0: the first message.

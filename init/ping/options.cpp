@@ -6,6 +6,7 @@
 
 #include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
+#include "init/ping/messages.hpp"
 
 namespace init::ping {
 namespace {
@@ -15,7 +16,6 @@ using fabric::parse_number;
 using fabric::printable;
 using fabric::Result;
 
-constexpr std::uint32_t kMostBytes = 64 << 20;
 constexpr double kLongestTimeout = 86400;
 
 Result<void> set_number(std::optional<unsigned>& target, std::string_view text, unsigned least) {
@@ -42,7 +42,7 @@ Result<void> set_bytes(Options& options, std::string_view text) {
   }
   const auto number = parse_number<std::uint32_t>(digits);
   if (!number || *number == 0 || *number > kMostBytes / unit)
-    return make_error("expected 1 to 64M, got `{}`", printable(text));
+    return make_error("expected 1 to 1M, got `{}`", printable(text));
   options.bytes = *number * unit;
   return {};
 }
@@ -69,7 +69,7 @@ constexpr fabric::Option<Options> kOptions[] = {
      }},
     {"rails", "same|all", "all: also test two different rails, which is reported and never a failure (same)",
      set_rails},
-    {"bytes", "N", "bytes of a write, such as 4096, 64K or 1M (64K)", set_bytes},
+    {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
     {"bw", "", "write for one second per pair, and name pairs below 80 % of the median",
      [](Options& o, std::string_view) -> Result<void> {
        o.bandwidth = true;

@@ -41,9 +41,36 @@ struct Number {
   std::string source;
 };
 
-constexpr std::array<std::string_view, 5> kRankNames = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-                                                        "JOB_COMPLETION_INDEX"};
-constexpr std::array<std::string_view, 3> kSizeNames = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"};
+// The variables of a launcher.
+struct Launcher {
+  std::span<const std::string_view> rank;
+  std::span<const std::string_view> size;
+};
+
+constexpr std::array<std::string_view, 1> kTorchrunRank = {"RANK"};
+constexpr std::array<std::string_view, 1> kTorchrunSize = {"WORLD_SIZE"};
+constexpr std::array<std::string_view, 3> kOpenMpiRank = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
+constexpr std::array<std::string_view, 2> kOpenMpiSize = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+constexpr std::array<std::string_view, 1> kKubeflowRank = {"PET_NODE_RANK"};
+constexpr std::array<std::string_view, 1> kKubeflowSize = {"PET_NNODES"};
+constexpr std::array<std::string_view, 4> kAnyRank = {"RANK", "SLURM_PROCID", "PMIX_RANK", "JOB_COMPLETION_INDEX"};
+constexpr std::array<std::string_view, 2> kAnySize = {"WORLD_SIZE", "SLURM_NTASKS"};
+
+bool is_inside_other_launcher(const Variables& variables) {
+  return variables.find("TORCHELASTIC_RUN_ID") || variables.find("OMPI_COMM_WORLD_RANK");
+}
+
+// Returns the variables of the innermost launcher. A process inherits those of the launchers around it, whose ranks are
+// nodes or batch steps: torchrun in a Job, mpirun in a batch script of Slurm.
+Launcher launcher_of(const Variables& variables) {
+  if (variables.find("TORCHELASTIC_RUN_ID")) return {kTorchrunRank, kTorchrunSize};
+  if (variables.find("OMPI_COMM_WORLD_RANK")) return {kOpenMpiRank, kOpenMpiSize};
+  // Kubeflow's trainer sets RANK to the number of the pod, and WORLD_SIZE to the processes of all pods.
+  const auto nodes = variables.find("PET_NNODES");
+  const bool has_fixed_size = nodes && parse_number<unsigned>(*nodes);
+  if (has_fixed_size && variables.find("PET_NODE_RANK")) return {kKubeflowRank, kKubeflowSize};
+  return {kAnyRank, kAnySize};
+}
 
 Result<std::optional<Number>> find_number(const Variables& variables, std::span<const std::string_view> names,
                                           std::string_view option) {
@@ -134,7 +161,10 @@ std::string token_of(const Variables& variables, unsigned size) {
   std::string token = std::to_string(size);
   for (const std::string_view name :
        {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "TORCHELASTIC_RUN_ID"}) {
-    if (const auto id = variables.find(name)) token += fmt::format(" {}", *id);
+    // mpirun starts the ranks of its own node outside of a step, and those of other nodes in one.
+    const bool differs = name == "SLURM_STEP_ID" && is_inside_other_launcher(variables);
+    const auto id = variables.find(name);
+    if (id && !differs) token += fmt::format(" {}", *id);
   }
   return token.substr(0, kLongestToken);
 }
@@ -158,8 +188,9 @@ std::string first_host(std::string_view list) {
 
 Result<Place> find_place(const Given& given, const char* const* environment) {
   const Variables variables(environment);
-  const Number rank = TRY(number_of(given.rank, variables, kRankNames, "rank"));
-  const Number size = TRY(number_of(given.size, variables, kSizeNames, "size"));
+  const Launcher launcher = launcher_of(variables);
+  const Number rank = TRY(number_of(given.rank, variables, launcher.rank, "rank"));
+  const Number size = TRY(number_of(given.size, variables, launcher.size, "size"));
   if (size.value == 0) return make_error("{}=0: a job has at least one rank", size.source);
   if (rank.value >= size.value) {
     return make_error("{}={} is not below {}={}", rank.source, rank.value, size.source, size.value);

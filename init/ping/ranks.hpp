@@ -31,12 +31,17 @@ struct Place {
   std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"
 };
 
-// Rank: --rank, else RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMIX_RANK, JOB_COMPLETION_INDEX. Size: --size, else
-// WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE. Meeting point: --master, else MASTER_ADDR and MASTER_PORT, else the
-// first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST. Token: RDMA_PING_TOKEN, else the id of the job (SLURM_JOB_ID
-// with SLURM_STEP_ID, PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid, TORCHELASTIC_RUN_ID) and the size. Errors: two variables
-// that contradict each other (the message names both), a value that is not a number, a rank that is not below the size,
-// a missing rank, size or meeting point; each names the option or variable that helps.
+// Rank and size: --rank and --size, else the variables of the innermost launcher:
+//  - torchrun (TORCHELASTIC_RUN_ID is set): RANK, WORLD_SIZE
+//  - mpirun (OMPI_COMM_WORLD_RANK is set): RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK; WORLD_SIZE, OMPI_COMM_WORLD_SIZE
+//  - Kubeflow (PET_NNODES is a number): PET_NODE_RANK, PET_NNODES
+//  - otherwise: RANK, SLURM_PROCID, PMIX_RANK, JOB_COMPLETION_INDEX; WORLD_SIZE, SLURM_NTASKS
+// Meeting point: --master, else MASTER_ADDR and MASTER_PORT, else the first host of SLURM_STEP_NODELIST or
+// SLURM_JOB_NODELIST. Token: RDMA_PING_TOKEN, else the size and the ids of the job (SLURM_JOB_ID, SLURM_STEP_ID,
+// PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid, TORCHELASTIC_RUN_ID).
+// Errors: two variables of the innermost launcher that contradict each other (the message names both), a value that is
+// not a number, a rank that is not below the size, a missing rank, size or meeting point. Each error names the option
+// or variable that helps.
 fabric::Result<Place> find_place(const Given& given, const char* const* environment);
 
 // Returns the first host of a list of Slurm: "node[3-5,9]" is "node3". Returns an empty text for a malformed list.

@@ -17,7 +17,7 @@ namespace {
 using fabric::printable;
 
 constexpr double kPrepareSeconds = 10;  // to open the HCAs
-constexpr double kRoundSeconds = 1;     // share of the budget for each round, without bandwidth
+constexpr double kRoundSeconds = 2;     // share of the budget for each round, without bandwidth
 constexpr double kTroubleSeconds = 60;  // share of the budget for failures
 constexpr double kProgressSeconds = 5;
 
@@ -53,10 +53,15 @@ void Referee::send(std::size_t member, Message message) {
 
 // --- The meeting: every rank takes its seat.
 
-std::string Referee::refusal_of(const Hello& hello) const {
+bool Referee::has_seat(int connection) const {
+  return std::ranges::find(seats_, connection, &Seat::connection) != seats_.end();
+}
+
+std::string Referee::refusal_of(int connection, const Hello& hello) const {
   if (hello.protocol != kProtocol) return "it is another version of rdma-ping";
   if (hello.token != rules_.token) return "it has the token of another job";
   if (hello.size != rules_.size) return fmt::format("it counts {} ranks and rank 0 counts {}", hello.size, rules_.size);
+  if (has_seat(connection)) return "this connection has a rank already";
   if (hello.rank >= rules_.size) return fmt::format("its rank {} is not below {}", hello.rank, rules_.size);
   if (stage_ != Stage::kMeeting) return "the test has begun";
   const Seat& seat = seats_[hello.rank];
@@ -74,7 +79,7 @@ void Referee::refuse(int connection, const std::string& from, const Hello& hello
 }
 
 void Referee::join(int connection, const std::string& from, Hello hello, double now) {
-  if (std::string reason = refusal_of(hello); !reason.empty())
+  if (std::string reason = refusal_of(connection, hello); !reason.empty())
     return refuse(connection, from, hello, std::move(reason));
   const std::size_t rank = hello.rank;
   const double budget = test_budget(rules_.size, hello.rails.size(), rules_);
@@ -163,6 +168,11 @@ void Referee::receive(int connection, const std::string& from, Message message, 
   const auto found = member_of_.find(connection);
   if (found == member_of_.end() || is_finished()) return;
   if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(found->second, std::move(*prepared), now);
+  if (stage_ == Stage::kPreparing) {
+    drop(found->second, "it sent a message that does not belong here");
+    prepared_[found->second] = true;
+    return begin_rounds_if_prepared(now);
+  }
   take_of_round(found->second, message, now);
 }
 

@@ -55,6 +55,8 @@ class Referee {
   void pass(double now);
   double deadline() const { return deadline_; }
   bool is_finished() const { return stage_ == Stage::kFinished; }
+  // Returns true if a rank has joined with this connection.
+  bool has_seat(int connection) const;
   // Sends the verdict to every rank that is here. Call it once, after is_finished().
   void announce(const Verdict& verdict);
 
@@ -90,7 +92,7 @@ class Referee {
   };
 
   void join(int connection, const std::string& from, Hello hello, double now);
-  std::string refusal_of(const Hello& hello) const;
+  std::string refusal_of(int connection, const Hello& hello) const;
   void refuse(int connection, const std::string& from, const Hello& hello, std::string reason);
   void send(std::size_t member, Message message);
   bool is_usable(std::size_t member) const { return !outcome_.members[member].problem.failed(); }
@@ -119,6 +121,7 @@ class Referee {
   void start_test(const Meeting& meeting);
   void end_meeting(Meeting& meeting);
   void record(const Meeting& meeting);
+  static TestResult result_of(const Half& half, std::size_t at);
   void record_test(const Meeting& meeting, std::size_t at);
   void record_probe(const FailedPair& test);
   void end_stage_if_done(double now);

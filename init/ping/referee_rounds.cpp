@@ -181,7 +181,7 @@ void Referee::take_of_round(std::size_t member, const Message& message, double n
   // A member whose peer was dropped still answers for the former round.
   if (round && *round < number_) return;
   if (!is_usable(member)) return;
-  const auto at = stage_ == Stage::kPreparing ? std::nullopt : meeting_of_[member];
+  const auto at = meeting_of_[member];
   Meeting* const meeting = at && round == number_ ? &meetings_[*at] : nullptr;
   if (meeting != nullptr && meeting->step == Step::kDone) return;
   Half* const half = meeting == nullptr ? nullptr : &meeting->halves[meeting->halves[0].member == member ? 0 : 1];
@@ -234,9 +234,18 @@ void Referee::record(const Meeting& meeting) {
     record_test(meeting, i);
 }
 
+// Returns the result of one end. A queue pair that is not there, or not connected, is a failure whatever the result
+// says.
+TestResult Referee::result_of(const Half& half, std::size_t at) {
+  TestResult result = (*half.results)[at];
+  if (!result.failure.failed()) result.failure = (*half.connected)[at];
+  if (!result.failure.failed()) result.failure = (*half.contacts)[at].failure;
+  return result;
+}
+
 void Referee::record_test(const Meeting& meeting, std::size_t at) {
-  const TestResult& first = (*meeting.halves[0].results)[at];
-  const TestResult& second = (*meeting.halves[1].results)[at];
+  const TestResult first = result_of(meeting.halves[0], at);
+  const TestResult second = result_of(meeting.halves[1], at);
   FailedPair test{meeting.halves[0].member,
                   meeting.halves[1].member,
                   meeting.rails[at].own,

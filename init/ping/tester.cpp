@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -22,14 +23,15 @@ namespace {
 using fabric::make_error;
 using fabric::Result;
 
-constexpr double kLate = 5;  // seconds beyond the promised time: messages take time as well
+constexpr double kLongest = 86400;  // seconds that rank 0 may ask a rank to wait
+constexpr double kLate = 5;         // seconds beyond the promised time: messages take time as well
 
 class Tester {
  public:
   Tester(Channel& rank0, NcclChoice& choice) : rank0_(rank0), choice_(choice) {}
 
   Result<void> handle(const Message& message) {
-    if (const auto* prepare = std::get_if<Prepare>(&message)) return rank0_.send(open_rails(*prepare));
+    if (const auto* prepare = std::get_if<Prepare>(&message)) return prepare_rails(*prepare);
     if (const auto* round = std::get_if<Round>(&message)) return begin(*round);
     if (const auto* contacts = std::get_if<Contacts>(&message)) return connect(*contacts);
     if (const auto* go = std::get_if<Go>(&message)) return test(*go);
@@ -44,6 +46,13 @@ class Tester {
     Contact peer = {};
     Failure failure = {};
   };
+
+  Result<void> prepare_rails(const Prepare& prepare) {
+    if (bytes_ != 0 || prepare.bytes == 0 || prepare.bytes > kMostBytes)
+      return make_error("rank 0 asks for writes of {} bytes", prepare.bytes);
+    bytes_ = prepare.bytes;
+    return rank0_.send(open_rails(prepare));
+  }
 
   Prepared open_rails(const Prepare& prepare) {
     Prepared prepared{{}, choice_.rails};
@@ -62,11 +71,15 @@ class Tester {
   }
 
   Result<void> begin(const Round& round) {
+    if (round.bytes == 0 || round.bytes > bytes_)
+      return make_error("rank 0 asks for writes of {} bytes in a buffer for {}", round.bytes, bytes_);
     round_ = round;
     tests_.clear();
     Contacts contacts{round.number, {}};
     for (const RailPair pair : round.rails) {
-      if (pair.own >= open_.size() || !is_usable_[pair.own]) return make_error("rank 0 asks for rail {}", pair.own);
+      const bool is_twice = std::ranges::find(tests_, pair.own, &Test::own) != tests_.end();
+      if (pair.own >= open_.size() || !is_usable_[pair.own] || is_twice)
+        return make_error("rank 0 asks for rail {}", pair.own);
       Test& test = tests_.emplace_back();
       test.own = pair.own;
       test.pair = std::make_unique<QueuePair>(open_[pair.own], choice_.connecting, round.number, round.bytes);
@@ -82,8 +95,15 @@ class Tester {
       if (!test.failure.failed()) test.failure = test.pair->connect(test.peer);
     };
     std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < tests_.size(); ++i)
-      threads.emplace_back(connect_one, std::ref(tests_[i]));
+    std::size_t next = 1;
+    try {
+      for (; next < tests_.size(); ++next)
+        threads.emplace_back(connect_one, std::ref(tests_[next]));
+    } catch (const std::system_error&) {
+      // The container has a limit of threads: this one connects the remaining queue pairs.
+    }
+    for (std::size_t i = next; i < tests_.size(); ++i)
+      connect_one(tests_[i]);
     if (!tests_.empty()) connect_one(tests_.front());
     for (std::thread& thread : threads)
       thread.join();
@@ -195,6 +215,7 @@ class Tester {
   Channel& rank0_;
   NcclChoice& choice_;
   Verbs verbs_;
+  std::uint32_t bytes_ = 0;  // longest write; 0: the rails are not open
   std::deque<OpenRail> open_;
   std::vector<bool> is_usable_;  // of the open rails
   Round round_;
@@ -203,13 +224,17 @@ class Tester {
 
 }  // namespace
 
-Result<Verdict> follow(Channel& rank0, const Hello& hello, NcclChoice& choice, double welcome_deadline) {
+Result<Welcome> greet(Channel& rank0, const Hello& hello, double deadline) {
   TRY_VOID(rank0.send(hello));
-  const Message first = TRY(rank0.receive(welcome_deadline));
-  const auto* const welcome = std::get_if<Welcome>(&first);
+  Message first = TRY(rank0.receive(deadline));
+  auto* const welcome = std::get_if<Welcome>(&first);
   if (welcome == nullptr) return make_error("the answer is not that of rdma-ping");
   if (!welcome->accepted) return make_error("rank 0 refuses this rank: {}", fabric::one_line(welcome->reason));
-  const double deadline = clock_seconds() + welcome->limit_ms / 1000.0 + kLate;
+  return std::move(*welcome);
+}
+
+Result<Verdict> follow(Channel& rank0, const Welcome& welcome, NcclChoice& choice) {
+  const double deadline = clock_seconds() + std::min(welcome.limit_ms / 1000.0, kLongest) + kLate;
   Tester tester(rank0, choice);
   for (;;) {
     const Message message = TRY(rank0.receive(deadline));

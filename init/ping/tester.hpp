@@ -10,8 +10,12 @@
 
 namespace init::ping {
 
-// Sends the Hello, and follows rank 0 until its verdict. choice: of the same rank as the Hello. Errors: rank 0 refuses
-// this rank, has ended, or sends no verdict within the time that it promised.
-fabric::Result<Verdict> follow(Channel& rank0, const Hello& hello, NcclChoice& choice, double welcome_deadline);
+// Sends the Hello and returns the answer of rank 0. deadline: clock_seconds(). Errors: those of Channel, or rank 0
+// refuses this rank.
+fabric::Result<Welcome> greet(Channel& rank0, const Hello& hello, double deadline);
+
+// Makes the tests that rank 0 requests, until its verdict. choice: of the same rank as the Hello. Errors: rank 0 has
+// ended, or sends no verdict within the time that it promised.
+fabric::Result<Verdict> follow(Channel& rank0, const Welcome& welcome, NcclChoice& choice);
 
 }  // namespace init::ping

@@ -45,6 +45,11 @@ class FabricModel {
     for (unsigned rank = 0; rank < rules_.size; ++rank) {
       if (!faults_.absent.contains(rank)) receive(rank, hello(rank));
     }
+    return finish();
+  }
+
+  // Runs until the referee ends, with the ranks that are here.
+  double finish() {
     deliver();
     // A deadlock of the referee would end here, and not in a hang of the test.
     for (int step = 0; !referee_.is_finished() && step < 50'000'000; ++step)

@@ -208,6 +208,49 @@ TEST(Referee, RefusesStrangersAndGoesOn) {
   }
 }
 
+TEST(Referee, ConnectionHasOneSeat) {
+  FabricModel model(rules_for(3), 1, {});
+  model.receive(1, model.hello(1));
+  model.receive(1, model.hello(2));
+  model.deliver();
+  ASSERT_EQ(model.refusals().size(), 1U);
+  EXPECT_EQ(model.refusals().front().reason, "this connection has a rank already");
+}
+
+TEST(Referee, NeverTakesGoodResultOfFailedQueuePair) {
+  for (const bool connects : {false, true}) {
+    FabricModel model(rules_for(2), 1, {});
+    for (const unsigned rank : {0U, 1U})
+      model.receive(rank, model.hello(rank));
+    for (const unsigned rank : {0U, 1U})
+      model.receive(rank, Prepared{{}, model.hello(rank).rails});
+    const Failure memlock{Layer::kMemlock, "too low"};
+    for (const unsigned rank : {0U, 1U}) {
+      Contact contact;
+      if (!connects) contact.failure = memlock;
+      model.receive(rank, Contacts{1, {contact}});
+    }
+    for (const unsigned rank : {0U, 1U})
+      model.receive(rank, Connected{1, {connects && rank == 1 ? memlock : Failure{}}});
+    for (const unsigned rank : {0U, 1U})
+      model.receive(rank, Results{1, {{}}});
+    EXPECT_EQ(model.outcome().cells, std::vector<Layer>{Layer::kMemlock}) << connects;
+  }
+}
+
+TEST(Referee, MessageBeforeThePreparationDropsOnlyItsSender) {
+  Faults faults;
+  faults.never_prepared = {1};
+  FabricModel model(rules_for(3), 1, faults);
+  for (const unsigned rank : {0U, 1U, 2U})
+    model.receive(rank, model.hello(rank));
+  model.receive(1, Go{0, {}});
+  model.deliver();
+  model.finish();
+  EXPECT_EQ(model.outcome().members[1].problem, (Failure{Layer::kRank, "it sent a message that does not belong here"}));
+  EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 1U);
+}
+
 TEST(Referee, RankThatRestartsInTheMeetingComesAgain) {
   FabricModel model(rules_for(2), 1, {});
   model.receive(1, model.hello(1));
