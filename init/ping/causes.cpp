@@ -111,7 +111,9 @@ void Naming::add_absent() {
                      fmt::format("{} {} did not come: {} of {} ranks came", absent.size() == 1 ? "rank" : "ranks",
                                  name_ranks(absent), outcome_.size - absent.size(), outcome_.size));
   cause.rank = absent.front();
-  cause.remedy = "look at the log of each of these ranks: it did not start, or it does not reach rank 0";
+  cause.remedy =
+      "read the log of each of these ranks: it did not start, or does not reach rank 0; --timeout sets how long rank 0 "
+      "waits";
 }
 
 void Naming::share_faults() {

@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     return init::ping::kExitFailure;
   }
   try {
-    const auto options = init::ping::parse_options(argc, argv);
+    const auto options = init::ping::parse_options(argc, argv, environ);
     if (!options) {
       log.error(options.error().message, fabric::remedy_of(options.error()));
       return init::ping::kExitUsage;

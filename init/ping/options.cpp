@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <span>
 
 #include "fabric/command_line.hpp"
@@ -23,6 +25,13 @@ Result<void> set_number(std::optional<unsigned>& target, std::string_view text, 
   if (!number || *number < least || *number > kMostRanks)
     return make_error("expected a number from {} to {}, got `{}`", least, kMostRanks, printable(text));
   target = number;
+  return {};
+}
+
+// Sets a switch. The environment may also turn it off with "0".
+Result<void> set_switch(bool& target, std::string_view text) {
+  if (text != "0" && text != "1") return make_error("expected 0 or 1, got `{}`", printable(text));
+  target = text == "1";
   return {};
 }
 
@@ -71,16 +80,10 @@ constexpr fabric::Option<Options> kOptions[] = {
      set_rails},
     {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
     {"bw", "", "write for one second per pair, and name pairs below 80 % of the median",
-     [](Options& o, std::string_view) -> Result<void> {
-       o.bandwidth = true;
-       return {};
-     }},
+     [](Options& o, std::string_view t) { return set_switch(o.bandwidth, t); }},
     {"timeout", "SECONDS", "how long the ranks wait for each other at the start (30)", set_timeout},
     {"json", "", "rank 0 prints the report as JSON",
-     [](Options& o, std::string_view) -> Result<void> {
-       o.json = true;
-       return {};
-     }},
+     [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
     {"svg", "FILE", "rank 0 writes a heat map of all pairs to this file",
      [](Options& o, std::string_view t) -> Result<void> {
        o.svg = std::string(t);
@@ -98,6 +101,26 @@ constexpr fabric::Option<Options> kOptions[] = {
      }},
 };
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+// --help and --version have no variable.
+constexpr auto kTwins = kTable.first(kTable.size() - 2);
+
+// Applies the variables of options, such as RDMA_PING_TIMEOUT. An image with a fixed ENTRYPOINT has no other way to set
+// them. An empty variable counts as unset.
+Result<void> apply_twins(Options& options, const char* const* environment) {
+  constexpr std::string_view kPrefix = "RDMA_PING_";
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    if (!entry.starts_with(kPrefix) || equals + 1 >= entry.size()) continue;
+    std::string name(entry.substr(kPrefix.size(), equals - kPrefix.size()));
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const auto* const option = fabric::find_option(kTwins, name);
+    if (option == nullptr) continue;
+    if (auto done = option->apply(options, entry.substr(equals + 1)); !done)
+      return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
+  }
+  return {};
+}
 
 Result<void> apply(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view argument = arguments[at];
@@ -114,9 +137,10 @@ Result<void> apply(Options& options, std::span<char* const> arguments, std::size
 
 }  // namespace
 
-Result<Options> parse_options(int argc, char** argv) {
+Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
+  TRY_VOID(apply_twins(options, environment));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");
@@ -132,11 +156,12 @@ std::string help_text() {
   return fabric::wrapped(
              "rdma-ping tests, before a job starts, that every rank reaches every other rank on every rail, with the "
              "HCAs, GID index, traffic class and service level that NCCL will use in this container. Start it as a "
-             "rank "
-             "of the job. It needs no GPU, no MPI and no ssh.") +
+             "rank of the job. It needs no GPU, no MPI and no ssh.") +
          "\nUsage:\n  rdma-ping [options] [-- command [args]]\n\n" +
          fabric::wrapped("The command is executed if all tests are good.") + "\n" +
-         fabric::wrapped("Options (default, or the variables that set it, in brackets):") +
+         fabric::wrapped(
+             "Options (default, or the variables that set it, in brackets; all except the last two can also be set as "
+             "RDMA_PING_NAME in the environment):") +
          fabric::option_help(kTable) + "\n" +
          fabric::wrapped(
              "Exit codes: 0 all tests are good; 1 a test failed, or a rank did not come; 2 usage; 69 no rank "

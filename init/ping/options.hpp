@@ -23,8 +23,9 @@ struct Options {
   char** program = nullptr;  // argv of the command to execute after a good result; nullptr: none
 };
 
-// Errors are for exit code 2 and name the argument.
-fabric::Result<Options> parse_options(int argc, char** argv);
+// Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument
+// or the variable.
+fabric::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
 
 // Returns the text of --help.
 std::string help_text();

@@ -10,13 +10,17 @@ namespace {
 using namespace init::ping;
 using namespace test_support;
 
-fabric::Result<Options> parse(std::string_view line) {
+// variables: NAME=VALUE, separated by spaces.
+fabric::Result<Options> parse(std::string_view line, std::string_view variables = {}) {
   static std::vector<std::string> arguments;
   arguments = words(line);
   std::vector<char*> pointers = pointers_to(arguments);
   const int count = static_cast<int>(pointers.size());
   pointers.push_back(nullptr);
-  return parse_options(count, pointers.data());
+  std::vector<std::string> entries = words(variables);
+  std::vector<char*> environment = pointers_to(entries);
+  environment.push_back(nullptr);
+  return parse_options(count, pointers.data(), environment.data());
 }
 
 TEST(PingOptions, ReadsEveryOption) {
@@ -30,6 +34,21 @@ TEST(PingOptions, ReadsEveryOption) {
   EXPECT_DOUBLE_EQ(options.timeout, 2.5);
   EXPECT_EQ(options.svg, "f");
   EXPECT_EQ(options.program, nullptr);
+}
+
+TEST(PingOptions, CommandLinePrecedesVariables) {
+  const Options options =
+      must(parse("rdma-ping --bytes 4096",
+                 "RDMA_PING_BYTES=8192 RDMA_PING_TIMEOUT=600 RDMA_PING_BW=1 RDMA_PING_JSON=0 "
+                 "RDMA_PING_SVG= RDMA_PING_TOKEN=x RDMA_PING_PORT=tcp://10.0.0.1:80 RDMA_PING_HELP=1"));
+  EXPECT_EQ(options.bytes, 4096U);
+  EXPECT_DOUBLE_EQ(options.timeout, 600);
+  EXPECT_TRUE(options.bandwidth);
+  EXPECT_FALSE(options.json);
+  EXPECT_EQ(options.svg, "");
+  EXPECT_EQ(options.command, Command::kTest);
+  EXPECT_EQ(error_message(parse("rdma-ping", "RDMA_PING_RANK=x")),
+            "RDMA_PING_RANK: expected a number from 0 to 65536, got `x`");
 }
 
 TEST(PingOptions, NamesWrongArguments) {

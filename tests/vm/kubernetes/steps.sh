@@ -347,6 +347,7 @@ ping_pod() {
       | .spec.containers[0] += {image: "lab.local/trainer:1", imagePullPolicy: "Never", command: ["rdma-init", "--", "rdma-ping", "--"],
           args: ["sh", "-c", "echo started as rank $JOB_COMPLETION_INDEX"], resources: {limits: {($resource): "1"}}}
       | .spec.containers[0].env += [{name: "JOB_COMPLETION_INDEX", value: $index}]
+      | (.spec.containers[0].env[] | select(.name == "RDMA_PING_TIMEOUT")).value = "120"
       | if $source then (.spec.containers[0].env[] | select(.name == "MASTER_ADDR")) = {name: "MASTER_ADDR", valueFrom: $source} else . end'
 }
 
