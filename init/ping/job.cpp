@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,21 +16,17 @@
 #include <ctime>
 #include <optional>
 
-#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "init/doctor.hpp"
 #include "init/exec.hpp"
-#include "init/options.hpp"
 #include "init/ping/causes.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/meeting_point.hpp"
 #include "init/ping/open_rail.hpp"
-#include "init/ping/rails.hpp"
 #include "init/ping/referee.hpp"
 #include "init/ping/report.hpp"
+#include "init/ping/self.hpp"
 #include "init/ping/tester.hpp"
 #include "init/ping/totals.hpp"
-#include "init/resolve.hpp"
 
 namespace init::ping {
 namespace {
@@ -41,88 +36,12 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
-// The facts of a rank before it meets other ranks.
-struct Self {
-  Place place;
-  Hello hello;
-  NcclChoice choice;
-  std::string bootstrap;  // netdev; empty: none
-  std::vector<fabric::Netdev> netdevs;
-};
-
-std::string read_host() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()).substr(0, kLongestName) : "?";
-}
-
-// Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
-std::string read_node() {
-  const auto boot = fabric::sysfs::read_file("/proc/sys/kernel/random/boot_id", 4096);
-  struct stat space {};
-  ::stat("/proc/self/ns/net", &space);
-  const std::string text = fabric::value_or(boot, read_host());
-  return fmt::format("{}:{}", fabric::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
-}
-
-// Reads this container as rdma-init does. The options of rdma-init in the environment are for its own decision, except
-// the version of NCCL.
-Result<Self> read_self(const Options& options, char* const* environment, const Log& log) {
-  Self self;
-  self.place = TRY(find_place(options.given, environment));
-  char name[] = "rdma-ping";
-  char command[] = "doctor";
-  std::array<char*, 3> arguments{name, command, nullptr};
-  init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
-  reading.wait_seconds = 0;
-  Resolved resolved = TRY(resolve(reading, environment, log, true));
-  const Setting* const image = find_setting(resolved.settings, "NCCL_VERSION");
-  auto version = reading.policy.nccl_version;
-  if (!version && image) version = nccl::parse_version(image->value);
-  self.choice = nccl_choice(resolved.inventory, resolved.settings, version.value_or(nccl::kNewest));
-  self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings).value_or("");
-  self.netdevs = std::move(resolved.inventory.netdevs);
-  self.hello = {kProtocol,   self.place.token, self.place.rank,   self.place.size,
-                read_node(), read_host(),      self.choice.rails, self.choice.unused};
-  return self;
-}
-
-bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
-  return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
-    const std::string text = to_string(own.address);
-    return to_string(address).starts_with(own.address.is_ipv4() ? text + ":" : "[" + text + "]:");
-  });
-}
-
-// Returns where rank 0 listens: the address of the meeting point, if this container has it. Otherwise it is the
-// one on the netdev of NCCL's bootstrap: the name may belong to a Kubernetes service, or get its DNS entry later.
-Result<SocketAddress> listening_address(const Self& self, const Log& log) {
-  const auto named = resolve_host(self.place.host, self.place.port);
-  for (const SocketAddress& address : named ? *named : std::vector<SocketAddress>()) {
-    const auto owner = std::ranges::find_if(self.netdevs, [&](const auto& netdev) { return is_of(netdev, address); });
-    if (owner == self.netdevs.end()) continue;
-    if (!self.bootstrap.empty() && owner->name != self.bootstrap) {
-      log.warning(fmt::format("the meeting point {} is on {}, and NCCL's bootstrap uses {}", to_string(address),
-                              printable(owner->name), printable(self.bootstrap)),
-                  "name an address of the same network, or set NCCL_SOCKET_IFNAME");
-    }
-    return address;
-  }
-  const auto netdev = std::ranges::find(self.netdevs, self.bootstrap, &fabric::Netdev::name);
-  if (netdev == self.netdevs.end() || netdev->addresses.empty()) {
-    fabric::Error error = fabric::make_error("`{}` is no address of rank 0, and no netdev fits NCCL's bootstrap",
-                                             printable(self.place.host));
-    error.hint = "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME";
-    return error;
-  }
-  const std::string text = to_string(netdev->addresses.front().address);
-  return TRY(resolve_host(text, self.place.port)).front();
-}
-
 // --- Rank 0: this process is the referee, its child tests like any other rank.
 
 [[noreturn]] void test_in_child(Self& self, UniqueFd socket, double limit) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Channel channel(std::move(socket));
+  // The referee has the other end of the channel, and reports a failure.
   const auto welcome = greet(channel, self.hello, clock_seconds() + limit);
   if (welcome) static_cast<void>(follow(channel, *welcome, self.choice).has_value());
   ::_exit(0);
@@ -248,7 +167,12 @@ Result<int> run_rank(const Options& options, Self& self, const Log& log) {
         "bootstrap needs the same network";
     return std::move(joined).error();
   }
-  const Verdict verdict = TRY(follow(joined->first, joined->second, self.choice));
+  auto followed = follow(joined->first, joined->second, self.choice);
+  if (!followed) {
+    followed.error().hint = "read the log of rank 0, which has ended or does not answer";
+    return std::move(followed).error();
+  }
+  const Verdict& verdict = *followed;
   const std::string text = fabric::one_line(verdict.text);
   if (verdict.code == 0) {
     log.info(text);

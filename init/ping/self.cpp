@@ -1,0 +1,94 @@
+#include "init/ping/self.hpp"
+
+#include <fmt/format.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "init/doctor.hpp"
+#include "init/options.hpp"
+#include "init/resolve.hpp"
+
+namespace init::ping {
+namespace {
+
+using fabric::printable;
+using fabric::Result;
+
+std::string read_host() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()).substr(0, kLongestName) : "?";
+}
+
+// Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
+std::string read_node() {
+  const auto boot = fabric::sysfs::read_file("/proc/sys/kernel/random/boot_id", 4096);
+  struct stat space {};
+  ::stat("/proc/self/ns/net", &space);
+  const std::string text = fabric::value_or(boot, read_host());
+  return fmt::format("{}:{}", fabric::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
+}
+
+bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
+  return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
+    const std::string text = to_string(own.address);
+    return to_string(address).starts_with(own.address.is_ipv4() ? text + ":" : "[" + text + "]:");
+  });
+}
+
+}  // namespace
+
+Result<Self> read_self(const Options& options, char* const* environment, const Log& log) {
+  Self self;
+  self.place = TRY(find_place(options.given, environment));
+  char name[] = "rdma-ping";
+  char command[] = "doctor";
+  std::array<char*, 3> arguments{name, command, nullptr};
+  init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
+  reading.wait_seconds = 0;
+  Resolved resolved = TRY(resolve(reading, environment, log, true));
+  const Setting* const image = find_setting(resolved.settings, "NCCL_VERSION");
+  auto version = reading.policy.nccl_version;
+  if (!version && image) version = nccl::parse_version(image->value);
+  self.choice = nccl_choice(resolved.inventory, resolved.settings, version.value_or(nccl::kNewest));
+  self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings).value_or("");
+  self.netdevs = std::move(resolved.inventory.netdevs);
+  self.hello = {kProtocol,   self.place.token, self.place.rank,   self.place.size,
+                read_node(), read_host(),      self.choice.rails, self.choice.unused};
+  return self;
+}
+
+Result<SocketAddress> listening_address(const Self& self, const Log& log) {
+  const auto named = resolve_host(self.place.host, self.place.port);
+  for (const SocketAddress& address : named ? *named : std::vector<SocketAddress>()) {
+    const auto owner = std::ranges::find_if(self.netdevs, [&](const auto& netdev) { return is_of(netdev, address); });
+    if (owner == self.netdevs.end()) continue;
+    if (!self.bootstrap.empty() && owner->name != self.bootstrap) {
+      log.warning(fmt::format("the meeting point {} is on {}, and NCCL's bootstrap uses {}", to_string(address),
+                              printable(owner->name), printable(self.bootstrap)),
+                  "name an address of the same network, or set NCCL_SOCKET_IFNAME");
+    }
+    return address;
+  }
+  const auto netdev = std::ranges::find(self.netdevs, self.bootstrap, &fabric::Netdev::name);
+  if (netdev == self.netdevs.end() || netdev->addresses.empty()) {
+    fabric::Error error = fabric::make_error("`{}` is no address of rank 0, and no netdev fits NCCL's bootstrap",
+                                             printable(self.place.host));
+    error.hint = "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME";
+    return error;
+  }
+  // A link-local address needs a scope, which other ranks do not know.
+  const auto own = std::ranges::find_if(
+      netdev->addresses, [](const fabric::InterfaceAddress& address) { return !address.address.is_link_local(); });
+  if (own == netdev->addresses.end())
+    return fabric::make_error("{}, the netdev of NCCL's bootstrap, has only a link-local address",
+                              printable(netdev->name));
+  return TRY(resolve_host(to_string(own->address), self.place.port)).front();
+}
+
+}  // namespace init::ping
