@@ -8,6 +8,7 @@
 #include "init/ping/blame.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
+#include "init/ping/totals.hpp"
 
 namespace init::ping {
 namespace {
@@ -42,9 +43,8 @@ std::string describe(const Fault& fault) {
 
 // Returns "3 of 7 tests failed, 4 did not run".
 std::string results_of(const Share& share) {
-  const auto tests = [](std::size_t number) { return number == 1 ? "test" : "tests"; };
-  if (share.tested == 0) return fmt::format("{} {} did not run", share.untested, tests(share.untested));
-  return fmt::format("{} of {} {} failed{}", share.failed, share.tested, tests(share.tested),
+  if (share.tested == 0) return fmt::format("{} did not run", count_of(share.untested, "test"));
+  return fmt::format("{} of {} failed{}", share.failed, count_of(share.tested, "test"),
                      share.untested == 0 ? "" : fmt::format(", {} did not run", share.untested));
 }
 

@@ -129,7 +129,8 @@ void MeetingPoint::read_from(int number, Referee& referee) {
     if (!*message) return;
     if (connection.is_last) continue;
     referee.receive(number, connection.from, std::move(**message), clock_seconds());
-    if (referee.has_seat(number)) connection.ends_at = 0;
+    // Once seated, later messages need no search of all seats.
+    if (connection.ends_at > 0 && referee.has_seat(number)) connection.ends_at = 0;
   }
 }
 
