@@ -8,7 +8,6 @@
 #include "init/ping/blame.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
-#include "init/ping/totals.hpp"
 
 namespace init::ping {
 namespace {

@@ -37,4 +37,8 @@ std::string describe(const Failure& failure) {
   return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, fabric::one_line(failure.detail));
 }
 
+std::string count_of(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 }  // namespace init::ping

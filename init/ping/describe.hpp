@@ -1,7 +1,9 @@
 // Texts of messages. Names and details come from other ranks: they are made printable. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "init/ping/outcome.hpp"
@@ -14,5 +16,7 @@ std::string name_ranks(const std::vector<unsigned>& ranks);
 std::string describe(const Member& member, unsigned rail);
 // Returns "gid: DETAIL".
 std::string describe(const Failure& failure);
+// Returns "1 cause" or "2 causes".
+std::string count_of(std::size_t count, std::string_view noun);
 
 }  // namespace init::ping

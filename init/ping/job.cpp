@@ -20,6 +20,7 @@
 #include "init/exec.hpp"
 #include "init/ping/causes.hpp"
 #include "init/ping/channel.hpp"
+#include "init/ping/describe.hpp"
 #include "init/ping/meeting_point.hpp"
 #include "init/ping/open_rail.hpp"
 #include "init/ping/referee.hpp"

@@ -9,7 +9,6 @@
 #include "fabric/text.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
-#include "init/ping/totals.hpp"
 
 namespace init::ping {
 namespace {

@@ -11,6 +11,7 @@
 #include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
 #include "init/ping/compare.hpp"
+#include "init/ping/describe.hpp"
 #include "init/ping/totals.hpp"
 
 namespace init::ping {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "init/ping/describe.hpp"
+
 namespace init::ping {
 
 Totals count_tests(const Outcome& outcome) {
@@ -56,10 +58,6 @@ std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes)
   text += fmt::format("{} of {} {} good", totals.good, count_of(totals.all(), "test"), totals.good == 1 ? "is" : "are");
   if (totals.untested > 0) text += fmt::format(", {} untested", totals.untested);
   return text + (outcome.out_of_time ? "; out of time" : "");
-}
-
-std::string count_of(std::size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 }  // namespace init::ping

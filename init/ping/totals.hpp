@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "init/ping/causes.hpp"
@@ -32,7 +31,5 @@ bool has_no_rails(const Outcome& outcome);
 bool is_good(const Outcome& outcome, const std::vector<Cause>& causes);
 // Returns one line: "bad: 1 cause; 10 of 12 tests are good".
 std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes);
-// Returns "1 cause" or "2 causes".
-std::string count_of(std::size_t count, std::string_view noun);
 
 }  // namespace init::ping
