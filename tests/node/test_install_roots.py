@@ -362,16 +362,17 @@ def killed(make_node):
     count = 0
     for first in ("install", "uninstall"):
         for call, number in list(points(make_node, first, CHANGES))[::stride()]:
-            for second in ("install", "uninstall"):
-                with fault(make_node, first, call, number, "signal=KILL") as node:
-                    where = (first, second, call, number)
-                    assert node.ended.returncode in (-9, 137), (where, node.ended)
-                    count += 1
-                    if second == "install":
-                        node.done(*node.chosen)
-                        assert "nothing to change" in node.done(*node.chosen)
-                    node.done("--uninstall", *node.restart)
-                    assert everything(node.root) == node.untouched, (where, sorted(set(everything(node.root)) ^ set(node.untouched)))
+            # Install and uninstall take turns as the next call.
+            second = ("install", "uninstall")[count % 2]
+            with fault(make_node, first, call, number, "signal=KILL") as node:
+                where = (first, second, call, number)
+                assert node.ended.returncode in (-9, 137), (where, node.ended)
+                count += 1
+                if second == "install":
+                    node.done(*node.chosen)
+                    assert "nothing to change" in node.done(*node.chosen)
+                node.done("--uninstall", *node.restart)
+                assert everything(node.root) == node.untouched, (where, sorted(set(everything(node.root)) ^ set(node.untouched)))
     return count
 
 
