@@ -65,6 +65,7 @@ struct HalfDriven {
   std::string pci;
   std::string driver;           // "mlx5_core"; empty: no driver is bound
   std::string module;           // "mlx5_ib", the RDMA module of the driver
+  bool always = false;          // whether every function of the driver has RDMA
   fabric::Attr<bool> loaded{};  // whether the module is loaded
 };
 

@@ -34,7 +34,7 @@ constexpr DriverHalf kDriverHalves[] = {
     {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
     {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},
     {"hns3", "hns_roce_hw_v2", false}, {"qede", "qedr", false},        {"cxgb4", "iw_cxgb4", false},
-    {"mana", "mana_ib", true},         {"ionic", "ionic_rdma", false}};
+    {"mana", "mana_ib", false},        {"ionic", "ionic_rdma", false}};
 
 constexpr std::string_view kMellanox = "0x15b3";
 
@@ -65,12 +65,12 @@ std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventor
     if (!driver) {
       // A Mellanox NIC without a driver is reported, because its driver provides RDMA. A NIC of another vendor may have
       // no RDMA.
-      if (errno == ENOENT && read("/vendor") == kMellanox) found.push_back({pci, "", "mlx5_core"});
+      if (errno == ENOENT && read("/vendor") == kMellanox) found.push_back({pci, "", "mlx5_core", false});
       continue;
     }
     for (const DriverHalf& half : kDriverHalves) {
       if (*driver != half.driver || (!half.always && !inventory.hcas.empty())) continue;
-      found.push_back({pci, *driver, half.module, is_path_there(root + "/sys/module/" + half.module)});
+      found.push_back({pci, *driver, half.module, half.always, is_path_there(root + "/sys/module/" + half.module)});
     }
   }
   return found;

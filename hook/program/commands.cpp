@@ -20,6 +20,7 @@
 #include "hook/base/warnings.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
+#include "hook/doctor/job_fault.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/search.hpp"
@@ -405,7 +406,16 @@ int install_code(const Options& options, const Log& log) {
   return said.error().code == kUnsupportedNode ? kExitUnsupported : kExitFailure;
 }
 
-int run_doctor(const Options& options) {
+int run_job_check(const NodeSettings& node, const Log& log) {
+  const auto fault = find_job_fault(node);
+  if (!fault) return exit_code(fault.error(), log);
+  if (!*fault) return kExitDone;
+  print(drain_reason(**fault) + "\n");
+  return kExitBroken;
+}
+
+int run_doctor(const Options& options, const Log& log) {
+  if (options.job) return run_job_check(options.node, log);
   const auto checks = examine_node(options.node);
   print(options.json ? findings_json(checks) : findings_text(checks, options.quiet));
   const auto grade = worst(checks);
@@ -489,7 +499,7 @@ int run_command(const Options& options) {
     case Command::kBaseSpec:
       return exit_code(print_base_spec(options), log);
     case Command::kDoctor:
-      return run_doctor(options);
+      return run_doctor(options, log);
     case Command::kInstall:
       return install_code(options, log);
     case Command::kConfigApply:

@@ -176,6 +176,10 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"verify", "", "base-spec: add only `rdma-hook verify`, for use with rdma-nri", set_flag<&Options::verify>,
      "base-spec"},
     {"quiet", "", "doctor: print only warnings and errors", set_flag<&Options::quiet>, "doctor"},
+    {"job", "",
+     "doctor: print only a fault that certainly breaks a job with RDMA, in one line, and exit with 2 (for Slurm's "
+     "Prolog)",
+     set_flag<&Options::job>, "doctor"},
     {"grants", "", "metrics: add a series for each container and HCA", set_flag<&Options::grants>, "metrics"},
     {"help", "", "print this text; after a command: only its part", set_help},
     {"version", "", "print the version", set_version}};
@@ -202,7 +206,7 @@ constexpr Usage kUsages[] = {
      "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
-    {"doctor", "[--json|--quiet]", "checks the node from kernel to engine; prints problems with remedies"},
+    {"doctor", "[--json|--quiet|--job]", "checks the node from kernel to engine; prints problems with remedies"},
     {"install", "[--way NAME]", "configures containerd, CRI-O, Docker or Podman"},
     {"install", "--uninstall", "restores the engine's files"},
     {"install", "--status [--json]", "prints the installed files and their changes since"}};
@@ -276,6 +280,9 @@ Result<void> complete(Options& options) {
   // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  // A snapshot has no modules and no device nodes.
+  if (options.job && (options.json || options.node.snapshot))
+    return usage_error("--job excludes --json and --snapshot");
   // Other commands would ignore --probe and do their normal work, and the caller would take their exit code for the
   // answer of the probe.
   if (options.probe && options.command != Command::kConfigApply)

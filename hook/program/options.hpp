@@ -54,6 +54,7 @@ struct Options {
   bool json = false;
   bool grants = false;  // metrics: a series for each grant
   bool quiet = false;   // doctor: only warnings and errors
+  bool job = false;     // doctor: only a fault that breaks every job with RDMA, in one line
   bool watch = false;   // config apply: applies again at each change of the directory
   bool probe = false;   // config apply: only reports whether the node has the configuration of the directory
   bool verify = false;  // base-spec: adds rdma-hook verify instead of the hooks that grant HCAs

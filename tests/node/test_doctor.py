@@ -8,6 +8,7 @@ import shutil
 import stat
 import struct
 import subprocess
+import time
 
 import harness
 import test_install_roots as roots  # has the stand-in for containerd
@@ -143,6 +144,9 @@ class Node:
         assert bool(quiet.stdout) == (done.returncode != 0), quiet
         assert all(one[4] for one in findings if one[1] != "note"), findings
         return done.returncode, findings, text.stdout
+
+    def check_job(self, run=subprocess.run):
+        return run([self.hook, "doctor", "--job", "--root", self.root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def port(node, rail):
@@ -288,6 +292,32 @@ FAULTS = [
     ("ledger is open to all", None, lambda node: (node.root / "run/rdma-hook").chmod(0o777), "ledger", "broken",
      "run/rdma-hook", "other users can read"),
 ]
+
+
+def ports_down(node):
+    for rail in range(RAILS):
+        port(node, rail).update(state="1: DOWN", phys_state="2: Polling")
+
+
+def only_rail_0(node):
+    node.config["pools"][0]["selectors"] = {"ifNames": ["rail0"]}
+
+
+# Name, change before lay_out(), change after it; then the beginning of the line of `doctor --job`, which is empty without a fault.
+JOB_FAULTS = [
+    ("healthy", None, None, ""),
+    ("mlx5_ib missing", None, no_hcas, "rdma: mlx5_ib: not loaded: 0000:10:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib'"),
+    ("ib_uverbs missing", None, lambda node: node.remove("sys/class/infiniband_verbs"), "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: "),
+    ("no node", None, lambda node: node.remove("dev/infiniband/uverbs2"), "rdma: /dev/infiniband/uverbs2: missing, although the kernel has the device; remedy: "),
+    ("no port", ports_down, None, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE; remedy: run 'ip link set rail0 up'; then check cable"),
+    ("one port down", lambda node: port(node, 2).update(state="1: DOWN"), None, ""),
+    ("mode 0600", None, lambda node: (node.root / "dev/infiniband/uverbs2").chmod(0o600), ""),
+    ("no node of an HCA without a pool", only_rail_0, lambda node: node.remove("dev/infiniband/uverbs2"), ""),
+    ("no port of the only HCA in a pool", lambda node: (only_rail_0(node), port(node, 0).update(state="1: DOWN")), None, "rdma: mlx5_0:1: is DOWN"),
+    ("no RDMA hardware", None, lambda node: (no_hcas(node), shutil.rmtree(node.root / "sys/bus/pci/devices")), ""),
+    ("no engine", None, lambda node: node.remove("opt/rdma/bin/rdma-hook"), ""),
+    ("ledger is a file", None, lambda node: (node.remove("run/rdma-hook"), node.write("run/rdma-hook", "")), ""),
+]
 HEALTHY = [
     ("healthy", None, None),
     ("runc's version after that of rdma-runtime", None, by_runtime),
@@ -318,17 +348,20 @@ class Doctor(harness.Case):
         self.numbers = itertools.count()
 
     def examine(self, before, after):
-        directory = f"{self.work}/{next(self.numbers)}"
-        os.mkdir(directory)
-        node = Node(directory)
+        node = self.laid_out(before, after)
+        found = node.examine()
+        shutil.rmtree(node.root.parent)
+        return found
+
+    def laid_out(self, before=None, after=None):
+        node = Node(f"{self.work}/{next(self.numbers)}")
+        node.root.parent.mkdir()
         if before:
             before(node)
         node.lay_out()
         if after:
             after(node)
-        found = node.examine()
-        shutil.rmtree(directory)
-        return found
+        return node
 
     def test_reports_nothing_on_healthy_nodes(self):
         for name, before, after in HEALTHY:
@@ -344,6 +377,26 @@ class Doctor(harness.Case):
                 self.assertIn(what, findings[0][2])
                 self.assertIn(message, findings[0][3])
                 self.assertEqual(code, {"note": 0, "warning": 1, "broken": 2}[grade])
+
+    def test_job_reports_only_faults_that_break_each_job(self):
+        for name, before, after, line in JOB_FAULTS:
+            with self.subTest(name):
+                node = self.laid_out(before, after)
+                done = node.check_job()
+                self.assertEqual((done.returncode, done.stderr), (2 if line else 0, ""), done)
+                self.assertTrue(done.stdout.startswith(line) and len(done.stdout) <= 201 and done.stdout.count("\n") == bool(line), done)
+
+    def test_job_ignores_a_fault_that_ends_within_a_second(self):
+        node = self.laid_out(after=lambda node: node.remove("dev/infiniband/uverbs2"))
+        checking = node.check_job(subprocess.Popen)
+        time.sleep(0.3)
+        os.mknod(node.root / "dev/infiniband/uverbs2", stat.S_IFCHR | 0o666, os.makedev(231, 194))
+        self.assertEqual((checking.communicate(timeout=60)[0], checking.returncode), ("", 0))
+
+    def test_job_fails_without_a_line_if_the_configuration_is_unknown(self):
+        done = self.laid_out(lambda node: node.config.update(pool=[]), lambda node: node.remove("dev/infiniband/uverbs2")).check_job()
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("pool", done.stderr)
 
 
 if __name__ == "__main__":

@@ -229,8 +229,8 @@ TEST(RecordHex, ReadsAnyBytesWithoutOverrun) {
   unsigned state = 1;
   const auto next = [&] { return state = state * 1103515245 + 12345, static_cast<std::uint8_t>(state >> 16); };
   unsigned accepted = 0;
-  constexpr unsigned kRounds = kIsSanitized ? 2000 : 20000;
-  for (unsigned round = 0; round < kRounds; ++round) {
+  constexpr unsigned kAttempts = kIsSanitized ? 2000 : 20000;
+  for (unsigned round = 0; round < kAttempts; ++round) {
     for (const std::uint16_t type : {RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE, RTM_NEWNEIGH}) {
       NetRecord record{type, {}};
       record.payload.assign(type == RTM_NEWADDR ? 8 : 12, 0);
@@ -257,7 +257,7 @@ TEST(RecordHex, ReadsAnyBytesWithoutOverrun) {
       EXPECT_EQ(record_from_hex(type, to_hex(for_netdev(looked_at, 9, "net1"))).has_value(), read.has_value());
     }
   }
-  EXPECT_GT(accepted, kRounds / 2);
+  EXPECT_GT(accepted, kAttempts / 2);
 }
 
 // ---- with the kernel

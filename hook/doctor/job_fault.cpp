@@ -1,0 +1,98 @@
+#include "hook/doctor/job_fault.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "hook/config/read_config.hpp"
+#include "hook/plan/parts.hpp"
+#include "hook/plan/pools.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Inventory;
+
+// The HCAs that jobs use: those of pools. An HCA without a pool, such as a front-end NIC, breaks no job.
+struct JobHcas {
+  Inventory inventory;
+  bool known = true;  // as hcas_known of job_fault()
+};
+
+JobHcas job_hcas(Inventory inventory, const Config& config) {
+  JobHcas jobs;
+  std::set<std::string> names;
+  const NodeMap map(inventory, config);
+  for (const NodeHca& node : map.hcas()) {
+    if (node.pool_unread) jobs.known = false;
+    if (!node.pool) continue;
+    names.insert(node.name());
+    jobs.known = jobs.known && std::ranges::all_of(node.hca->ports, [](const fabric::Port& port) {
+                   return std::holds_alternative<std::string>(port.state);
+                 });
+  }
+  jobs.inventory = inventory;
+  std::erase_if(jobs.inventory.hcas, [&](const fabric::Hca& hca) { return !names.contains(hca.name); });
+  return jobs;
+}
+
+// Returns the first broken finding of a check. If the check has more of them, its object says how many.
+std::optional<Finding> first_broken(const Check& check) {
+  const auto is_broken = [](const Finding& one) { return one.grade == Grade::kBroken; };
+  const auto found = std::ranges::find_if(check.findings, is_broken);
+  if (found == check.findings.end()) return std::nullopt;
+  Finding first = *found;
+  const auto more = std::ranges::count_if(check.findings, is_broken) - 1;
+  if (more > 0) first.object += fmt::format(" and {} more", more);
+  return first;
+}
+
+Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Config& config) {
+  Inventory inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
+  TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
+  const bool has_hcas = !inventory.hcas.empty();
+  const auto [jobs, known] = job_hcas(std::move(inventory), config);
+  if (has_hcas && jobs.hcas.empty()) return std::optional<Finding>();
+  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known);
+}
+
+}  // namespace
+
+std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known) {
+  // A NIC without an HCA is a fault only if the node has no other HCA, its driver always has RDMA, and the module is
+  // certainly not loaded. Many nodes have a front-end NIC that could have an HCA and needs none.
+  std::erase_if(facts.half_driven, [&](const HalfDriven& function) {
+    return !jobs.hcas.empty() || !function.always || function.loaded != fabric::Attr<bool>(false);
+  });
+  if (jobs.hcas.empty() && facts.half_driven.empty()) return std::nullopt;
+  auto checks = check_kernel(facts, jobs, config);
+  if (hcas_known) std::ranges::move(check_rails(jobs, config, {}), std::back_inserter(checks));
+  // A full GID table breaks only new netdevs, and a job of a batch system adds none.
+  for (const Check& check : checks)
+    if (check.name == "modules" || check.name == "nodes" || check.name == "ports")
+      if (auto fault = first_broken(check)) return fault;
+  return std::nullopt;
+}
+
+Result<std::optional<Finding>> find_job_fault(const NodeSettings& node) {
+  constexpr auto kTransient = std::chrono::seconds(1);
+  const bool default_paths = !node.config.file_must_exist && !node.root.empty();
+  const Config config = TRY(read_config(default_paths ? config_paths_below(node.root) : node.config));
+  if (!TRY(read_job_fault(node, config))) return std::optional<Finding>();
+  std::this_thread::sleep_for(kTransient);
+  return read_job_fault(node, config);
+}
+
+std::string drain_reason(const Finding& fault) {
+  std::string line = fmt::format("rdma: {}: {}; remedy: {}", fault.object, fault.message, fault.remedy);
+  // The reason reaches scripts of the site: no character in it is one that a shell executes or a terminal obeys.
+  std::ranges::replace(line, '`', '\'');
+  std::ranges::replace_if(
+      line, [](char c) { return c < ' ' || c > '~'; }, '?');
+  if (line.size() > kLongestReason) line = line.substr(0, kLongestReason - 3) + "...";
+  return line;
+}
+
+}  // namespace hook

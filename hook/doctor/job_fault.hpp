@@ -1,0 +1,30 @@
+// `rdma-hook doctor --job`: the faults of a node that break every job that uses RDMA, for the Prolog of a batch system,
+// which drains the node by them. Executes no program, and does not read engines, the ledger or files of `install`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "hook/base/result.hpp"
+#include "hook/doctor/checks.hpp"
+#include "hook/grant/node.hpp"
+
+namespace hook {
+
+// Returns the fault of the HCAs that jobs use, with the first of its objects; nullopt if no fault is certain. Pure.
+// These are faults: the kernel has no ib_uverbs; a device node is missing or wrong; no port is ACTIVE; the node has no
+// HCA because the RDMA module of its NIC is not loaded. A node without RDMA hardware has no fault. jobs: the inventory
+// with only the HCAs of pools. hcas_known: its HCAs are all HCAs of pools, and the states of their ports could be read.
+std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
+                                 bool hcas_known);
+
+// Reads the node and returns its fault as job_fault(). A fault is read a second time after a second: a link that flaps
+// and a node that udev is about to make are no faults.
+// Errors: the configuration or the list of HCAs cannot be read, so a fault is unknown.
+Result<std::optional<Finding>> find_job_fault(const NodeSettings& node);
+
+// Returns "rdma: OBJECT: MESSAGE; remedy: REMEDY" in one line of printable ASCII and at most kLongestReason bytes.
+inline constexpr std::size_t kLongestReason = 200;
+std::string drain_reason(const Finding& fault);
+
+}  // namespace hook

@@ -1,0 +1,98 @@
+#include "hook/doctor/job_fault.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "support/inventories.hpp"
+
+namespace hook {
+namespace {
+
+KernelFacts healthy_kernel() {
+  KernelFacts facts;
+  facts.uverbs = true;
+  facts.rdma_cm = true;
+  for (unsigned i = 0; i < 2; ++i)
+    facts.nodes.push_back({fmt::format("/dev/infiniband/uverbs{}", i), "231:0", SeenNode{true, "231:0", 0666}});
+  return facts;
+}
+
+std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true) {
+  const auto fault = job_fault(facts, inventory, {}, hcas_known);
+  return fault ? drain_reason(*fault) : "";
+}
+
+TEST(JobFault, HealthyNodeAndWarningsAreNone) {
+  EXPECT_EQ(reason_of(healthy_kernel(), test_support::rails(2)), "");
+  KernelFacts facts = healthy_kernel();
+  facts.rdma_cm = false;
+  facts.nodes[0].seen = SeenNode{true, "231:0", 0600};
+  auto inventory = test_support::rails(2);
+  inventory.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_EQ(reason_of(facts, inventory), "");
+}
+
+TEST(JobFault, UnknownIsNone) {
+  KernelFacts facts = healthy_kernel();
+  facts.uverbs = fabric::Unreadable{EACCES};
+  facts.nodes[0].seen = fabric::Unreadable{EPERM};
+  auto inventory = test_support::rails(2);
+  EXPECT_EQ(reason_of(facts, inventory), "");
+  for (fabric::Hca& hca : inventory.hcas)
+    hca.ports[0].state = "1: DOWN";
+  EXPECT_NE(reason_of(facts, inventory), "");
+  EXPECT_EQ(reason_of(facts, inventory, false), "");
+}
+
+TEST(JobFault, NamesModuleNodeAndPorts) {
+  KernelFacts facts = healthy_kernel();
+  facts.uverbs = false;
+  EXPECT_EQ(reason_of(facts, test_support::rails(2)),
+            "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: run 'modprobe ib_uverbs'");
+  facts = healthy_kernel();
+  for (ExpectedNode& node : facts.nodes)
+    node.seen = fabric::Unreadable{ENOENT};
+  const auto reason = reason_of(facts, test_support::rails(2));
+  EXPECT_TRUE(reason.starts_with("rdma: /dev/infiniband/uverbs0 and 1 more: missing")) << reason;
+  auto inventory = test_support::rails(2);
+  for (fabric::Hca& hca : inventory.hcas)
+    hca.ports[0].state = "1: DOWN";
+  EXPECT_TRUE(reason_of(healthy_kernel(), inventory).starts_with("rdma: mlx5_0:1 and 1 more: is DOWN, not ACTIVE"));
+}
+
+TEST(JobFault, FullGidTableIsNone) {
+  auto inventory = test_support::rails(2);
+  for (fabric::Hca& hca : inventory.hcas)
+    hca.ports[0].gid_tbl_len = 1;  // as of iWARP HCAs
+  EXPECT_EQ(reason_of(healthy_kernel(), inventory), "");
+}
+
+TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
+  const KernelFacts none;
+  EXPECT_EQ(reason_of(none, {}), "");
+  KernelFacts facts;
+  facts.half_driven = {{"0000:01:00.0", "ice", "irdma", false, false},
+                       {"0000:02:00.0", "", "mlx5_core", false},
+                       {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, fabric::Unreadable{EACCES}},
+                       {"0000:04:00.0", "mlx4_core", "mlx4_ib", true, true}};
+  EXPECT_EQ(reason_of(facts, {}), "");
+  facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, false});
+  EXPECT_EQ(reason_of(facts, {}),
+            "rdma: mlx5_ib: not loaded: 0000:05:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib' and add it "
+            "to /etc/modules-load.d/rdma.conf");
+  KernelFacts beside = healthy_kernel();
+  beside.half_driven = facts.half_driven;
+  EXPECT_EQ(reason_of(beside, test_support::rails(2)), "");
+}
+
+TEST(JobFault, ReasonIsOneShortLineOfAscii) {
+  const std::string reason =
+      drain_reason({Grade::kBroken, "mlx5_\n\x1b[31m\u202e`id`", std::string(300, 'x'), "reboot"});
+  EXPECT_EQ(reason.size(), kLongestReason);
+  EXPECT_TRUE(reason.starts_with("rdma: mlx5_\?\?[31m\?\?\?'id': xxx")) << reason;
+  EXPECT_TRUE(reason.ends_with("x...")) << reason;
+}
+
+}  // namespace
+}  // namespace hook
