@@ -162,7 +162,7 @@ void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   const std::string& entry = entries.verbs->at(hca.name).back();
   hca.uverbs = uverbs_number(entry);
   if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((entry + "/dev").c_str());
-  const int error = probe_node(scan.root, *hca.uverbs);
+  const int error = probe_node(scan.dev_root, *hca.uverbs);
   hca.accessible = error == 0;
   if (error != 0) hca.access_error = error;
 }

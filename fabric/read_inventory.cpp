@@ -96,6 +96,10 @@ void keep_visible_gpus(const std::string& root, std::vector<Gpu>& gpus) {
   if (!std::ranges::all_of(gpus, is_hidden)) std::erase_if(gpus, is_hidden);
 }
 
+bool is_live(const ReadOptions& options) {
+  return options.live || options.root.empty();
+}
+
 // Reads what the choice of ports needs of the network and of the GID tables. The netdevs are read before the GIDs,
 // because the scan of a GID table stops when the addresses of this namespace are found.
 void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, Inventory& inventory) {
@@ -103,7 +107,7 @@ void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, I
     for (Hca& hca : inventory.hcas)
       rdma_sysfs::read_gids_in_use(scan, hca);
   };
-  if (!options.root.empty()) {
+  if (!is_live(options)) {
     inventory.netdevs = read_tree_netdevs(options.root);
     return read_gids();
   }
@@ -146,7 +150,8 @@ Inventory read_inventory(const ReadOptions& options) {
   rdma_sysfs::Classes classes(options.root + "/sys");
   const auto names = classes.names();
   if (classes.error != 0) inventory.rdma_error = classes.error;
-  const bool live = options.root.empty();
+  const bool live = is_live(options);
+  const std::string dev_root = live ? "" : options.root;
   // Without an HCA, no decision needs the network. So on a node without RDMA, a start costs only one failed open().
   if (names.empty() && !options.full) return inventory;
 
@@ -156,6 +161,7 @@ Inventory read_inventory(const ReadOptions& options) {
   classes.open_nodes(std::nullopt);
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
+                              .dev_root = dev_root,
                               .full = options.full,
                               .whole_tables = options.full || options.whole_tables,
                               .netdevs = &inventory.netdevs,
@@ -168,12 +174,12 @@ Inventory read_inventory(const ReadOptions& options) {
   }
 
   if (answer) inventory.netns_mode = answer->netns_mode;
-  const auto dev = sysfs::Directory::open(options.root + "/dev/infiniband");
+  const auto dev = sysfs::Directory::open(dev_root + "/dev/infiniband");
   inventory.rdma_cm = dev && dev->contains("rdma_cm");
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
     pci::read_driver_facts(options.root, gpu);
-  keep_visible_gpus(options.root, *inventory.gpus);
+  keep_visible_gpus(dev_root, *inventory.gpus);
   return inventory;
 }
 

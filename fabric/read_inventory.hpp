@@ -12,6 +12,9 @@ struct ReadOptions {
   // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree, such as a copy from another machine:
   // addresses come from its addrs.txt and /sys/class/net, and netlink is not used.
   std::string root;
+  // true: the tree has the sysfs of this machine, as the root file system of a container that is being prepared. Then
+  // addresses come from netlink, and device nodes are those of /dev.
+  bool live = false;
   // false: read only the facts that the choice of ports needs. The GID table of a usable port is read until every GID
   // that this network namespace can own is found. The tables of unusable ports are not read. true: read every fact of
   // the snapshot format.

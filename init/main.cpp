@@ -12,6 +12,7 @@
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "init/doctor.hpp"
+#include "init/environ.hpp"
 #include "init/exec.hpp"
 #include "init/format_env.hpp"
 #include "init/image.hpp"
@@ -167,7 +168,12 @@ int main(int argc, char** argv) {
     return init::kExitFailure;
   }
   try {
-    const auto options = init::parse_options(argc, argv, environ);
+    auto options = init::parse_options(argc, argv, environ);
+    if (options && !options->environ_file.empty()) {
+      // The variables of the container are options too.
+      auto loaded = init::load_environ(options->environ_file);
+      options = loaded ? init::parse_options(argc, argv, environ) : std::move(loaded).error();
+    }
     if (!options) {
       log.error(options.error().message, fabric::remedy_of(options.error()));
       return init::kExitUsage;

@@ -135,14 +135,20 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
      [](Options& o, std::string_view t) { return store(o.root, t); }},
+    {"rootfs", "DIR",
+     "env: decide for a container whose root file system is prepared at DIR: read files below DIR, but addresses and "
+     "device nodes of this machine",
+     [](Options& o, std::string_view t) { return store(o.rootfs, t); }},
+    {"environ", "FILE", "env: variables of that container, NAME=value lines; they precede those of the environment",
+     [](Options& o, std::string_view t) { return store(o.environ_file, t); }},
     {"help", "", "print this help", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
     {"version", "", "print the version",
      [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},
 };
 
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
-// The last six options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
-constexpr std::size_t kWithoutTwin = 6;
+// The last eight options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
+constexpr std::size_t kWithoutTwin = 8;
 constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {
@@ -220,6 +226,11 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
     return make_error(
         "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo");
   }
+  const bool has_rootfs = !options.rootfs.empty();
+  if (options.command != Command::kEnv && (has_rootfs || !options.environ_file.empty()))
+    return make_error("--rootfs and --environ are options of env");
+  if (has_rootfs && (options.snapshot || !options.root.empty()))
+    return make_error("--rootfs is of this machine, and --snapshot and --root are not; omit one");
   return {};
 }
 
@@ -276,7 +287,7 @@ std::string help_text() {
     text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
   return text + "\n" +
          fabric::wrapped(
-             "Options (default in brackets; all except the last six can also be set as RDMA_INIT_NAME in the "
+             "Options (default in brackets; all except the last eight can also be set as RDMA_INIT_NAME in the "
              "environment):") +
          fabric::option_help(kTable) + "\n" +
          fabric::wrapped(

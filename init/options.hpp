@@ -24,9 +24,14 @@ struct Options {
   std::optional<std::string> snapshot;  // --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees
+  std::string rootfs;                   // --rootfs DIR, of a container that is being prepared on this machine
+  std::string environ_file;             // --environ FILE
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
   Variables narrowing;                  // options of the command line that narrow the choice, as RDMA_INIT_* variables
+
+  // Returns the prefix of all files that are read, except those of --environ and --snapshot.
+  const std::string& tree() const { return rootfs.empty() ? root : rootfs; }
 };
 
 // Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument

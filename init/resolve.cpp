@@ -226,12 +226,12 @@ ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std:
   if (image && !version) version = nccl::parse_version(image->value);
   std::string passwd;
   if (!named && (!version || *version < nccl::kHomeVariable)) {
-    const auto text = fabric::sysfs::read_file(options.root + "/etc/passwd", kMaxPasswd);
+    const auto text = read_below(options.tree(), "/etc/passwd", kMaxPasswd);
     passwd = passwd_home(fabric::value_or(text, std::string()), ::getuid());
   }
   ConfFiles files;
   files.paths = conf_paths(settings, conf_homes(version, home, passwd));
-  files.texts = read_conf_files(settings, files.paths, options.root, problems);
+  files.texts = read_conf_files(settings, files.paths, options.tree(), problems);
   if (!named && !version) warn_about_homes(files, home, passwd, problems);
   add_conf_files(files.texts, files.paths, settings);
   return files;
@@ -282,14 +282,15 @@ void read_and_decide(const Options& options, bool full, Providers& providers, Re
   // kept_family() searches all netdevs.
   const bool all_netdevs = find_setting(resolved.settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
   for (const bool whole_tables : {false, true}) {
-    resolved.inventory = fabric::read_inventory({options.root, full, whole_tables, all_netdevs});
+    resolved.inventory =
+        fabric::read_inventory({options.tree(), !options.rootfs.empty(), full, whole_tables, all_netdevs});
     providers.add_to(resolved.inventory);
     const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
-    if (early) fabric::read_models(options.root, resolved.inventory);
+    if (early) fabric::read_models(options.tree(), resolved.inventory);
     models |= early;
     resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
     if (resolved.decision.needs_models && !models) {
-      fabric::read_models(options.root, resolved.inventory);
+      fabric::read_models(options.tree(), resolved.inventory);
       models = true;
       resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
     }
@@ -386,11 +387,11 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
   mark_own(exported ? exported : "", resolved.settings);
-  const SitePolicy site = read_site_policy(Rooted(options.root), options.env_file, options.root.empty());
+  const SitePolicy site = read_site_policy(Rooted(options.tree()), options.env_file, options.tree().empty());
   const Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
-  Providers providers(options.root);
+  Providers providers(options.tree());
   read_and_decide(options, full, providers, resolved);
   wait_for_pending(options, full, log, providers, resolved);
   export_policy(from_site, problems, resolved.decision);

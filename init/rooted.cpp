@@ -68,6 +68,10 @@ int Rooted::each_name(const std::string& path, const std::function<void(std::str
   return !read ? errno : count > kMostEntries ? EFBIG : 0;
 }
 
+fabric::Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit) {
+  return root.empty() ? fabric::sysfs::read_file(path, limit) : Rooted(root).read(path, limit);
+}
+
 bool is_gone(int code) {
   return code == ENOENT || code == ENOTDIR;
 }

@@ -33,6 +33,10 @@ class Rooted {
   std::string root_;
 };
 
+// Reads a file that the user may name. root: as in Rooted. Below a root only a regular file is read; on this machine it
+// may also be a pipe, which a shell makes for <(command). Errors: as Rooted::read().
+fabric::Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit);
+
 // Returns true if the errno means that the file does not exist, as opposed to a failed lookup.
 bool is_gone(int code);
 

@@ -193,14 +193,16 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
   const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
   std::map<std::string, std::string> files;
   for (const std::string& path : paths) {
-    auto text = fabric::sysfs::read_file(root + path, kMaxConfSize);
+    auto text = read_below(root, path, kMaxConfSize);
     const int code = error_of(text);
     if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
     // NCCL runs as the same user, so it cannot read the file either.
     if (code == 0 || (!asked && (is_gone(code) || code == EACCES))) continue;
     problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "", printable(path),
-                                   code == EFBIG ? "has more than 64 MiB" : std::strerror(code)));
+                                   code == EFBIG    ? "has more than 64 MiB"
+                                   : code == EINVAL ? "is no regular file"
+                                                    : std::strerror(code)));
   }
   return files;
 }

@@ -184,7 +184,10 @@ TEST(Options, NameTheArgumentOrTheVariableInErrors) {
       {"--snapshot=x -- true", "",
        "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
       {"--root=x -- true", "",
-       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"}};
+       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
+      {"--rootfs=x doctor", "", "--rootfs and --environ are options of env"},
+      {"--environ=x -- true", "", "--rootfs and --environ are options of env"},
+      {"--rootfs=x --root=y env", "", "--rootfs is of this machine, and --snapshot and --root are not; omit one"}};
   for (const auto& [line, environment, message] : rows) {
     SCOPED_TRACE(message);
     EXPECT_EQ(parse(line, environment).error().message, message);

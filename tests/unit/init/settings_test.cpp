@@ -155,8 +155,9 @@ TEST(ReadConfFiles, SkipsMissingFiles) {
   EXPECT_EQ(files.at("/etc/nccl.conf"), "NCCL_A=1\n");
   EXPECT_FALSE(files.contains("/root/.nccl.conf"));
   EXPECT_FALSE(files.contains("/etc"));
-  ASSERT_EQ(problems.size(), 1U);
-  EXPECT_EQ(problems[0], "/etc: Is a directory; its values are unknown");
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[0], "/etc: is no regular file; its values are unknown");
+  EXPECT_EQ(problems[1], "/fifo.conf: is no regular file; its values are unknown");
 }
 
 TEST(ReadConfFiles, ReportsAnUnreadableNamedFile) {

@@ -1,0 +1,59 @@
+#include "init/environ.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <variant>
+
+#include "fabric/text.hpp"
+#include "init/rooted.hpp"
+
+namespace init {
+namespace {
+
+constexpr std::size_t kMostEnviron = 4 << 20;
+
+// The bytes of [[:space:]] without a line break.
+constexpr std::string_view kBlanks = " \t\v\f\r";
+
+bool is_variable_name(std::string_view name) {
+  const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+         std::ranges::all_of(name, is_part);
+}
+
+// Removes one pair of quotes. enroot also pairs " with ', and ignores blanks after the second quote.
+std::string_view without_quotes(std::string_view value) {
+  constexpr std::string_view kQuotes = "\"'";
+  const std::string_view trimmed = value.substr(0, value.find_last_not_of(kBlanks) + 1);
+  if (trimmed.size() < 2 || kQuotes.find(trimmed.front()) == kQuotes.npos ||
+      kQuotes.find(trimmed.back()) == kQuotes.npos)
+    return value;
+  return trimmed.substr(1, trimmed.size() - 2);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> parse_environ(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (std::string_view line : fabric::split(text, '\n')) {
+    line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos || line.find('\0') != line.npos) continue;
+    const std::string_view name = line.substr(0, equals);
+    if (!is_variable_name(name) || name.starts_with("ENROOT_")) continue;
+    variables.emplace_back(name, without_quotes(line.substr(equals + 1)));
+  }
+  return variables;
+}
+
+fabric::Result<void> load_environ(const std::string& path) {
+  const auto text = Rooted("").read(path, kMostEnviron);
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&text))
+    return fabric::sys_error(failed->code, "read `{}`", fabric::printable(path));
+  for (const auto& [name, value] : parse_environ(std::get<std::string>(text)))
+    ::setenv(name.c_str(), value.c_str(), 1);
+  return {};
+}
+
+}  // namespace init

@@ -1,0 +1,227 @@
+"""The hook of enroot and the TaskProlog of Slurm, with the stand-in for enroot, on a made node: its sysfs, netdevs and device nodes."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+from harness import MAKE_TREE, SOURCE
+from rdma_init import PROGRAM
+
+ENROOT = SOURCE + "/tests/slurm/enroot"
+SAMPLES = pathlib.Path(SOURCE, "config/slurm")
+ALL = "=mlx5_0:1,mlx5_1:1,mlx5_2:1"
+# 99-mellanox.sh of enroot 4.1 changes sysfs: it covers the class directories, and links the visible HCAs with absolute paths.
+MELLANOX = """#!/bin/sh
+for class in infiniband infiniband_verbs; do mount -t tmpfs none "$ENROOT_ROOTFS/sys/class/$class"; done
+ln -s "$(readlink -f /sys/class/infiniband_verbs/abi_version)" "$ENROOT_ROOTFS/sys/class/infiniband_verbs"
+for hca in %s; do
+  ln -s "$(readlink -f "/sys/class/infiniband/mlx5_$hca")" "$ENROOT_ROOTFS/sys/class/infiniband/mlx5_$hca"
+  ln -s "$(readlink -f "/sys/class/infiniband_verbs/uverbs$hca")" "$ENROOT_ROOTFS/sys/class/infiniband_verbs/uverbs$hca"
+done
+"""
+# In private namespaces: the tree of make-tree becomes this machine's sysfs and device nodes, and its addresses those of veth netdevs.
+NODE = """set -eu
+"$1" --synthetic 3 4 "$2/tree"
+mkdir "$2/dev"
+mount -t tmpfs none "$2/dev"
+for node in null zero urandom; do touch "$2/dev/$node"; mount --bind "/dev/$node" "$2/dev/$node"; done
+ln -s /proc/self/fd "$2/dev/fd"
+cp -r "$2/tree/dev/infiniband" "$2/dev"
+mount --move "$2/dev" /dev
+while read -r netdev family address; do
+  [ -n "$netdev" ] || continue
+  ip link show "$netdev" > "$2/link" 2>&1 || ip link add "$netdev" type veth peer name "$netdev-peer"
+  ip link set "$netdev-peer" up
+  ip link set "$netdev" up
+  ip address add "$address" dev "$netdev" $([ "$family" = inet ] || echo nodad)
+done < "$2/tree/addrs.txt"
+mount --rbind "$2/tree/sys" /sys
+"""
+
+
+def put(path, text, mode=0o644):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+class EnrootCase(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.work = pathlib.Path(directory.name)
+        self.etc, self.image = self.work / "etc", self.work / "image"
+        self.image.joinpath("etc").mkdir(parents=True)
+        for name in ("environ.d", "hooks.d"):
+            (self.etc / name).mkdir(parents=True)
+        system = [top for top in ("/bin", "/lib", "/lib64", "/usr", "/sys", "/dev", "/proc") if os.path.isdir(top)]
+        put(self.etc / "mounts.d/10-system.fstab", "".join(f"{top} {top} none rbind 0 -1\n" for top in system))
+        put(self.image / "etc/environment", "PATH=/usr/bin:/bin\n")
+
+    def use_hook(self, program=PROGRAM):
+        text = (SAMPLES / "99-rdma.sh").read_text()
+        assert "rdma_init=/usr/bin/rdma-init\n" in text
+        return put(self.etc / "hooks.d/99-rdma.sh", text.replace("/usr/bin/rdma-init", program), 0o755)
+
+    def start(self, command=("env", "-0"), conf=None, **job):
+        """Returns the ended `enroot start`. job: the environment of the job."""
+        conf = ["--conf", str(put(self.work / "conf", "environ() {\n" + conf + "}\n"))] if conf else []
+        environment = {"PATH": harness.PATH, "HOME": "/root", "ENROOT_SYSCONF_PATH": str(self.etc), **job}
+        return subprocess.run([ENROOT, "start", *conf, str(self.image), *command], env=environment, capture_output=True, text=True,
+                              check=False, timeout=harness.DEADLINE)
+
+    def variables(self, conf=None, **job):
+        """Returns the variables of a task as pyxis makes them: those of the container over those of the job."""
+        result = self.start(conf=conf, **job)
+        self.assertEqual(result.returncode, 0, result)
+        self.messages = result.stderr
+        return job | dict(entry.split("=", 1) for entry in result.stdout.split("\0") if entry)
+
+
+class StandIn(EnrootCase):
+    """The stand-in does what enroot does, as far as the hook depends on it."""
+
+    def test_last_line_wins_and_file_is_normalised(self):
+        put(self.image / "etc/environment", 'PATH=/usr/bin:/bin\nA="a b"\n  B=1\n#C=1\nno name\nENROOT_X=1\n9=1\nD=\'d" \nE=1')
+        put(self.etc / "environ.d/10.env", "B=2\nE=2\n")
+        put(self.etc / "hooks.d/50.sh", '#!/bin/sh\ncat "$ENROOT_ENVIRON" >&2\necho " F=\\"f\\"" >> "$ENROOT_ENVIRON"\n', 0o755)
+        found = self.variables(conf="echo E=3\n", JOB="1")
+        expected = {"JOB": "1", "PATH": "/usr/bin:/bin", "A": "a b", "B": "2", "D": "d", "E": "3", "F": "f"}
+        self.assertEqual({name: found[name] for name in found if name not in ("PWD", "SHLVL", "_")}, expected)
+        self.assertEqual(self.messages.splitlines()[:3], ["PATH=/usr/bin:/bin", "A=a b", "B=1"])
+
+    def test_hooks_run_in_order_after_first_mounts(self):
+        put(self.work / "node.conf", "node\n")
+        put(self.image / "etc/nccl.conf", "image\n")
+        put(self.etc / "mounts.d/50.fstab", f"{self.work}/node.conf /etc/nccl.conf none bind 0 -1\n{self.work} /late none bind\n")
+        for name, mode in (("20.sh", 0o755), ("10.sh", 0o755), ("30.sh", 0o644), ("40", 0o755)):
+            put(self.etc / "hooks.d" / name, '#!/bin/sh\necho "$0 $(cat $ENROOT_ROOTFS/etc/nccl.conf) $ENROOT_PID" >&2\n', mode)
+        lines = [line.split() for line in self.start(["true"]).stderr.splitlines()]
+        self.assertEqual([(os.path.basename(line[0]), line[1]) for line in lines], [("10.sh", "node"), ("20.sh", "node")])
+
+    def test_failing_hook_ends_start(self):
+        put(self.etc / "hooks.d/10.sh", "#!/bin/sh\nexit 3\n", 0o755)
+        result = self.start(["echo", "started"])
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("10.sh exited with return code 3", result.stderr)
+
+
+class Hook(EnrootCase):
+    def test_unchanged_image_gets_all_hcas(self):
+        self.use_hook()
+        put(self.image / "etc/environment", "PATH=/usr/bin:/bin\nLAST=1", 0o644)
+        found = self.variables()
+        self.assertEqual((found["NCCL_IB_HCA"], found["NCCL_IB_GID_INDEX"], found["LAST"]), (ALL, "3", "1"))
+        self.assertIn("3 of 3 ports", self.messages)
+
+    def test_subset_of_mellanox_hook_is_exact(self):
+        self.use_hook()
+        for visible, expected in (("0 2", "=mlx5_0:1,mlx5_2:1"), ("1", "=mlx5_1:1")):
+            put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % visible, 0o755)
+            self.assertEqual(self.variables(MELLANOX_VISIBLE_DEVICES=visible.replace(" ", ","))["NCCL_IB_HCA"], expected)
+        put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
+        self.assertNotIn("NCCL_IB_HCA", self.variables(MELLANOX_VISIBLE_DEVICES="all"))
+
+    def test_void_and_none_append_nothing(self):
+        self.use_hook()
+        for value in ("void", "none"):
+            self.assertNotIn("NCCL_IB_HCA", self.variables(MELLANOX_VISIBLE_DEVICES=value))
+            put(self.image / "etc/environment", f"PATH=/bin\nMELLANOX_VISIBLE_DEVICES=all\nMELLANOX_VISIBLE_DEVICES={value}\n")
+            self.assertNotIn("NCCL_IB_HCA", self.variables())
+            # The job's value precedes the image's.
+            self.assertEqual(self.variables(MELLANOX_VISIBLE_DEVICES="all")["NCCL_IB_HCA"], ALL)
+
+    def test_value_of_user_wins_from_six_places(self):
+        self.use_hook()
+        own = self.image / "etc/environment"
+        places = {
+            "job": lambda: self.variables(NCCL_IB_HCA="mlx5_1"),
+            "--container-env": lambda: self.variables(conf="echo NCCL_IB_HCA=mlx5_1\n", NCCL_IB_HCA="mlx5_1"),
+            "image": lambda: (put(own, "PATH=/bin\nNCCL_IB_HCA=mlx5_1\n"), self.variables(NCCL_IB_HCA="mlx5_0"))[1],
+            "environ.d": lambda: (put(self.etc / "environ.d/50.env", "NCCL_IB_HCA=mlx5_1\n"), self.variables())[1]}
+        for name, variables in places.items():
+            found = variables()
+            self.assertEqual(found["NCCL_IB_HCA"], "mlx5_1", name)
+            # The other variables are those for this HCA.
+            self.assertEqual(found["NCCL_IB_GID_INDEX"], "3", name)
+            put(own, "PATH=/usr/bin:/bin\n")
+            (self.etc / "environ.d/50.env").unlink(missing_ok=True)
+        for name in ("nccl.conf", "rccl.conf"):
+            # The image has the file.
+            conf = put(self.image / "etc" / name, "NCCL_IB_HCA=mlx5_1\n")
+            self.assertNotIn("NCCL_IB_HCA", self.variables(), name)
+            # The node has it, and the site mounts it into all containers.
+            conf.write_text("")
+            fstab = put(self.etc / "mounts.d/50.fstab", f"{put(self.work / name, 'NCCL_IB_HCA=mlx5_2')} /etc/{name} none bind 0 -1\n")
+            self.assertNotIn("NCCL_IB_HCA", self.variables(), name)
+            fstab.unlink()
+            self.assertEqual(self.variables()["NCCL_IB_HCA"], ALL)
+            conf.unlink()
+
+    def test_kept_value_is_checked(self):
+        self.use_hook()
+        put(self.image / "etc/environment", "PATH=/bin\nNCCL_IB_HCA=mlx5_7\n")
+        self.assertEqual(self.variables()["NCCL_IB_HCA"], "mlx5_7")
+        self.assertIn("mlx5_7", self.messages)
+
+    def test_failure_of_rdma_init_starts_container(self):
+        for script in (None, "exit 2", "kill -KILL $$"):
+            self.use_hook(str(put(self.work / "bad", f"#!/bin/sh\n{script}\n", 0o755)) if script else "/nonexistent")
+            found = self.variables(HOME="/root")
+            self.assertEqual(set(found) - {"HOME", "PATH", "PWD", "SHLVL", "_"}, set(), script)
+            self.assertEqual(self.messages.count("warning: rdma-init failed"), 1, script)
+
+    def test_container_without_rdma_starts(self):
+        self.use_hook()
+        put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
+        self.assertEqual(self.variables()["PATH"], "/usr/bin:/bin")
+        self.assertEqual(len(self.messages.splitlines()), 1, self.messages)
+
+    def test_hostile_image(self):
+        self.use_hook()
+        outside = put(self.work / "outside", "NCCL_IB_HCA=mlx5_1\n")
+        (self.image / "etc/nccl.conf").symlink_to(outside)
+        os.mkfifo(self.image / "etc/rccl.conf")
+        touch, file = f"touch {self.work}/executed", put(self.work / "env", "NCCL_IB_SL=9\n")
+        put(self.image / "etc/environment", f"PATH=/usr/bin:/bin\nRDMA_INIT_WAIT=86400\nMELLANOX_VISIBLE_DEVICES=all; {touch}\n"
+            f"X=$({touch})`{touch}`\nNCCL_IB_TC='1\" \nRDMA_INIT_ENV_FILE={file}\nY=" + "y" * 100000)
+        before = sorted(self.work.iterdir())
+        found = self.variables()
+        self.assertEqual(sorted(self.work.iterdir()), before)
+        # Neither the linked file nor the file of RDMA_INIT_ENV_FILE is in the image.
+        self.assertEqual((found["NCCL_IB_HCA"], found["Y"], found.get("NCCL_IB_SL")), (ALL, "y" * 100000, None))
+
+
+class TaskProlog(EnrootCase):
+    def run_prolog(self, program=PROGRAM, **job):
+        script = put(self.work / "task-prolog", (SAMPLES / "task-prolog").read_text().replace("/usr/bin/rdma-init", program), 0o755)
+        result = subprocess.run([script], env={"PATH": harness.PATH, **job}, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result)
+        return result.stdout.splitlines()
+
+    def test_prints_exports_of_unset_variables(self):
+        self.assertIn(f"export NCCL_IB_HCA={ALL}", self.run_prolog())
+        lines = self.run_prolog(NCCL_IB_HCA="mlx5_1")
+        self.assertTrue(lines and all(line.startswith("export ") and not line.startswith("export NCCL_IB_HCA=") for line in lines), lines)
+
+    def test_prints_nothing_without_rdma_init(self):
+        self.assertEqual(self.run_prolog("/nonexistent"), [])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1] == "inside":
+        del sys.argv[1]
+        subprocess.run(["sh", "-c", NODE, "sh", MAKE_TREE, sys.argv.pop(1)], check=True)
+        harness.main(PROGRAM, MAKE_TREE)
+    NAMESPACES = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "--net"]
+    VETH = ["ip", "link", "add", "x", "type", "veth", "peer", "name", "y"]
+    if subprocess.run([*NAMESPACES, *VETH], capture_output=True, check=False).returncode:
+        print("skipped: no network namespace with a veth netdev here")
+        sys.exit(harness.SKIP)
+    with tempfile.TemporaryDirectory() as made:
+        sys.exit(subprocess.run([*NAMESPACES, sys.executable, __file__, "inside", made, *sys.argv[1:]], check=False).returncode)
