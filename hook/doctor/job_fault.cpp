@@ -38,7 +38,7 @@ JobHcas job_hcas(Inventory inventory, const Config& config) {
   return jobs;
 }
 
-// Returns the first broken finding of a check. If the check has more of them, its object says how many.
+// Returns the first broken finding of a check. If the check has more of them, its object has their number.
 std::optional<Finding> first_broken(const Check& check) {
   const auto is_broken = [](const Finding& one) { return one.grade == Grade::kBroken; };
   const auto found = std::ranges::find_if(check.findings, is_broken);
