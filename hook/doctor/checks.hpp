@@ -17,6 +17,7 @@
 #include "hook/config/config.hpp"
 #include "hook/install/query_engine.hpp"
 #include "hook/install/record.hpp"
+#include "hook/install/slurm_conf.hpp"
 #include "hook/ledger/ledger.hpp"
 
 namespace hook {
@@ -278,5 +279,30 @@ std::vector<std::string> our_programs_in(std::string_view text);
 // Returns the last LimitMEMLOCK= of a unit's text in bytes (systemd.exec(5)); nullopt if there is none or it cannot be
 // parsed. Accepts "infinity", "64K" and "8M:16M" (soft and hard limit; the hard limit is returned).
 std::optional<std::uint64_t> unit_memlock(std::string_view text);
+
+struct MemlockLimits {
+  std::uint64_t soft = 0;  // bytes; UINT64_MAX: unlimited
+  std::uint64_t hard = 0;
+  friend bool operator==(const MemlockLimits&, const MemlockLimits&) = default;
+};
+// Returns RLIMIT_MEMLOCK in the text of /proc/PID/limits; nullopt if the text does not have it.
+std::optional<MemlockLimits> memlock_in(std::string_view limits);
+
+// Slurm: RLIMIT_MEMLOCK that jobs get from slurmd, or from the shell that submits them.
+
+struct SlurmFacts {
+  SlurmConf conf;
+  std::vector<std::uint64_t>
+      memlocks;  // soft RLIMIT_MEMLOCK in bytes of each slurmd; one that cannot be read is left out
+};
+
+// Returns true if slurmd replaces its RLIMIT_MEMLOCK by that of the submitting shell. Pure.
+bool propagates_memlock(const SlurmSettings& settings);
+
+// Returns nullopt on a node without slurm.conf. root: prefix of the node's files.
+std::optional<SlurmFacts> read_slurm_facts(const std::string& root);
+
+// Returns the check "slurm". Pure.
+Check check_slurm(const SlurmFacts& facts);
 
 }  // namespace hook

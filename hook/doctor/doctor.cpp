@@ -158,12 +158,14 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
   return facts;
 }
 
-// Reads the facts of the engines.
+// Returns the checks of the engines, and of Slurm if the node has it.
 // unasked: errors of programs that earlier checks could not execute.
-NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
+std::vector<Check> check_all_engines(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
-  return engines;
+  std::vector<Check> checks = check_engines(engines);
+  if (const auto slurm = read_slurm_facts(node.root)) checks.push_back(check_slurm(*slurm));
+  return checks;
 }
 
 // Adds the findings of the configuration that depend on the node.
@@ -208,7 +210,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
-    append(check_engines(engines_of(node, std::move(unasked))), checks);
+    append(check_all_engines(node, std::move(unasked)), checks);
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers or PCI bridges"));
   }

@@ -129,20 +129,6 @@ std::optional<std::int64_t> boot_time(const std::string& root) {
   return std::nullopt;
 }
 
-// Returns the hard limit in bytes: the second number of the line "Max locked memory       8388608              8388608
-// bytes".
-std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
-  constexpr std::string_view kName = "Max locked memory";
-  for (const std::string_view line : fabric::split(limits, '\n')) {
-    if (!line.starts_with(kName)) continue;
-    std::string_view rest = fabric::trim(line.substr(kName.size()));
-    rest = fabric::trim(rest.substr(std::min(rest.size(), rest.find(' '))));
-    rest = rest.substr(0, rest.find(' '));
-    return rest == "unlimited" ? std::optional(UINT64_MAX) : fabric::parse_number<std::uint64_t>(rest);
-  }
-  return std::nullopt;
-}
-
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
   for (const EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
@@ -150,7 +136,8 @@ void read_processes(const std::string& root, NodeEngines& engines) {
     // container, because it can run as a pod.
     if (found.in_container && found.name != "rdma-nri") continue;
     RunningProcess process{found.name, found.pid, {}, {}};
-    if (const auto limits = read_text(found.directory + "/limits")) process.memlock = hard_memlock(*limits);
+    const auto limits = read_text(found.directory + "/limits");
+    if (const auto memlock = limits ? memlock_in(*limits) : std::nullopt) process.memlock = memlock->hard;
     if (const auto ticks = start_ticks(found); ticks && boot)
       process.started = *boot + static_cast<std::int64_t>(*ticks) / ::sysconf(_SC_CLK_TCK);
     engines.processes.push_back(std::move(process));
@@ -195,6 +182,23 @@ std::vector<std::string> our_programs_in(std::string_view text) {
     }
   }
   return programs;
+}
+
+std::optional<MemlockLimits> memlock_in(std::string_view limits) {
+  constexpr std::string_view kName = "Max locked memory";
+  const auto bytes = [](std::string_view word) {
+    return word == "unlimited" ? std::optional(UINT64_MAX) : fabric::parse_number<std::uint64_t>(word);
+  };
+  // The line is "Max locked memory         8388608              8388608              bytes".
+  for (const std::string_view line : fabric::split(limits, '\n')) {
+    if (!line.starts_with(kName)) continue;
+    const std::string_view soft = fabric::trim(line.substr(kName.size()));
+    const std::string_view hard = fabric::trim(soft.substr(std::min(soft.size(), soft.find(' '))));
+    const auto one = bytes(soft.substr(0, soft.find(' ')));
+    const auto other = bytes(hard.substr(0, hard.find(' ')));
+    return one && other ? std::optional(MemlockLimits{*one, *other}) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::uint64_t> unit_memlock(std::string_view text) {

@@ -221,6 +221,16 @@ def count_all(node):
     node.config["pools"][0] = {"name": "rails", "modes": ["exclusive"], "network": "rail", "resource": "rdma-init.io/rails"}
 
 
+def slurm(conf, memlock="unlimited", more=None):
+    """Adds a slurmd with this RLIMIT_MEMLOCK, and slurm.conf with an included file."""
+    def plant(node):
+        node.write("etc/slurm/slurm.conf", conf)
+        if more is not None:
+            node.write("etc/slurm/more.conf", more)
+        put_process(node, 102, "slurmd", STARTED, memlock, "NSpid:\t102\n")
+    return plant
+
+
 # Name, change before lay_out(), change after it; then the check, its grade, and a part of object and message.
 FAULTS = [
     ("rdma_ucm missing", None, lambda node: node.remove("sys/class/misc/rdma_cm"), "modules", "warning", "rdma_ucm", "not loaded"),
@@ -288,6 +298,10 @@ FAULTS = [
      "gpudirect", "note", "nv_peer_mem", "before driver 470"),
     ("ACS", None, lambda node: bridge_above(node, 1, 0x1D), "acs", "warning", "0000:02:01.0", "ACS redirects"),
     ("IOMMU", None, lambda node: node.write("sys/bus/pci/devices/0000:10:00.0/iommu_group/type", "DMA-FQ\n"), "iommu", "warning", "IOMMU", "mlx5_0"),
+    ("slurmd's memlock", None, slurm("PropagateResourceLimits=NONE\n", "65536"), "slurm", "warning", "slurmd.service", "RLIMIT_MEMLOCK of 65536 bytes"),
+    ("limits of the submitting shell", None, slurm("ClusterName=x\n"), "slurm", "warning", "/etc/slurm/slurm.conf", "of the shell that submits a job"),
+    ("limits in an included file", None, slurm("PropagateResourceLimits=NONE\ninclude more.conf\n", more="PROPAGATERESOURCELIMITS=ALL # all\n"),
+     "slurm", "warning", "/etc/slurm/slurm.conf", "of the shell that submits a job"),
     ("ledger is a file", None, lambda node: (node.remove("run/rdma-hook"), node.write("run/rdma-hook", "")), "ledger", "broken", "run/rdma-hook", "directory"),
     ("ledger is open to all", None, lambda node: (node.root / "run/rdma-hook").chmod(0o777), "ledger", "broken",
      "run/rdma-hook", "other users can read"),
@@ -322,6 +336,8 @@ HEALTHY = [
     ("healthy", None, None),
     ("runc's version after that of rdma-runtime", None, by_runtime),
     ("healthy, by a snapshot", by_snapshot(lambda inventory: None), None),
+    ("Slurm", None, slurm("PropagateResourceLimitsExcept=MEMLOCK\n")),
+    ("an included file that is missing", None, slurm("Include /etc/slurm/more.conf\n")),
     ("an engine in a container", None, lambda node: put_process(node, 99, "containerd", BOOTED + 1, "65536", "NSpid:\t99\t1\n")),
     ("index in a file", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n")),
     ("index by address", sliced("address"), None),

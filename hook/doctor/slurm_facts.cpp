@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/apply/memlock.hpp"
+#include "hook/doctor/checks.hpp"
+#include "hook/install/engine_processes.hpp"
+#include "hook/install/slurm_conf.hpp"
+
+namespace hook {
+namespace {
+
+// Returns true if a list of limits such as "MEMLOCK,NOFILE" has the name or ALL.
+bool has_limit(std::string_view list, std::string_view name) {
+  const std::string words = in_lower_case(list);
+  for (const std::string_view word : fabric::split(words, ',')) {
+    std::string_view limit = fabric::trim(word);
+    if (limit.starts_with("rlimit_")) limit.remove_prefix(std::strlen("rlimit_"));
+    if (limit == name || limit == "all") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool propagates_memlock(const SlurmSettings& settings) {
+  // Slurm ignores PropagateResourceLimits if PropagateResourceLimitsExcept is set. The default is ALL.
+  if (const auto except = settings.find("propagateresourcelimitsexcept"); except != settings.end())
+    return !has_limit(except->second, "memlock");
+  const auto listed = settings.find("propagateresourcelimits");
+  return listed == settings.end() || has_limit(listed->second, "memlock");
+}
+
+std::optional<SlurmFacts> read_slurm_facts(const std::string& root) {
+  constexpr std::size_t kLimits = 4096;
+  auto conf = read_slurm_conf(root);
+  if (!conf) return std::nullopt;
+  SlurmFacts facts{std::move(*conf), {}};
+  for (const EngineProcess& process : find_processes(root, {"slurmd"})) {
+    if (process.in_container) continue;
+    const auto limits = fabric::sysfs::read_file(process.directory + "/limits", kLimits);
+    if (const auto* text = std::get_if<std::string>(&limits))
+      if (const auto memlock = memlock_in(*text)) facts.memlocks.push_back(memlock->soft);
+  }
+  return facts;
+}
+
+Check check_slurm(const SlurmFacts& facts) {
+  const std::string file = fabric::printable(facts.conf.path);
+  Check check{"slurm", fmt::format("{}; {} slurmd", file, facts.memlocks.size()), {}, facts.conf.error.empty()};
+  for (const std::uint64_t memlock : facts.memlocks) {
+    if (memlock == UINT64_MAX) continue;
+    check.add(Grade::kWarning, "slurmd.service",
+              fmt::format("slurmd runs with RLIMIT_MEMLOCK of {}: jobs get no more", limit_text(memlock)),
+              "add LimitMEMLOCK=infinity to [Service] with `systemctl edit slurmd.service`, then restart it");
+  }
+  if (!check.looked) check.summary = facts.conf.error;
+  if (!check.looked || !propagates_memlock(facts.conf.settings)) return check;
+  const auto except = facts.conf.settings.find("propagateresourcelimitsexcept");
+  const bool keeps = except != facts.conf.settings.end() && in_lower_case(except->second) != "none";
+  check.add(
+      Grade::kWarning, file, "RLIMIT_MEMLOCK of the shell that submits a job replaces that of slurmd",
+      fmt::format("set `PropagateResourceLimitsExcept={}MEMLOCK` in it on all nodes, then run `scontrol reconfigure`",
+                  keeps ? fabric::printable(except->second) + "," : ""));
+  return check;
+}
+
+}  // namespace hook

@@ -1,0 +1,112 @@
+#include "hook/install/slurm_conf.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+constexpr const char* kSlurmConfs[] = {"/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf",
+                                       "/etc/slurm-llnl/slurm.conf"};
+constexpr std::string_view kBlanks = " \t\r";
+
+// Removes a comment: from a # to the end, unless a backslash precedes the #.
+std::string_view without_comment(std::string_view line) {
+  for (std::size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1))
+    if (at == 0 || line[at - 1] != '\\') return line.substr(0, at);
+  return line;
+}
+
+// Cuts the first `name=value` off a line. The value ends at a blank, or at a quotation mark if it begins with one.
+// nullopt: the line has no more.
+std::optional<std::pair<std::string, std::string>> next_setting(std::string_view& line) {
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos) return std::nullopt;
+  std::string_view name = fabric::trim(line.substr(0, equals));
+  name = name.substr(name.find_last_of(kBlanks) + 1);
+  line = fabric::trim(line.substr(equals + 1));
+  const bool quoted = line.starts_with('"');
+  if (quoted) line.remove_prefix(1);
+  const std::size_t end = std::min(quoted ? line.find('"') : line.find_first_of(kBlanks), line.size());
+  std::pair<std::string, std::string> setting{in_lower_case(name), line.substr(0, end)};
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return setting;
+}
+
+void parse_line(std::string_view line, std::vector<std::pair<std::string, std::string>>& settings) {
+  constexpr std::string_view kInclude = "include";
+  line = fabric::trim(line);
+  const std::size_t word = line.find_first_of(kBlanks);
+  if (word != std::string_view::npos && in_lower_case(line.substr(0, word)) == kInclude) {
+    settings.emplace_back(kInclude, fabric::trim(line.substr(word)));
+    return;
+  }
+  while (auto setting = next_setting(line))
+    settings.push_back(std::move(*setting));
+}
+
+// Reads a file and those that it includes. Slurm looks up a relative path in the directory of slurm.conf.
+void read_with_includes(const std::string& root, const std::string& path, unsigned depth, SlurmConf& conf) {
+  constexpr std::size_t kLongestConf = 16 << 20;
+  constexpr unsigned kDeepest = 8;
+  const auto text = fabric::sysfs::read_file(root + path, kLongestConf);
+  const auto* failed = std::get_if<fabric::Unreadable>(&text);
+  if (failed || depth > kDeepest) {
+    conf.error = "cannot read `" + fabric::printable(path) + "`: " + std::strerror(failed ? failed->code : ELOOP);
+    return;
+  }
+  for (auto& [name, value] : parse_slurm_conf(std::get<std::string>(text))) {
+    if (name == "include") {
+      const std::string directory = conf.path.substr(0, conf.path.rfind('/') + 1);
+      read_with_includes(root, value.starts_with('/') ? value : directory + value, depth + 1, conf);
+    } else {
+      conf.settings.insert_or_assign(name, std::move(value));
+    }
+    if (!conf.error.empty()) return;
+  }
+}
+
+}  // namespace
+
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+std::vector<std::pair<std::string, std::string>> parse_slurm_conf(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::string line;
+  for (const std::string_view part : fabric::split(text, '\n')) {
+    // Slurm ends a comment only at the end of the continued line.
+    const std::size_t end = part.find_last_not_of(kBlanks);
+    if (end != std::string_view::npos && part[end] == '\\') {
+      line += part.substr(0, end);
+      continue;
+    }
+    line += part;
+    parse_line(without_comment(line), settings);
+    line.clear();
+  }
+  parse_line(without_comment(line), settings);
+  return settings;
+}
+
+std::optional<SlurmConf> read_slurm_conf(const std::string& root) {
+  for (const char* path : kSlurmConfs) {
+    SlurmConf conf{path, {}, {}};
+    const auto text = fabric::sysfs::read_file(root + path, 1);
+    const auto* failed = std::get_if<fabric::Unreadable>(&text);
+    if (failed && (failed->code == ENOENT || failed->code == ENOTDIR)) continue;
+    read_with_includes(root, path, 0, conf);
+    return conf;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hook
