@@ -1,5 +1,6 @@
 #include "fabric/command_line.hpp"
 
+#include <cctype>
 #include <utility>
 
 namespace fabric {
@@ -25,6 +26,28 @@ Result<std::string_view> take_value(std::span<char* const> arguments, std::size_
 
 std::string suggestion(std::string_view prefix, std::string_view word) {
   return word.empty() ? "" : fmt::format(" (did you mean `{}{}`?)", prefix, word);
+}
+
+std::string variable_of(std::string_view prefix, std::string_view option) {
+  std::string name(prefix);
+  for (const char c : option)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<std::string_view> given_options(std::span<char* const> arguments) {
+  std::vector<std::string_view> names;
+  for (const std::string_view argument : arguments) {
+    if (argument == "--") break;
+    if (argument.starts_with("--")) names.push_back(split_argument(argument).name);
+  }
+  return names;
+}
+
+Result<void> set_switch(bool& target, std::string_view text, bool on) {
+  if (text != "0" && text != "1") return make_error("expected 0 or 1, got `{}`", printable(text));
+  target = on == (text == "1");
+  return {};
 }
 
 bool is_for(std::string_view commands, std::string_view command) {

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "fabric/text.hpp"
@@ -66,6 +68,36 @@ Result<void> apply_option(std::span<const Option<Options>> table, std::span<char
   if (!option) return unknown_option(table, given.name);
   return option->apply(options, TRY(take_value(arguments, at, option->value)));
 }
+
+// Returns the variable of an option: RDMA_INIT_NCCL_VERSION for "RDMA_INIT_" and "nccl-version".
+std::string variable_of(std::string_view prefix, std::string_view option);
+
+// Returns the names of the options before `--`.
+std::vector<std::string_view> given_options(std::span<char* const> arguments);
+
+// Applies the variables of options that are not in `given`: the command line has precedence, even over an invalid
+// variable. An empty variable counts as unset, because a Dockerfile cannot unset one. Errors: the value is not valid;
+// the message starts with the variable.
+template <typename Options>
+Result<void> apply_variables(std::span<const Option<Options>> table, std::string_view prefix,
+                             const char* const* environment, std::span<const std::string_view> given,
+                             Options& options) {
+  for (; *environment; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    if (!entry.starts_with(prefix) || equals + 1 >= entry.size()) continue;
+    const std::string_view variable = entry.substr(0, equals);
+    const auto option =
+        std::ranges::find_if(table, [&](const auto& one) { return variable_of(prefix, one.name) == variable; });
+    if (option == table.end() || std::ranges::find(given, option->name) != given.end()) continue;
+    if (auto done = option->apply(options, entry.substr(equals + 1)); !done)
+      return wrap(std::move(done).error(), variable);
+  }
+  return {};
+}
+
+// Sets a switch to `on` for "1" and to the opposite for "0", with which a variable turns it off. Errors: another text.
+Result<void> set_switch(bool& target, std::string_view text, bool on = true);
 
 // Returns true if `commands` is empty or contains the word `command`.
 bool is_for(std::string_view commands, std::string_view command);

@@ -54,11 +54,6 @@ Result<void> choose(auto& target, std::initializer_list<Named<T>> words, std::st
   return expect(target, word ? &word->value : nullptr, expected, text);
 }
 
-// Sets a switch. The environment may also turn it off with "0".
-Result<void> set_switch(bool& target, std::string_view text, bool on = true) {
-  return choose<bool>(target, {{"0", !on}, {"1", on}}, "0 or 1", text);
-}
-
 Result<void> apply_wait(Options& options, std::string_view text) {
   const auto seconds = fabric::parse_decimal(text);
   return expect(options.wait_seconds, seconds && *seconds <= 86400 ? seconds : std::nullopt, "seconds from 0 to 86400",
@@ -104,9 +99,9 @@ constexpr fabric::Option<Options> kOptions[] = {
        return expect(o.policy.require_used, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
     {"strict", "", "exit with 78 instead of dropping a port without a right GID or keeping a wrong value",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.strict, t); }},
     {"override", "", "replace wrong values that are already set",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.override_wrong, t); }},
     {"hca", "LIST",
      "use these HCAs, or with ^ all except these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
      [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
@@ -119,18 +114,18 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"nccl-version", "X.Y.Z", "decide for this version of NCCL (the newest, and $NCCL_VERSION)",
      [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},
     {"no-link-local", "", "never use a link-local GID",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.link_local, t, false); }},
     {"no-node-gids", "", "never use a GID of the node's addresses if the container has no netdev of an HCA",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.node_gids, t, false); }},
     {"node-addresses", "LIST", "the node's addresses as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
      [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
     {"env-file", "FILE", "set unset library variables from this file (/etc/rdma-init/env.d/*.conf)",
      [](Options& o, std::string_view t) { return store(o.env_file, t); }},
     {"reap", "", "stay as init: forward signals, reap zombies",
-     [](Options& o, std::string_view t) { return set_switch(o.reap, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.reap, t); }},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
-    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
+    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); }},
     {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
@@ -154,49 +149,20 @@ constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
 constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
 
-// Returns the variable of an option: RDMA_INIT_NCCL_VERSION for "nccl-version".
-std::string twin_name(std::string_view option) {
-  std::string name = "RDMA_INIT_";
-  for (const char c : option)
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
-// Returns the names of the options on the command line before `--`.
-std::vector<std::string_view> given_options(std::span<char* const> arguments) {
-  std::vector<std::string_view> names;
-  for (const std::string_view argument : arguments) {
-    if (argument == "--") break;
-    if (argument.starts_with("--")) names.push_back(fabric::split_argument(argument).name);
-  }
-  return names;
-}
-
 // Longest text of RDMA_INIT_NOTE that is shown, in bytes.
 constexpr std::size_t kLongestNote = 200;
 
-// Applies the variables of options that are not on the command line. The command line has precedence, even over an
-// invalid variable.
-Result<void> apply_twins(Options& options, const char* const* environment, const std::vector<std::string_view>& given) {
-  constexpr std::string_view kPrefix = "RDMA_INIT_";
-  for (; *environment; ++environment) {
-    const std::string_view entry = *environment;
-    if (!entry.starts_with(kPrefix)) continue;
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
-    // An empty variable counts as unset: a Dockerfile cannot unset a variable.
-    if (value.empty()) continue;
+constexpr std::string_view kPrefix = "RDMA_INIT_";
+
+Result<void> apply_environment(Options& options, const char* const* environment,
+                               std::span<const std::string_view> given) {
+  constexpr std::string_view kNote = "RDMA_INIT_NOTE=";
+  for (const char* const* at = environment; *at; ++at) {
+    const std::string_view entry = *at;
     // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
-    if (entry.substr(0, equals) == "RDMA_INIT_NOTE") options.note = printable(value, kLongestNote);
-    for (const auto& option : kTwins) {
-      if (std::ranges::find(given, option.name) != given.end()) continue;
-      if (twin_name(option.name) != entry.substr(0, equals)) continue;
-      if (auto done = option.apply(options, value); !done) {
-        return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
-      }
-    }
+    if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
-  return {};
+  return fabric::apply_variables(kTwins, kPrefix, environment, given, options);
 }
 
 // Applies one option as fabric::apply_option() does. An error about the value starts with the name of the option.
@@ -209,7 +175,7 @@ Result<void> apply_argument(Options& options, std::span<char* const> arguments, 
     return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
   constexpr std::array<std::string_view, 5> kNarrowing = {"hca", "cidr", "family", "no-link-local", "no-node-gids"};
   if (std::ranges::find(kNarrowing, name) != kNarrowing.end()) {
-    const std::string variable = twin_name(name);
+    const std::string variable = fabric::variable_of(kPrefix, name);
     std::erase_if(options.narrowing, [&](const auto& earlier) { return earlier.first == variable; });
     options.narrowing.emplace_back(variable, value);
   }
@@ -239,10 +205,10 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const auto given = given_options(arguments);
+  const auto given = fabric::given_options(arguments);
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help must work with an invalid variable.
-  if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
+  if (!about_itself) TRY_VOID(apply_environment(options, environment, given));
   bool has_subcommand = false;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];

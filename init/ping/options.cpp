@@ -28,13 +28,6 @@ Result<void> set_number(std::optional<unsigned>& target, std::string_view text, 
   return {};
 }
 
-// Sets a switch. The environment may also turn it off with "0".
-Result<void> set_switch(bool& target, std::string_view text) {
-  if (text != "0" && text != "1") return make_error("expected 0 or 1, got `{}`", printable(text));
-  target = text == "1";
-  return {};
-}
-
 Result<void> set_rails(Options& options, std::string_view text) {
   if (text != "same" && text != "all") return make_error("expected same or all, got `{}`", printable(text));
   options.all_rails = text == "all";
@@ -80,10 +73,10 @@ constexpr fabric::Option<Options> kOptions[] = {
      set_rails},
     {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
     {"bw", "", "write for one second per pair, and name pairs below 80 % of the median",
-     [](Options& o, std::string_view t) { return set_switch(o.bandwidth, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.bandwidth, t); }},
     {"timeout", "SECONDS", "how long the ranks wait for each other at the start (30)", set_timeout},
     {"json", "", "rank 0 prints the report as JSON",
-     [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); }},
     {"svg", "FILE", "rank 0 writes a heat map of all pairs to this file",
      [](Options& o, std::string_view t) -> Result<void> {
        o.svg = std::string(t);
@@ -104,24 +97,6 @@ constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
 // --help and --version have no variable.
 constexpr auto kTwins = kTable.first(kTable.size() - 2);
 
-// Applies the variables of options, such as RDMA_PING_TIMEOUT. An image with a fixed ENTRYPOINT has no other way to set
-// them. An empty variable counts as unset.
-Result<void> apply_twins(Options& options, const char* const* environment) {
-  constexpr std::string_view kPrefix = "RDMA_PING_";
-  for (; *environment != nullptr; ++environment) {
-    const std::string_view entry = *environment;
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    if (!entry.starts_with(kPrefix) || equals + 1 >= entry.size()) continue;
-    std::string name(entry.substr(kPrefix.size(), equals - kPrefix.size()));
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto* const option = fabric::find_option(kTwins, name);
-    if (option == nullptr) continue;
-    if (auto done = option->apply(options, entry.substr(equals + 1)); !done)
-      return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
-  }
-  return {};
-}
-
 Result<void> apply(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view argument = arguments[at];
   if (!argument.starts_with("--"))
@@ -140,7 +115,11 @@ Result<void> apply(Options& options, std::span<char* const> arguments, std::size
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  TRY_VOID(apply_twins(options, environment));
+  // An image with a fixed ENTRYPOINT has only variables to set options.
+  const auto given = fabric::given_options(arguments);
+  const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
+  // --help must work with an invalid variable.
+  if (!about_itself) TRY_VOID(fabric::apply_variables(kTwins, "RDMA_PING_", environment, std::span(given), options));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");
