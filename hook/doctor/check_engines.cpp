@@ -42,6 +42,11 @@ std::string clock_text(std::int64_t seconds) {
   return text;
 }
 
+// Returns whether an install record, a file of an engine or a running rdma-nri connects an engine with rdma-init.
+bool is_set_up(const NodeEngines& engines) {
+  return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
+}
+
 // An engine older than the tested versions may work, so it gets a note. An engine that refuses its configuration cannot
 // start again, so it is `broken`.
 void check_found(const NodeEngines& engines, Check& check) {
@@ -49,7 +54,7 @@ void check_found(const NodeEngines& engines, Check& check) {
     check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
     return;
   }
-  if (engines.found->empty()) {
+  if (engines.found->empty() && !is_set_up(engines)) {
     check.add(Grade::kBroken, "engines", "no container engine is installed",
               "install containerd, CRI-O, Docker or Podman");
   }
@@ -83,11 +88,6 @@ void check_record(const NodeEngines& engines, Check& check) {
               missing ? "does not have the changes of install" : "changed since install",
               missing ? kInstall : "compare with `rdma-hook install --status` and merge by hand");
   }
-}
-
-// Returns whether an install record, a file of an engine or a running rdma-nri connects an engine with rdma-init.
-bool is_set_up(const NodeEngines& engines) {
-  return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
 // Adds a finding for each running engine that must be restarted: a file that it reads only at its start is newer than

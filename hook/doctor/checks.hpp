@@ -296,9 +296,6 @@ struct SlurmFacts {
       memlocks;  // soft RLIMIT_MEMLOCK in bytes of each slurmd; one that cannot be read is left out
 };
 
-// Returns true if slurmd replaces its RLIMIT_MEMLOCK by that of the submitting shell. Pure.
-bool propagates_memlock(const SlurmSettings& settings);
-
 // Returns nullopt on a node without slurm.conf. root: prefix of the node's files.
 std::optional<SlurmFacts> read_slurm_facts(const std::string& root);
 

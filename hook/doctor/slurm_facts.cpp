@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
@@ -10,29 +6,6 @@
 #include "hook/install/slurm_conf.hpp"
 
 namespace hook {
-namespace {
-
-// Returns true if a list of limits such as "MEMLOCK,NOFILE" has the name or ALL.
-bool has_limit(std::string_view list, std::string_view name) {
-  const std::string words = in_lower_case(list);
-  for (const std::string_view word : fabric::split(words, ',')) {
-    std::string_view limit = fabric::trim(word);
-    if (limit.starts_with("rlimit_")) limit.remove_prefix(std::strlen("rlimit_"));
-    if (limit == name || limit == "all") return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool propagates_memlock(const SlurmSettings& settings) {
-  // Slurm ignores PropagateResourceLimits if PropagateResourceLimitsExcept is set. The default is ALL.
-  if (const auto except = settings.find("propagateresourcelimitsexcept"); except != settings.end())
-    return !has_limit(except->second, "memlock");
-  const auto listed = settings.find("propagateresourcelimits");
-  return listed == settings.end() || has_limit(listed->second, "memlock");
-}
-
 std::optional<SlurmFacts> read_slurm_facts(const std::string& root) {
   constexpr std::size_t kLimits = 4096;
   auto conf = read_slurm_conf(root);

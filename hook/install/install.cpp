@@ -14,6 +14,7 @@
 #include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/distribution.hpp"
+#include "hook/install/engine_processes.hpp"
 #include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/node_label.hpp"
@@ -103,6 +104,21 @@ Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& ch
   return facts;
 }
 
+// Returns the facts for Slurm. Errors: kUnsupportedNode, the node has no slurmd.
+Result<EngineFacts> gather_slurm_facts(const InstallOptions& options) {
+  const auto slurmd = find_engine_program(options.root, "slurmd");
+  if (!slurmd)
+    return Error{"`slurmd` is not installed on this node", kUnsupportedNode,
+                 "install it, or select an engine with --engine"};
+  EngineFacts facts;
+  facts.engine = {Engine::kRunc, *slurmd, 0, 0, {}};
+  facts.way = InstallWay::kHook;
+  facts.programs = options.programs;
+  facts.slurm = SlurmNode{read_slurm_conf(options.root).value_or(SlurmConf{"/etc/slurm/slurm.conf", {}, {}}),
+                          node_has(options.root, "/etc/enroot/hooks.d", F_OK)};
+  return facts;
+}
+
 Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, const std::string& printed) {
   const EngineSettings after = parse_engine_settings(printed);
   if (const auto lost = lost_setting(facts.settings, after, plan.meant))
@@ -129,6 +145,7 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
 // check the temporary drop-in directly. It therefore checks a file that imports the temporary files of config.toml and
 // of the drop-in.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
+  if (facts.slurm) return {};
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
     if (plan.drop_in.empty()) return {};
@@ -246,7 +263,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   for (int form = 0; form < (containerd ? 2 : 1); ++form) {
     InstallPlan plan = TRY(plan_install(facts));
     if (options.dry_run || (plan.edits.empty() && options.put.empty())) return plan;
-    InstallRecord record = record_of(options, to_string(facts.engine.engine), facts.way, plan.edits, directories);
+    InstallRecord record =
+        record_of(options, facts.slurm ? kSlurm : to_string(facts.engine.engine), facts.way, plan.edits, directories);
     directories = record.directories;
     InstallRecord done = record;
     // If an upgrade writes the same files as the version before, the engine needs no restart.
@@ -314,8 +332,9 @@ Result<std::string> report_installed(const InstallOptions& options) {
 // before: the record of an earlier install, whose files are already restored.
 Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
-  const Choice choice = TRY(choose_engine(root, options.engine, options.way));
-  EngineFacts facts = TRY(gather_facts(options, choice));
+  const bool slurm = options.distribution == kSlurm;
+  const Choice choice = slurm ? Choice() : TRY(choose_engine(root, options.engine, options.way));
+  EngineFacts facts = TRY(slurm ? gather_slurm_facts(options) : gather_facts(options, choice));
   const InstallPlan plan = TRY(plan_and_write(options, facts, before));
   std::string said;
   for (const auto& lines : {choice.said, plan.said})
@@ -328,10 +347,10 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   if (plan.edits.empty()) said += "nothing to write\n";
   for (const std::string& program : options.put)
     said += fmt::format("{} `{}`\n", options.dry_run ? "would copy" : "copied", program);
-  for (const char* program : {"/rdma-hook", "/rdma-runtime"})
-    if (options.put.empty() && !node_has(root, facts.programs + program, X_OK))
-      said += fmt::format("`{}{}` is missing; remedy: copy it there before the engine starts containers\n",
-                          facts.programs, program);
+  for (const char* program : {"/rdma-hook", slurm ? "/rdma-init" : "/rdma-runtime"})
+    if ((options.put.empty() || slurm) && !node_has(root, facts.programs + program, X_OK))
+      said += fmt::format("`{}{}` is missing; remedy: copy it there before {}\n", facts.programs, program,
+                          slurm ? "a job starts" : "the engine starts containers");
   if (options.dry_run) return said;
   TRY_VOID(renew_write_time(root));
   said += TRY(restart_if_due(root, options.restart));
@@ -393,7 +412,7 @@ Result<std::string> install_on(const InstallOptions& options, const Distribution
 // if the node has no distribution. Errors: kUnsupportedNode, the named distribution is not installed.
 Result<std::optional<Distribution>> distribution_of(const InstallOptions& options,
                                                     const std::optional<InstallRecord>& record) {
-  if (options.engine ||
+  if (options.engine || options.distribution == kSlurm ||
       (record && (!is_distribution(record->engine) || options.distribution.value_or(record->engine) != record->engine)))
     return std::optional<Distribution>();
   auto found = find_distribution(options.root, options.distribution, options.programs);
@@ -419,6 +438,7 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   // Engine and way of the record are kept, because an upgrade must not select another engine or way.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
+  if (record->engine == kSlurm) options.distribution = kSlurm;
   if (TRY(is_installed(asked, *record))) {
     said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
     if (asked.dry_run) return said;

@@ -25,7 +25,7 @@ inline constexpr int kUnsupportedNode = EOPNOTSUPP;
 struct InstallOptions {
   std::string root;                         // prefix of the node's files and programs; "": this node
   std::optional<Engine> engine;             // nullopt: choose_engine() selects
-  std::optional<std::string> distribution;  // k3s, RKE2 or microk8s, in place of `engine`
+  std::optional<std::string> distribution;  // k3s, RKE2, microk8s or kSlurm, in place of `engine`
   std::optional<InstallWay> way;
   std::string programs;  // directory of rdma-runtime and rdma-hook on the node
   // If install runs in an image: the programs to copy, as paths on the node.

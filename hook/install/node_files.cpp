@@ -165,7 +165,7 @@ Result<void> prepare_node_file(const std::string& root, const std::string& path,
   struct stat old {};
   if (TRY(is_there(root, path, old)))
     return write_temporary(root, path, text, FileOwner{old.st_uid, old.st_gid}, old.st_mode & 07777);
-  return write_temporary(root, path, text, {}, 0644);
+  return write_temporary(root, path, text, {}, text.starts_with("#!") ? 0755 : 0644);
 }
 
 Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes) {

@@ -31,8 +31,9 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
 // link or directory never has the text. Errors: the lookup fails.
 Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text);
 
-// Writes the temporary file of `path` to disk, with the mode and owner of the existing file, or with 0644 and the owner
-// of this process. Makes missing directories.
+// Writes the temporary file of `path` to disk, with the mode and owner of the existing file. Without an existing file,
+// the mode is 0755 for a script (#!) and otherwise 0644, and the owner is that of this process. Makes missing
+// directories.
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
 // Writes the temporary file of a program. The file belongs to root and has kProgramMode, even if the present file at
 // `path` has another owner or mode.

@@ -243,6 +243,10 @@ std::string containerd_runtime_behind(const EngineFacts& facts) {
 
 Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
   InstallPlan plan;
+  if (facts.slurm) {
+    TRY_VOID(plan_slurm(plan, facts));
+    return plan;
+  }
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
       if (facts.way == InstallWay::kCdi) {
@@ -278,6 +282,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
 }  // namespace
 
 std::vector<std::string> plan_files(const EngineFacts& facts) {
+  if (facts.slurm) return slurm_files();
   if (facts.engine.engine == Engine::kContainerd) return containerd_files(facts);
   std::vector<std::string> files{kOwnConfig, kDockerConfig, kPodmanConfig, kPodmanDropIn, kCrioDropIn};
   for (const HooksFile& file : kHooksFiles)

@@ -12,6 +12,7 @@
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/query_engine.hpp"
 #include "hook/install/record.hpp"
+#include "hook/install/slurm_conf.hpp"
 
 namespace hook {
 
@@ -22,8 +23,17 @@ inline constexpr Word<InstallWay> kInstallWays[] = {{"nri", InstallWay::kNri},
                                                     {"hook", InstallWay::kHook},
                                                     {"cdi", InstallWay::kCdi}};
 
+// The word for Slurm in --engine and in the record. Slurm is no OCI engine: it has no `Engine`.
+inline constexpr const char* kSlurm = "slurm";
+
+struct SlurmNode {
+  SlurmConf conf;           // of a node without slurm.conf: the path that the administrator's file has, and no settings
+  bool has_enroot = false;  // enroot reads its hooks in /etc/enroot/hooks.d
+};
+
 struct EngineFacts {
-  FoundEngine engine;
+  FoundEngine engine;              // Engine::kRunc with `slurm`
+  std::optional<SlurmNode> slurm;  // nullopt: the plan is for `engine`
   InstallWay way = InstallWay::kRuntime;
   std::string programs;                  // directory of rdma-runtime and rdma-hook
   EngineSettings settings;               // settings that containerd or CRI-O prints before install
@@ -96,6 +106,12 @@ Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::
 std::vector<std::string> containerd_files(const EngineFacts& facts);
 // Adds the edits and settings for containerd to the plan.
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
+
+// Returns the paths that plan_slurm() writes.
+std::vector<std::string> slurm_files();
+// Adds the scripts for Slurm and enroot to the plan, and messages with the lines for slurm.conf. facts.slurm must be
+// set. Errors: EINVAL, facts.programs has characters that a shell interprets.
+Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts);
 
 // Returns the settings for containerd as TOML tables.
 std::string containerd_tables(const EngineFacts& facts);

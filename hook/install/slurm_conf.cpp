@@ -70,6 +70,17 @@ void read_with_includes(const std::string& root, const std::string& path, unsign
   }
 }
 
+// Returns true if a list of limits such as "MEMLOCK,NOFILE" has the name or ALL.
+bool has_limit(std::string_view list, std::string_view name) {
+  const std::string words = in_lower_case(list);
+  for (const std::string_view word : fabric::split(words, ',')) {
+    std::string_view limit = fabric::trim(word);
+    if (limit.starts_with("rlimit_")) limit.remove_prefix(std::strlen("rlimit_"));
+    if (limit == name || limit == "all") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string in_lower_case(std::string_view text) {
@@ -107,6 +118,14 @@ std::optional<SlurmConf> read_slurm_conf(const std::string& root) {
     return conf;
   }
   return std::nullopt;
+}
+
+bool propagates_memlock(const SlurmSettings& settings) {
+  // Slurm ignores PropagateResourceLimits if PropagateResourceLimitsExcept is set. The default is ALL.
+  if (const auto except = settings.find("propagateresourcelimitsexcept"); except != settings.end())
+    return !has_limit(except->second, "memlock");
+  const auto listed = settings.find("propagateresourcelimits");
+  return listed == settings.end() || has_limit(listed->second, "memlock");
 }
 
 }  // namespace hook

@@ -33,4 +33,7 @@ std::vector<std::pair<std::string, std::string>> parse_slurm_conf(std::string_vi
 // root: prefix of the node's files.
 std::optional<SlurmConf> read_slurm_conf(const std::string& root);
 
+// Returns true if slurmd replaces the RLIMIT_MEMLOCK of a job by that of the shell that submits it. Pure.
+bool propagates_memlock(const SlurmSettings& settings);
+
 }  // namespace hook

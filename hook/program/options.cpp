@@ -78,15 +78,16 @@ Result<void> set_install_flag(Options& options, std::string_view) {
 }
 
 Result<void> set_engine(Options& options, std::string_view value) {
-  if (is_distribution(value)) {
+  if (is_distribution(value) || (options.command == Command::kInstall && value == kSlurm)) {
     options.install.distribution = std::string(value);
     return {};
   }
   const auto engine = parse_engine(value);
   if (!engine) {
     return make_error("--engine `{}`: expected {}", printable(value),
-                      options.command == Command::kInstall ? "docker, podman, crio, containerd, k3s, rke2 or microk8s"
-                                                           : "runc, docker, podman, crio or containerd");
+                      options.command == Command::kInstall
+                          ? "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm"
+                          : "runc, docker, podman, crio or containerd");
   }
   options.node.engine = *engine;
   options.node.engine_is_named = true;
@@ -131,7 +132,7 @@ constexpr fabric::Option<Options> kOptions[] = {
      "runc, docker, podman, crio, containerd: decides whether annotations may request HCAs. Default: by the bundle; "
      "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify. install: also "
      "k3s, "
-     "rke2, microk8s",
+     "rke2, microk8s, slurm",
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
     kConfigOption<Options>,
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -207,7 +208,7 @@ constexpr Usage kUsages[] = {
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
     {"doctor", "[--json|--quiet|--job]", "checks the node from kernel to engine; prints problems with remedies"},
-    {"install", "[--way NAME]", "configures containerd, CRI-O, Docker or Podman"},
+    {"install", "[--way NAME]", "configures containerd, CRI-O, Docker, Podman or Slurm"},
     {"install", "--uninstall", "restores the engine's files"},
     {"install", "--status [--json]", "prints the installed files and their changes since"}};
 

@@ -12,7 +12,7 @@ import time
 
 RECORD = "var/lib/rdma-init/install.json"
 VERSIONS = {"containerd": "containerd x/v2 2.1.9", "containerd-1": "containerd x 1.7.24", "containerd-0": "containerd x 1.6.20", "crio": "crio version 1.34.1",
-            "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2"}
+            "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2", "slurmd": "slurm 24.11.5"}
 # Prints the file and its imports, as containerd prints its configuration. It refuses a table that occurs twice.
 STAND_IN = r"""#!/bin/sh
 case "$*" in
@@ -46,7 +46,7 @@ if [ -s /tmp/twice ]; then cat /tmp/twice >&2; exit 1; fi
 sed -e 's/  # .*//' /tmp/all
 """
 CONFIGS = {"containerd": "/etc/containerd/config.toml", "crio": "/etc/crio/crio.conf", "docker": "/etc/docker/daemon.json",
-           "podman": "/etc/containers/containers.conf"}
+           "podman": "/etc/containers/containers.conf", "slurm": "/etc/slurm/slurm.conf"}
 NVIDIA = '{\n "runtimes": {"nvidia": {"path": "/usr/bin/nvidia-container-runtime"}},\n "debug": true,\n "z": 1, "a": 2\n}'
 HANDLER = """version = %d
 [plugins."io.containerd.%s".containerd]
@@ -150,6 +150,12 @@ CASES = [
     ("crio", "crio", "runtime", CRIO, {
         "etc/crio/crio.conf.d/90-rdma-init.conf": 'runtime_root = "/run/crun"', BEHIND: "/usr/libexec/crio/crun"}),
 ]
+CASES += [
+    ("slurm", "slurmd", None, "ClusterName=x\nProlog=/site/prolog\n", {
+        "etc/slurm/rdma-init/prolog": "\nrdma_hook=/opt/rdma/bin/rdma-hook\n", "etc/slurm/rdma-init/epilog": "#!/bin/sh",
+        "etc/slurm/rdma-init/health-check": "#!/bin/sh", "etc/slurm/rdma-init/task-prolog": "\nrdma_init=/opt/rdma/bin/rdma-init\n",
+        "etc/enroot/hooks.d/99-rdma.sh": "\nrdma_init=/opt/rdma/bin/rdma-init\n"}),
+    ("slurm", "slurmd", None, None, {"etc/slurm/rdma-init/prolog": "#!/bin/sh"})]
 # Exit code of install if it can set nothing up on this node.
 UNSUPPORTED = 3
 # Engine, its stand-in, way, configuration, a part of the error, and the exit code if it is not 1.
@@ -174,6 +180,8 @@ REFUSED = [
     ("crio", "crio", None, "syntax error", "syntax error"),
     ("podman", "podman", None, "syntax error", "syntax error"),
     ("crio", "podman", None, None, "`crio` is not installed on this node", UNSUPPORTED),
+    ("slurm", "podman", None, None, "`slurmd` is not installed on this node", UNSUPPORTED),
+    ("slurm", "slurmd", "hook", None, "--engine slurm is only for install without --way", 2),
 ]
 
 
@@ -198,6 +206,8 @@ def lay_out(root, engine, stand_in, text):
         program = root / "usr/bin" / name.removesuffix("-1").removesuffix("-0")
         program.write_text(STAND_IN.replace("VERSION", VERSIONS.get(name, "")).replace("DEFAULT", CONFIGS[engine]))
         program.chmod(0o755)
+    if engine == "slurm":
+        (root / "etc/enroot/hooks.d").mkdir(parents=True)
     if text is not None:
         file = root / CONFIGS[engine][1:]
         file.parent.mkdir(parents=True)
@@ -295,7 +305,7 @@ def install_and_uninstall(node, wanted):
         assert len(entry["after_hash"]) == 32
     other = "hook" if node.chosen[1] in ("podman", "crio") and "hook" not in node.chosen else "cdi"
     if "cdi" not in node.chosen:
-        node.refused("is installed", "--engine", node.chosen[1], "--way", other)
+        node.refused("is installed", *(["--engine", "docker"] if node.chosen[1] == "slurm" else ["--engine", node.chosen[1], "--way", other]))
     # A file of install that was changed is kept and named, by install too; all other files are restored.
     own = next((file["path"] for file in json.loads(installed[RECORD][1])["files"] if "before" not in file), None)
     if own is None:
@@ -638,6 +648,34 @@ def as_the_samples():
         node.done(*node.chosen)
         for path in (node.root / "usr/share/containers/oci/hooks.d").iterdir():
             assert path.read_bytes() == (samples / path.name).read_bytes(), path
+    with Node("slurm", "slurmd") as node:
+        node.call[-1] = "/usr/bin/rdma-hook"
+        node.done(*node.chosen)
+        scripts = {path.name: path for directory in ("etc/slurm/rdma-init", "etc/enroot/hooks.d") for path in (node.root / directory).iterdir()}
+        assert set(scripts) == {path.name for path in (samples.parent / "slurm").iterdir()}, scripts
+        for name, path in scripts.items():
+            assert path.read_bytes() == (samples.parent / "slurm" / name).read_bytes() and path.stat().st_mode & 0o777 == 0o755, path
+
+
+def slurm_lines():
+    """install prints what to add to slurm.conf and to a site's scripts, and changes neither."""
+    conf = "prolog=/site/prolog # ours\nTaskProlog=/site/task\nEpilog=/etc/slurm/rdma-init/epilog\nPropagateResourceLimits=NONE\n"
+    with Node("slurm", "slurmd", None, conf) as node:
+        said = node.done(*node.chosen)
+        assert "has Prolog=/site/prolog: add to that script: /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
+        assert "has TaskProlog=/site/task: add to that script: /etc/slurm/rdma-init/task-prolog\n" in said, said
+        assert "then run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
+        node.uninstalled()
+    with Node("slurm", "slurmd") as node:
+        (node.root / "etc/enroot/hooks.d").rmdir()
+        said = node.done(*node.chosen)
+        for line in ("Prolog=/etc/slurm/rdma-init/prolog", "Epilog=/etc/slurm/rdma-init/epilog", "PropagateResourceLimitsExcept=MEMLOCK"):
+            assert f"add to `/etc/slurm/slurm.conf`: {line}\n" in said, said
+        assert "/opt/rdma/bin/rdma-init` is missing" in said and not (node.root / "etc/enroot/hooks.d").exists(), said
+        node.uninstalled()
+        assert not (node.root / "etc/slurm").exists()
+        node.call[-1] = "/opt/$(id)/rdma-hook"
+        node.unchanged("a shell would interpret characters of", *node.chosen)
 
 
 def selected_engine():
@@ -1072,7 +1110,7 @@ def main():
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
     checks = [overridden, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
-              changeable_programs, without_bound, as_the_samples, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
+              changeable_programs, without_bound, as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
     else:
@@ -1085,7 +1123,7 @@ def main():
         put_from_an_image(engine, stand_in, way, text)
     if shutil.which("strace"):
         makers = [lambda: Node("containerd", "containerd", "runtime", TWO), lambda: Node("containerd", "containerd-1", None, ONE),
-                  lambda: with_features(Image("podman"))]
+                  lambda: with_features(Image("podman")), lambda: Node("slurm", "slurmd", None, "ClusterName=x\n")]
         print(f"killed at {sum(map(killed, makers))} points, without room at {sum(map(without_room, makers))}")
     else:
         print("kills skipped: strace is not installed")

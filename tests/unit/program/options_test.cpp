@@ -134,7 +134,7 @@ TEST(HookOptions, ErrorsNameTheArgument) {
       {"install --engine k3s --way nri", EINVAL, "--engine k3s is only for install without --way"},
       {"install --force", EINVAL, "--force requires --uninstall"},
       {"install --engine dokcer", EINVAL,
-       "--engine `dokcer`: expected docker, podman, crio, containerd, k3s, rke2 or microk8s"},
+       "--engine `dokcer`: expected docker, podman, crio, containerd, k3s, rke2, microk8s or slurm"},
       {"devices --engine lxc", EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
       {"createContainer", ENOTSUP,
        "`createContainer` runs in the container or after its start: HCAs cannot be granted there"},
