@@ -332,6 +332,17 @@ JOB_FAULTS = [
     ("no engine", None, lambda node: node.remove("opt/rdma/bin/rdma-hook"), ""),
     ("ledger is a file", None, lambda node: (node.remove("run/rdma-hook"), node.write("run/rdma-hook", "")), ""),
 ]
+# State and reason of a node as scontrol shows them; then the arguments with which health-check changes the node.
+HEALTH_CHECKS = [
+    ("IDLE", None, "State=DRAIN Reason=rdma: x"),
+    ("MIXED", "DRAIN of yesterday [root@2026-01-01T00:00:00]", "State=DRAIN Reason=rdma: x"),
+    ("IDLE+DRAIN", "Prolog error [slurm@2026-01-01T00:00:00]", "Reason=rdma: x"),
+    ("DOWN+DRAIN", "Prolog error", "Reason=rdma: x"),
+    ("IDLE+DRAIN", "bad DIMM [root@2026-01-01T00:00:00]", None),
+    ("IDLE+DRAIN", "bad DIMM, Prolog error follows from it [root@2026-01-01T00:00:00]", None),
+    ("IDLE+DRAIN", None, None),
+    ("DOWN", "Not responding [slurm@2026-01-01T00:00:00]", None),
+]
 HEALTHY = [
     ("healthy", None, None),
     ("runc's version after that of rdma-runtime", None, by_runtime),
@@ -413,6 +424,20 @@ class Doctor(harness.Case):
         done = self.laid_out(lambda node: node.config.update(pool=[]), lambda node: node.remove("dev/infiniband/uverbs2")).check_job()
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("pool", done.stderr)
+
+    def test_health_check_replaces_no_reason_of_an_administrator(self):
+        programs = pathlib.Path(self.work) / "slurm"
+        programs.mkdir()
+        for name, text in (("rdma-hook", "echo 'rdma: x'; exit 2"), ("scontrol", 'case $1 in update) shift 2; echo "$*" ;; *) echo "$SHOWN" ;; esac')):
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+        script = pathlib.Path(__file__).parents[2].joinpath("config/slurm/health-check").read_text().replace("=/usr/bin/", f"={programs}/")
+        for state, reason, change in HEALTH_CHECKS:
+            with self.subTest(state=state, reason=reason):
+                shown = f"NodeName=n1 State={state} ThreadsPerCore=1 Partitions=DOWNTIME,DRAIN" + (f" Reason={reason}" if reason else "")
+                done = subprocess.run(["sh", "-c", script], env={"PATH": f"{programs}:{os.environ['PATH']}", "SHOWN": shown, "SLURMD_NODENAME": "n1"},
+                                      capture_output=True, text=True, check=True)
+                self.assertEqual((done.stdout.strip() or None, done.stderr), (change, ""))
 
 
 if __name__ == "__main__":
