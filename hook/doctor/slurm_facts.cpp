@@ -31,12 +31,9 @@ Check check_slurm(const SlurmFacts& facts) {
   }
   if (!check.looked) check.summary = facts.conf.error;
   if (!check.looked || !propagates_memlock(facts.conf.settings)) return check;
-  const auto except = facts.conf.settings.find("propagateresourcelimitsexcept");
-  const bool keeps = except != facts.conf.settings.end() && in_lower_case(except->second) != "none";
-  check.add(
-      Grade::kWarning, file, "RLIMIT_MEMLOCK of the shell that submits a job replaces that of slurmd",
-      fmt::format("set `PropagateResourceLimitsExcept={}MEMLOCK` in it on all nodes, then run `scontrol reconfigure`",
-                  keeps ? fabric::printable(except->second) + "," : ""));
+  check.add(Grade::kWarning, file, "RLIMIT_MEMLOCK of the shell that submits a job replaces that of slurmd",
+            fmt::format("set `{}` in it on all nodes, then run `scontrol reconfigure`",
+                        setting_with_memlock(facts.conf.settings)));
   return check;
 }
 

@@ -59,7 +59,7 @@ void say_lines(const SlurmConf& conf, InstallPlan& plan) {
     }
   }
   if (propagates_memlock(conf.settings))
-    plan.said.push_back(fmt::format("add to `{}`: PropagateResourceLimitsExcept=MEMLOCK", conf.path));
+    plan.said.push_back(fmt::format("set in `{}`: {}", conf.path, setting_with_memlock(conf.settings)));
   if (plan.said.size() > before) plan.said.emplace_back("then run on one node: scontrol reconfigure");
 }
 

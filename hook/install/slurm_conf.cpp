@@ -128,4 +128,11 @@ bool propagates_memlock(const SlurmSettings& settings) {
   return listed == settings.end() || has_limit(listed->second, "memlock");
 }
 
+std::string setting_with_memlock(const SlurmSettings& settings) {
+  const auto except = settings.find("propagateresourcelimitsexcept");
+  const bool keeps = except != settings.end() && !except->second.empty() && in_lower_case(except->second) != "none";
+  return "PropagateResourceLimitsExcept=" + (keeps ? fabric::printable(except->second) + "," : std::string()) +
+         "MEMLOCK";
+}
+
 }  // namespace hook

@@ -36,4 +36,8 @@ std::optional<SlurmConf> read_slurm_conf(const std::string& root);
 // Returns true if slurmd replaces the RLIMIT_MEMLOCK of a job by that of the shell that submits it. Pure.
 bool propagates_memlock(const SlurmSettings& settings);
 
+// Returns "PropagateResourceLimitsExcept=NOFILE,MEMLOCK": the setting with MEMLOCK added to the limits that it has,
+// because a second line would replace them. Printable. Pure.
+std::string setting_with_memlock(const SlurmSettings& settings);
+
 }  // namespace hook

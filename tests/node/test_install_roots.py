@@ -666,10 +666,14 @@ def slurm_lines():
         assert "has TaskProlog=/site/task: add to that script: /etc/slurm/rdma-init/task-prolog\n" in said, said
         assert "then run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
         node.uninstalled()
+    with Node("slurm", "slurmd", None, "PropagateResourceLimitsExcept=NOFILE\n") as node:
+        said = node.done(*node.chosen, "--dry-run")
+        assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=NOFILE,MEMLOCK\n" in said, said
     with Node("slurm", "slurmd") as node:
         (node.root / "etc/enroot/hooks.d").rmdir()
         said = node.done(*node.chosen)
-        for line in ("Prolog=/etc/slurm/rdma-init/prolog", "Epilog=/etc/slurm/rdma-init/epilog", "PropagateResourceLimitsExcept=MEMLOCK"):
+        assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=MEMLOCK\n" in said, said
+        for line in ("Prolog=/etc/slurm/rdma-init/prolog", "Epilog=/etc/slurm/rdma-init/epilog"):
             assert f"add to `/etc/slurm/slurm.conf`: {line}\n" in said, said
         assert "/opt/rdma/bin/rdma-init` is missing" in said and not (node.root / "etc/enroot/hooks.d").exists(), said
         node.uninstalled()
