@@ -11,7 +11,8 @@ std::optional<SlurmFacts> read_slurm_facts(const std::string& root) {
   auto conf = read_slurm_conf(root);
   if (!conf) return std::nullopt;
   SlurmFacts facts{std::move(*conf), {}};
-  for (const EngineProcess& process : find_processes(root, {"slurmd"})) {
+  // Debian's file is slurmd-wlm. A slurmd that executes itself again for a new configuration has the name of its file.
+  for (const EngineProcess& process : find_processes(root, {"slurmd", "slurmd-wlm"})) {
     if (process.in_container) continue;
     const auto limits = fabric::sysfs::read_file(process.directory + "/limits", kLimits);
     if (const auto* text = std::get_if<std::string>(&limits))
