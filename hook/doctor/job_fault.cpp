@@ -4,7 +4,6 @@
 #include <chrono>
 #include <set>
 #include <thread>
-#include <utility>
 
 #include "hook/config/read_config.hpp"
 #include "hook/plan/parts.hpp"
@@ -21,7 +20,7 @@ struct JobHcas {
   bool known = true;  // as hcas_known of job_fault()
 };
 
-JobHcas job_hcas(Inventory inventory, const Config& config) {
+JobHcas job_hcas(const Inventory& inventory, const Config& config) {
   JobHcas jobs;
   std::set<std::string> names;
   const NodeMap map(inventory, config);
@@ -50,10 +49,10 @@ std::optional<Finding> first_broken(const Check& check) {
 }
 
 Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Config& config) {
-  Inventory inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
+  const Inventory inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   const bool has_hcas = !inventory.hcas.empty();
-  const auto [jobs, known] = job_hcas(std::move(inventory), config);
+  const auto [jobs, known] = job_hcas(inventory, config);
   if (has_hcas && jobs.hcas.empty()) return std::optional<Finding>();
   return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known);
 }
