@@ -12,9 +12,6 @@ struct ReadOptions {
   // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree, such as a copy from another machine:
   // addresses come from its addrs.txt and /sys/class/net, and netlink is not used.
   std::string root;
-  // true: the tree has the sysfs of this machine, as the root file system of a container that is being prepared. Then
-  // addresses come from netlink, and device nodes are those of /dev.
-  bool live = false;
   // false: read only the facts that the choice of ports needs. The GID table of a usable port is read until every GID
   // that this network namespace can own is found. The tables of unusable ports are not read. true: read every fact of
   // the snapshot format.
@@ -24,6 +21,9 @@ struct ReadOptions {
   // Read all netdevs of this network namespace. false: if there are many, only those that concern the usable ports, and
   // the netdev of the default route.
   bool all_netdevs = false;
+  // true: the tree has the sysfs of this machine, as the root file system of a container that is being prepared. Then
+  // addresses come from netlink, and device nodes are those of /dev.
+  bool live = false;
 };
 
 // Reads the RDMA hardware that is visible to this process. Never fails: a failed read is a value in the inventory

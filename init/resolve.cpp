@@ -283,7 +283,7 @@ void read_and_decide(const Options& options, bool full, Providers& providers, Re
   const bool all_netdevs = find_setting(resolved.settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
   for (const bool whole_tables : {false, true}) {
     resolved.inventory =
-        fabric::read_inventory({options.tree(), !options.rootfs.empty(), full, whole_tables, all_netdevs});
+        fabric::read_inventory({options.tree(), full, whole_tables, all_netdevs, !options.rootfs.empty()});
     providers.add_to(resolved.inventory);
     const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
     if (early) fabric::read_models(options.tree(), resolved.inventory);

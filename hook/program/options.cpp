@@ -207,7 +207,7 @@ constexpr Usage kUsages[] = {
      "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
-    {"doctor", "[--json|--quiet|--job]", "checks the node from kernel to engine; prints problems with remedies"},
+    {"doctor", "[--json|--quiet]", "checks the node from kernel to engine; prints problems with remedies"},
     {"install", "[--way NAME]", "configures containerd, CRI-O, Docker, Podman or Slurm"},
     {"install", "--uninstall", "restores the engine's files"},
     {"install", "--status [--json]", "prints the installed files and their changes since"}};

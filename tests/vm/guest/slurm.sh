@@ -146,9 +146,9 @@ in_image() {
   [ "$code" = 0 ] || { cat "$slurm_home/output" && fail "exit code $code of srun"; }
 }
 
-# assert_on_nodes WHAT A B: the variables that `show` printed on node-a and on node-b.
+# assert_on_nodes WHAT A B: the variables that `shown_by_step` printed on node-a and on node-b.
 # shellcheck disable=SC2016 # the shell of the step expands it
-readonly show='echo "$SLURMD_NODENAME: $NCCL_IB_HCA $COLOUR"'
+readonly shown_by_step='echo "$SLURMD_NODENAME: $NCCL_IB_HCA $COLOUR"'
 assert_on_nodes() {
   assert_equal "$1" "node-a: $2 node-b: $3" "$(grep '^node-' "$slurm_home/output" | sort | sed 's/ $//' | paste -sd ' ')"
 }
@@ -156,30 +156,30 @@ assert_on_nodes() {
 # assert_container_steps: steps with containers of images `plain`, which has a variable COLOUR, and `own`, which has NCCL_IB_HCA.
 assert_container_steps() {
   step "enroot and pyxis without the project's hook: the container's variable is put over the job's"
-  COLOUR=job in_image plain "$show"
+  COLOUR=job in_image plain "$shown_by_step"
   assert_on_nodes "a variable of the image" " image" " image"
-  COLOUR=job in_image plain "$show" --container-env=COLOUR
+  COLOUR=job in_image plain "$shown_by_step" --container-env=COLOUR
   assert_on_nodes "the same with --container-env" " job" " job"
 
   step "an unchanged image has the HCA that it sees"
   install -m 755 "$slurm_samples/99-rdma.sh" /etc/enroot/hooks.d/
-  in_image plain "$show"
+  in_image plain "$shown_by_step"
   assert_on_nodes "NCCL_IB_HCA" "=rxe0-0:1 image" "=rxe1-0:1 image"
 
   step "the value of the job, of --container-env, of the image and of the site win"
-  NCCL_IB_HCA='=job' in_image plain "$show"
+  NCCL_IB_HCA='=job' in_image plain "$shown_by_step"
   assert_on_nodes "value of the job" "=job image" "=job image"
-  NCCL_IB_HCA='=job' in_image own "$show" --container-env=NCCL_IB_HCA
+  NCCL_IB_HCA='=job' in_image own "$shown_by_step" --container-env=NCCL_IB_HCA
   assert_on_nodes "value of --container-env" "=job" "=job"
-  in_image own "$show"
+  in_image own "$shown_by_step"
   assert_on_nodes "value of the image" "=image" "=image"
   echo NCCL_IB_HCA==site > /etc/enroot/environ.d/50-site.env
-  in_image plain "$show"
+  in_image plain "$shown_by_step"
   assert_on_nodes "value of the site" "=site image" "=site image"
   rm /etc/enroot/environ.d/50-site.env
 
   step "99-mellanox.sh hides no HCA with \`void\`, so nothing is added"
-  MELLANOX_VISIBLE_DEVICES=void in_image plain "$show"
+  MELLANOX_VISIBLE_DEVICES=void in_image plain "$shown_by_step"
   assert_on_nodes "NCCL_IB_HCA" " image" " image"
 }
 
