@@ -1,9 +1,12 @@
 #include "init/environ.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <variant>
+#include <vector>
 
 #include "fabric/text.hpp"
 #include "init/rooted.hpp"
@@ -34,15 +37,15 @@ std::string_view without_quotes(std::string_view value) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> parse_environ(std::string_view text) {
-  std::vector<std::pair<std::string, std::string>> variables;
+std::map<std::string, std::string> parse_environ(std::string_view text) {
+  std::map<std::string, std::string> variables;
   for (std::string_view line : fabric::split(text, '\n')) {
     line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || line.find('\0') != line.npos) continue;
     const std::string_view name = line.substr(0, equals);
     if (!is_variable_name(name) || name.starts_with("ENROOT_")) continue;
-    variables.emplace_back(name, without_quotes(line.substr(equals + 1)));
+    variables.insert_or_assign(std::string(name), without_quotes(line.substr(equals + 1)));
   }
   return variables;
 }
@@ -51,8 +54,21 @@ fabric::Result<void> load_environ(const std::string& path) {
   const auto text = Rooted("").read(path, kMostEnviron);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text))
     return fabric::sys_error(failed->code, "read `{}`", fabric::printable(path));
-  for (const auto& [name, value] : parse_environ(std::get<std::string>(text)))
-    ::setenv(name.c_str(), value.c_str(), 1);
+  auto variables = parse_environ(std::get<std::string>(text));
+  for (char** at = environ; *at; ++at) {
+    const std::string_view entry = *at;
+    const std::size_t equals = entry.find('=');
+    if (equals != entry.npos) variables.try_emplace(std::string(entry.substr(0, equals)), entry.substr(equals + 1));
+  }
+  // One new environment: setenv() passes through all variables each time, and an image may have half a million.
+  static std::vector<std::string> entries;
+  static std::vector<char*> pointers;
+  entries.reserve(variables.size());
+  pointers.reserve(variables.size() + 1);
+  for (const auto& [name, value] : variables)
+    pointers.push_back(entries.emplace_back(fmt::format("{}={}", name, value)).data());
+  pointers.push_back(nullptr);
+  environ = pointers.data();
   return {};
 }
 

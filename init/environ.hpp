@@ -1,22 +1,21 @@
 // The variables of a container that enroot prepares (enroot 4.1, src/common.sh, envfmt; src/runtime.sh, _do_environ).
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "fabric/result.hpp"
 
 namespace init {
 
 // Returns the variables of NAME=value lines as enroot hands them to the container: leading blanks, comments, other
-// lines and ENROOT_* are dropped, and one pair of quotes around a value. The last line of a name counts, so the caller
-// must keep the order. An image may have hostile lines. Pure.
-std::vector<std::pair<std::string, std::string>> parse_environ(std::string_view text);
+// lines and ENROOT_* are dropped, and one pair of quotes around a value; the last line of a name counts. An image may
+// have hostile lines. Pure.
+std::map<std::string, std::string> parse_environ(std::string_view text);
 
-// Sets the variables of the file in this process. Errors: the file is unreadable, no regular file, or has more than 4
-// MiB.
+// Sets the variables of the file in this process, once. Errors: the file is unreadable, no regular file, or has more
+// than 4 MiB.
 fabric::Result<void> load_environ(const std::string& path);
 
 }  // namespace init

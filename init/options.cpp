@@ -30,6 +30,12 @@ Result<void> store(auto& target, const auto& value) {
   return {};
 }
 
+// Stores the path of a file or directory that must be named: a shell makes an empty one of a variable that is unset.
+Result<void> store_path(std::string& target, std::string_view path) {
+  if (path.empty()) return make_error("the path is empty");
+  return store(target, path);
+}
+
 // Stores the value of a Result, or returns its error.
 Result<void> take(auto& target, auto parsed) {
   return store(target, TRY(std::move(parsed)));
@@ -133,9 +139,9 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"rootfs", "DIR",
      "env: decide for a container whose root file system is prepared at DIR: read files below DIR, but addresses and "
      "device nodes of this machine",
-     [](Options& o, std::string_view t) { return store(o.rootfs, t); }},
+     [](Options& o, std::string_view t) { return store_path(o.rootfs, t); }},
     {"environ", "FILE", "env: variables of that container, NAME=value lines; they precede those of the environment",
-     [](Options& o, std::string_view t) { return store(o.environ_file, t); }},
+     [](Options& o, std::string_view t) { return store_path(o.environ_file, t); }},
     {"help", "", "print this help", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
     {"version", "", "print the version",
      [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},

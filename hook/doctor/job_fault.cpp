@@ -60,12 +60,15 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
 }  // namespace
 
 std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known) {
-  // A NIC without an HCA is a fault only if the node has no other HCA, its driver always has RDMA, and the module is
-  // certainly not loaded. Many nodes have a front-end NIC that could have an HCA and needs none.
+  // A NIC without an HCA is a fault only if the configuration has pools, the node has no other HCA, the NIC's driver
+  // always has RDMA, and the module is certainly not loaded. Many nodes use such a NIC only for Ethernet.
   std::erase_if(facts.half_driven, [&](const HalfDriven& function) {
-    return !jobs.hcas.empty() || !function.always || function.loaded != fabric::Attr<bool>(false);
+    return config.pools.empty() || !jobs.hcas.empty() || !function.always ||
+           function.loaded != fabric::Attr<bool>(false);
   });
   if (jobs.hcas.empty() && facts.half_driven.empty()) return std::nullopt;
+  // NCCL and UCX's verbs transports work without rdma_cm.
+  std::erase_if(facts.nodes, [](const ExpectedNode& node) { return node.path == "/dev/infiniband/rdma_cm"; });
   auto checks = check_kernel(facts, jobs, config);
   if (hcas_known) std::ranges::move(check_rails(jobs, config, {}), std::back_inserter(checks));
   // A full GID table breaks only new netdevs, and a job of a batch system adds none.

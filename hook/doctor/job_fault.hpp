@@ -12,9 +12,10 @@
 namespace hook {
 
 // Returns the fault of the HCAs that jobs use, with the first of its objects; nullopt if no fault is certain. Pure.
-// These are faults: the kernel has no ib_uverbs; a device node is missing or wrong; no port is ACTIVE; the node has no
-// HCA because the RDMA module of its NIC is not loaded. A node without RDMA hardware has no fault. jobs: the inventory
-// with only the HCAs of pools. hcas_known: its HCAs are all HCAs of pools, and the states of their ports could be read.
+// These are faults: the kernel has no ib_uverbs; a device node of an HCA is missing or wrong; no port is ACTIVE; the
+// configuration has pools, but the node has no HCA because the RDMA module of its NIC is not loaded. A node without
+// RDMA hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of
+// pools, and the states of their ports could be read.
 std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
                                  bool hcas_known);
 

@@ -27,7 +27,7 @@ Check check_slurm(const SlurmFacts& facts) {
   for (const std::uint64_t memlock : facts.memlocks) {
     if (memlock == UINT64_MAX) continue;
     check.add(Grade::kWarning, "slurmd.service",
-              fmt::format("slurmd runs with RLIMIT_MEMLOCK of {}: jobs get no more", limit_text(memlock)),
+              fmt::format("slurmd has a soft RLIMIT_MEMLOCK of {}, which jobs inherit", limit_text(memlock)),
               "add LimitMEMLOCK=infinity to [Service] with `systemctl edit slurmd.service`, then restart it");
   }
   if (!check.looked) check.summary = facts.conf.error;

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "fabric/text.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {
@@ -54,8 +55,10 @@ void say_lines(const SlurmConf& conf, InstallPlan& plan) {
     if (found == conf.settings.end()) {
       if (is_added) plan.said.push_back(fmt::format("add to `{}`: {}={}", conf.path, setting, path));
     } else if (found->second != path) {
-      plan.said.push_back(
-          fmt::format("`{}` has {}={}: add to that script: {}{}", conf.path, setting, found->second, path, call));
+      const bool is_pattern = found->second.find_first_of("*?[") != std::string::npos;
+      plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: {}{}", conf.path, setting,
+                                      fabric::printable(found->second),
+                                      is_pattern ? "a script that matches" : "that script", path, call));
     }
   }
   if (propagates_memlock(conf.settings))

@@ -119,6 +119,12 @@ class Hook(EnrootCase):
         self.assertEqual((found["NCCL_IB_HCA"], found["NCCL_IB_GID_INDEX"], found["LAST"]), (ALL, "3", "1"))
         self.assertIn("3 of 3 ports", self.messages)
 
+    def test_earlier_hook_without_line_break(self):
+        self.use_hook()
+        put(self.etc / "hooks.d/50-site.sh", '#!/bin/sh\nprintf SITE=1 >> "$ENROOT_ENVIRON"\n', 0o755)
+        found = self.variables()
+        self.assertEqual((found["SITE"], found["NCCL_IB_HCA"]), ("1", ALL))
+
     def test_subset_of_mellanox_hook_is_exact(self):
         self.use_hook()
         for visible, expected in (("0 2", "=mlx5_0:1,mlx5_2:1"), ("1", "=mlx5_1:1")):
@@ -182,13 +188,23 @@ class Hook(EnrootCase):
         self.assertEqual(self.variables()["PATH"], "/usr/bin:/bin")
         self.assertEqual(len(self.messages.splitlines()), 1, self.messages)
 
+    def test_image_cannot_delay_start(self):
+        self.use_hook()
+        put(self.image / "etc/environment", "PATH=/bin\nRDMA_INIT_WAIT=86400\nRDMA_INIT_CIDR=203.0.113.0/24\n")
+        self.assertNotIn("NCCL_IB_HCA", self.variables())
+        # A step per pair of variables would take minutes.
+        names = put(self.work / "environ", "".join(f"V{number}=\n" for number in range(400000)) + "NCCL_IB_HCA=mlx5_0\nNCCL_IB_HCA=mlx5_1\n")
+        result = subprocess.run([PROGRAM, "--environ", names, "env"], capture_output=True, text=True, check=False, timeout=harness.DEADLINE)
+        self.assertEqual(result.returncode, 0, result.stderr[:1000])
+        self.assertTrue(result.stderr.endswith(" mlx5_1:1\n"), result.stderr[:1000])
+
     def test_hostile_image(self):
         self.use_hook()
         outside = put(self.work / "outside", "NCCL_IB_HCA=mlx5_1\n")
         (self.image / "etc/nccl.conf").symlink_to(outside)
         os.mkfifo(self.image / "etc/rccl.conf")
         touch, file = f"touch {self.work}/executed", put(self.work / "env", "NCCL_IB_SL=9\n")
-        put(self.image / "etc/environment", f"PATH=/usr/bin:/bin\nRDMA_INIT_WAIT=86400\nMELLANOX_VISIBLE_DEVICES=all; {touch}\n"
+        put(self.image / "etc/environment", f"PATH=/usr/bin:/bin\nMELLANOX_VISIBLE_DEVICES=all; {touch}\n"
             f"X=$({touch})`{touch}`\nNCCL_IB_TC='1\" \nRDMA_INIT_ENV_FILE={file}\nY=" + "y" * 100000)
         before = sorted(self.work.iterdir())
         found = self.variables()

@@ -659,15 +659,16 @@ def as_the_samples():
 
 def slurm_lines():
     """install prints what to add to slurm.conf and to a site's scripts, and changes neither."""
-    conf = "prolog=/site/prolog # ours\nTaskProlog=/site/task\nEpilog=/etc/slurm/rdma-init/epilog\nPropagateResourceLimits=NONE\n"
+    conf = "prolog=/site/prolog # ours\nTaskProlog=/site/task\x1b\nEpilog=/etc/slurm/rdma-init/epilog\nPropagateResourceLimits=NONE\n"
     with Node("slurm", "slurmd", None, conf) as node:
         said = node.done(*node.chosen)
         assert "has Prolog=/site/prolog: add to that script: /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
-        assert "has TaskProlog=/site/task: add to that script: /etc/slurm/rdma-init/task-prolog\n" in said, said
+        assert "has TaskProlog=/site/task?: add to that script: /etc/slurm/rdma-init/task-prolog\n" in said, said
         assert "then run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
         node.uninstalled()
-    with Node("slurm", "slurmd", None, "PropagateResourceLimitsExcept=NOFILE\n") as node:
+    with Node("slurm", "slurmd", None, "Prolog=/site/prolog.d/*\nPropagateResourceLimitsExcept=NOFILE\n") as node:
         said = node.done(*node.chosen, "--dry-run")
+        assert "has Prolog=/site/prolog.d/*: add to a script that matches: /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
         assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=NOFILE,MEMLOCK\n" in said, said
     with Node("slurm", "slurmd") as node:
         (node.root / "etc/enroot/hooks.d").rmdir()

@@ -18,8 +18,9 @@ KernelFacts healthy_kernel() {
   return facts;
 }
 
-std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true) {
-  const auto fault = job_fault(facts, inventory, {}, hcas_known);
+std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true,
+                      const Config& config = {}) {
+  const auto fault = job_fault(facts, inventory, config, hcas_known);
   return fault ? drain_reason(*fault) : "";
 }
 
@@ -28,6 +29,7 @@ TEST(JobFault, HealthyNodeAndWarningsAreNone) {
   KernelFacts facts = healthy_kernel();
   facts.rdma_cm = false;
   facts.nodes[0].seen = SeenNode{true, "231:0", 0600};
+  facts.nodes.push_back({"/dev/infiniband/rdma_cm", "10:122", fabric::Unreadable{ENOENT}});
   auto inventory = test_support::rails(2);
   inventory.hcas[0].ports[0].state = "1: DOWN";
   EXPECT_EQ(reason_of(facts, inventory), "");
@@ -70,20 +72,23 @@ TEST(JobFault, FullGidTableIsNone) {
 
 TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
   const KernelFacts none;
-  EXPECT_EQ(reason_of(none, {}), "");
+  Config config;
+  config.pools.emplace_back();
+  EXPECT_EQ(reason_of(none, {}, true, config), "");
   KernelFacts facts;
   facts.half_driven = {{"0000:01:00.0", "ice", "irdma", false, false},
                        {"0000:02:00.0", "", "mlx5_core", false},
                        {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, fabric::Unreadable{EACCES}},
                        {"0000:04:00.0", "mlx4_core", "mlx4_ib", true, true}};
-  EXPECT_EQ(reason_of(facts, {}), "");
+  EXPECT_EQ(reason_of(facts, {}, true, config), "");
   facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, false});
-  EXPECT_EQ(reason_of(facts, {}),
+  EXPECT_EQ(reason_of(facts, {}), "") << "no pool";
+  EXPECT_EQ(reason_of(facts, {}, true, config),
             "rdma: mlx5_ib: not loaded: 0000:05:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib' and add it "
             "to /etc/modules-load.d/rdma.conf");
   KernelFacts beside = healthy_kernel();
   beside.half_driven = facts.half_driven;
-  EXPECT_EQ(reason_of(beside, test_support::rails(2)), "");
+  EXPECT_EQ(reason_of(beside, test_support::rails(2), true, config), "");
 }
 
 TEST(JobFault, ReasonIsOneShortLineOfAscii) {

@@ -17,7 +17,7 @@ TEST(Environ, ReadsLinesAsEnrootDoes) {
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"", ""},
       {"A=1\nB=2", "A=1\nB=2\n"},
-      {"A=1\nA=2\n", "A=1\nA=2\n"},
+      {"B=1\nA=1\nA=2\n", "A=2\nB=1\n"},
       {" \t A=1\n", "A=1\n"},
       {"A=\n", "A=\n"},
       {"NCCL_IB_HCA==mlx5_0:1\n", "NCCL_IB_HCA==mlx5_0:1\n"},

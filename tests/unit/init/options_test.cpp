@@ -187,6 +187,8 @@ TEST(Options, NameTheArgumentOrTheVariableInErrors) {
        "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
       {"--rootfs=x doctor", "", "--rootfs and --environ are options of env"},
       {"--environ=x -- true", "", "--rootfs and --environ are options of env"},
+      {"--rootfs= env", "", "--rootfs: the path is empty"},
+      {"--environ= env", "", "--environ: the path is empty"},
       {"--rootfs=x --root=y env", "", "--rootfs is of this machine, and --snapshot and --root are not; omit one"}};
   for (const auto& [line, environment, message] : rows) {
     SCOPED_TRACE(message);

@@ -41,7 +41,7 @@ TEST(SlurmConf, CheckNamesLimitAndLine) {
   SlurmFacts facts{{"/etc/slurm/slurm.conf", {{"propagateresourcelimitsexcept", "NOFILE"}}, {}}, {65536, UINT64_MAX}};
   const Check check = check_slurm(facts);
   ASSERT_EQ(check.findings.size(), 2U);
-  EXPECT_EQ(check.findings[0].message, "slurmd runs with RLIMIT_MEMLOCK of 65536 bytes: jobs get no more");
+  EXPECT_EQ(check.findings[0].message, "slurmd has a soft RLIMIT_MEMLOCK of 65536 bytes, which jobs inherit");
   EXPECT_TRUE(check.findings[1].remedy.starts_with("set `PropagateResourceLimitsExcept=NOFILE,MEMLOCK` in it"));
   facts.memlocks = {};
   facts.conf.error = "cannot read `/etc/slurm/more.conf`: Permission denied";
