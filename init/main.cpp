@@ -70,6 +70,8 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
 void add_for_later_runs(const Options& options, Decision& decision) {
   if (decision.mark.empty()) return;
   decision.env.insert(decision.env.end(), options.narrowing.begin(), options.narrowing.end());
+  // The name of another machine would be wrong.
+  if (!options.snapshot && options.root.empty()) decision.mark += fmt::format(";{}{}", kHostEntry, this_host());
   decision.env.emplace_back(kExportsName, decision.mark);
 }
 

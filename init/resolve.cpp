@@ -386,7 +386,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   }
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
-  mark_own(exported ? exported : "", resolved.settings);
+  mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
   const SitePolicy site = read_site_policy(Rooted(options.tree()), options.env_file, options.tree().empty());
   const Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -131,13 +133,22 @@ void add_environment(const char* const* environment, Settings& settings) {
   }
 }
 
-void mark_own(std::string_view exports, Settings& settings) {
+void mark_own(std::string_view exports, Settings& settings, std::string_view host) {
+  std::string_view exporter = host;
   for (const std::string_view entry : fabric::split(exports, ';')) {
+    if (entry.starts_with(kHostEntry)) exporter = entry.substr(kHostEntry.size());
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const auto found = settings.find(entry.substr(0, equals));
     if (found != settings.end())
       found->second.own = found->second.value == entry.substr(std::min(equals + 1, entry.size()));
   }
+  const auto list = settings.find("NCCL_IB_HCA");
+  if (list != settings.end() && list->second.own && !host.empty() && exporter != host) settings.erase(list);
+}
+
+std::string this_host() {
+  utsname system{};
+  return ::uname(&system) == 0 ? system.nodename : "";
 }
 
 std::vector<std::string> cut_values(const Settings& settings) {

@@ -59,11 +59,17 @@ std::string conf_lines(std::string_view text);
 void add_environment(const char* const* environment, Settings& settings);
 
 // Marks the variables of the environment that an earlier run of rdma-init exported, unless they were changed since.
-// exports: kExportsName of the environment.
-void mark_own(std::string_view exports, Settings& settings);
+// Removes such a NCCL_IB_HCA if that run was on another host: srun takes the environment of a job's first node to all
+// nodes, and the list has the HCAs of that node. exports: kExportsName of the environment. host: this_host().
+void mark_own(std::string_view exports, Settings& settings, std::string_view host = {});
 
-// The variable with which rdma-init marks its exports: "NAME=value;NAME=value". A value with a semicolon is left out.
+// The variable with which rdma-init marks its exports: "NAME=value;NAME=value;host=NODE". A value with a semicolon is
+// left out.
 inline constexpr const char* kExportsName = "RDMA_INIT_EXPORTS";
+inline constexpr std::string_view kHostEntry = "host=";
+
+// Returns the host name as uname(2) does.
+std::string this_host();
 
 // Returns a warning for each value that NCCL cuts.
 std::vector<std::string> cut_values(const Settings& settings);

@@ -10,9 +10,7 @@ rdma_init=/usr/bin/rdma-init
 # The hook's own environment is that of the job, and precedes the container's as in 99-mellanox.sh; the last line of the file counts.
 devices=${MELLANOX_VISIBLE_DEVICES-}
 if [ -z "${MELLANOX_VISIBLE_DEVICES+set}" ]; then
-  while IFS= read -r line || [ -n "$line" ]; do
-    case $line in MELLANOX_VISIBLE_DEVICES=*) devices=${line#*=} ;; esac
-  done < "$ENROOT_ENVIRON"
+  devices=$(sed -n -e '/^MELLANOX_VISIBLE_DEVICES=/h' -e "\${x;s/^[^=]*=//p;}" "$ENROOT_ENVIRON")
 fi
 case $devices in void | none) exit 0 ;; esac
 

@@ -54,18 +54,29 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
   const bool has_hcas = !inventory.hcas.empty();
   const auto [jobs, known] = job_hcas(inventory, config);
   if (has_hcas && jobs.hcas.empty()) return std::optional<Finding>();
-  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known);
+  const bool hidden = inventory.netns_mode == fabric::NetnsMode::kExclusive &&
+                      may_hide_hca(read_kernel_facts(node.root, inventory), inventory);
+  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden);
+}
+
+bool is_unloaded(const HalfDriven& function) {
+  return function.loaded == fabric::Attr<bool>(false);
 }
 
 }  // namespace
 
+bool may_hide_hca(const KernelFacts& facts, const Inventory& inventory) {
+  return inventory.netns_mode == fabric::NetnsMode::kExclusive &&
+         std::ranges::any_of(facts.half_driven, [](const auto& one) { return one.always && !is_unloaded(one); });
+}
+
 std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known) {
-  // A NIC without an HCA is a fault only if the configuration has pools, the node has no other HCA, the NIC's driver
-  // always has RDMA, and the module is certainly not loaded. Many nodes use such a NIC only for Ethernet.
-  std::erase_if(facts.half_driven, [&](const HalfDriven& function) {
-    return config.pools.empty() || !jobs.hcas.empty() || !function.always ||
-           function.loaded != fabric::Attr<bool>(false);
-  });
+  // Without pools it is unknown whether jobs of this node use its HCAs.
+  if (config.pools.empty()) return std::nullopt;
+  // A NIC without an HCA is a fault only if the node has no other HCA, the NIC's driver always has RDMA, and the module
+  // is certainly not loaded.
+  std::erase_if(facts.half_driven,
+                [&](const auto& one) { return !jobs.hcas.empty() || !one.always || !is_unloaded(one); });
   if (jobs.hcas.empty() && facts.half_driven.empty()) return std::nullopt;
   // NCCL and UCX's verbs transports work without rdma_cm.
   std::erase_if(facts.nodes, [](const ExpectedNode& node) { return node.path == "/dev/infiniband/rdma_cm"; });

@@ -11,13 +11,17 @@
 
 namespace hook {
 
-// Returns the fault of the HCAs that jobs use, with the first of its objects; nullopt if no fault is certain. Pure.
-// These are faults: the kernel has no ib_uverbs; a device node of an HCA is missing or wrong; no port is ACTIVE; the
-// configuration has pools, but the node has no HCA because the RDMA module of its NIC is not loaded. A node without
+// Returns the fault of the HCAs that jobs use, with the first of its objects; nullopt if no fault is certain, or the
+// configuration has no pools. Pure. These are faults: the kernel has no ib_uverbs; a device node of an HCA is missing
+// or wrong; no port is ACTIVE; the node has no HCA because the RDMA module of its NIC is not loaded. A node without
 // RDMA hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of
 // pools, and the states of their ports could be read.
 std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
                                  bool hcas_known);
+
+// Returns whether an HCA of the node can be in the network namespace of a container, where its port can be ACTIVE: in
+// exclusive mode, a NIC whose RDMA module may be loaded has no HCA here. facts: for the whole inventory. Pure.
+bool may_hide_hca(const KernelFacts& facts, const fabric::Inventory& inventory);
 
 // Reads the node and returns its fault as job_fault(). A fault is read a second time after a second: a link that flaps
 // and a node that udev is about to make are no faults.

@@ -114,7 +114,7 @@ Result<EngineFacts> gather_slurm_facts(const InstallOptions& options) {
   facts.engine = {Engine::kRunc, *slurmd, 0, 0, {}};
   facts.way = InstallWay::kHook;
   facts.programs = options.programs;
-  facts.slurm = SlurmNode{read_slurm_conf(options.root).value_or(SlurmConf{"/etc/slurm/slurm.conf", {}, {}}),
+  facts.slurm = SlurmNode{read_slurm_conf(options.root).value_or(SlurmConf{"/etc/slurm/slurm.conf", {}, {}, {}}),
                           node_has(options.root, "/etc/enroot/hooks.d", F_OK)};
   return facts;
 }

@@ -109,6 +109,11 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
 
 // Returns the paths that plan_slurm() writes.
 std::vector<std::string> slurm_files();
+
+// Checks before these files are removed that the node's slurm.conf names none of them. Returns a line to print if that
+// is not certain, usually "". Errors: EBUSY, slurm.conf names one.
+Result<std::string> check_unused_slurm_files(const std::string& root);
+
 // Adds the scripts for Slurm and enroot to the plan, and messages with the lines for slurm.conf. facts.slurm must be
 // set. Errors: EINVAL, facts.programs has characters that a shell interprets.
 Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts);

@@ -52,18 +52,20 @@ void say_lines(const SlurmConf& conf, InstallPlan& plan) {
   for (const auto& [setting, script, call, is_added] : kScriptSettings) {
     const std::string path = script_path(script);
     const auto found = conf.settings.find(in_lower_case(setting));
-    if (found == conf.settings.end()) {
+    if (conf.values.contains(path)) continue;
+    if (found == conf.settings.end() || found->second.empty()) {
       if (is_added) plan.said.push_back(fmt::format("add to `{}`: {}={}", conf.path, setting, path));
-    } else if (found->second != path) {
+    } else {
       const bool is_pattern = found->second.find_first_of("*?[") != std::string::npos;
-      plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: {}{}", conf.path, setting,
+      plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: [ ! -x {} ] || {}{}", conf.path, setting,
                                       fabric::printable(found->second),
-                                      is_pattern ? "a script that matches" : "that script", path, call));
+                                      is_pattern ? "a script that matches" : "that script", path, path, call));
     }
   }
   if (propagates_memlock(conf.settings))
     plan.said.push_back(fmt::format("set in `{}`: {}", conf.path, setting_with_memlock(conf.settings)));
-  if (plan.said.size() > before) plan.said.emplace_back("then run on one node: scontrol reconfigure");
+  if (plan.said.size() > before)
+    plan.said.emplace_back("when all nodes have these files, run on one node: scontrol reconfigure");
 }
 
 }  // namespace
@@ -73,6 +75,17 @@ std::vector<std::string> slurm_files() {
   for (const SlurmScript& script : kSlurmScripts)
     files.push_back(script_path(script.name));
   return files;
+}
+
+Result<std::string> check_unused_slurm_files(const std::string& root) {
+  const auto conf = read_slurm_conf(root);
+  if (!conf) return std::string();
+  for (const ScriptSetting& one : kScriptSettings)
+    if (const std::string path = script_path(one.script); conf->values.contains(path))
+      return Error{fmt::format("`{}` names `{}`: Slurm drains a node without this file", conf->path, path), EBUSY,
+                   fmt::format("remove {}={} from it on all nodes, run `scontrol reconfigure`, then run this again",
+                               one.setting, path)};
+  return conf->error.empty() ? std::string() : conf->error + ": remove lines that name a removed file\n";
 }
 
 Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts) {

@@ -50,23 +50,25 @@ void parse_line(std::string_view line, std::vector<std::pair<std::string, std::s
 }
 
 // Reads a file and those that it includes. Slurm looks up a relative path in the directory of slurm.conf.
-void read_with_includes(const std::string& root, const std::string& path, unsigned depth, SlurmConf& conf) {
+void read_with_includes(const std::string& root, const std::string& path, unsigned& files, SlurmConf& conf) {
   constexpr std::size_t kLongestConf = 16 << 20;
-  constexpr unsigned kDeepest = 8;
-  const auto text = fabric::sysfs::read_file(root + path, kLongestConf);
-  const auto* failed = std::get_if<fabric::Unreadable>(&text);
-  if (failed || depth > kDeepest) {
-    conf.error = "cannot read `" + fabric::printable(path) + "`: " + std::strerror(failed ? failed->code : ELOOP);
+  constexpr unsigned kMostFiles = 64;  // a file can include itself
+  const bool is_loop = ++files > kMostFiles;
+  const auto text = is_loop ? fabric::Attr<std::string>(fabric::Unreadable{ELOOP})
+                            : fabric::sysfs::read_file(root + path, kLongestConf);
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
+    if (conf.error.empty())
+      conf.error = "cannot read `" + fabric::printable(path) + "`: " + std::strerror(failed->code);
     return;
   }
   for (auto& [name, value] : parse_slurm_conf(std::get<std::string>(text))) {
     if (name == "include") {
       const std::string directory = conf.path.substr(0, conf.path.rfind('/') + 1);
-      read_with_includes(root, value.starts_with('/') ? value : directory + value, depth + 1, conf);
+      read_with_includes(root, value.starts_with('/') ? value : directory + value, files, conf);
     } else {
+      conf.values.insert(value);
       conf.settings.insert_or_assign(name, std::move(value));
     }
-    if (!conf.error.empty()) return;
   }
 }
 
@@ -110,11 +112,12 @@ std::vector<std::pair<std::string, std::string>> parse_slurm_conf(std::string_vi
 
 std::optional<SlurmConf> read_slurm_conf(const std::string& root) {
   for (const char* path : kSlurmConfs) {
-    SlurmConf conf{path, {}, {}};
+    SlurmConf conf{path, {}, {}, {}};
     const auto text = fabric::sysfs::read_file(root + path, 1);
     const auto* failed = std::get_if<fabric::Unreadable>(&text);
     if (failed && (failed->code == ENOENT || failed->code == ENOTDIR)) continue;
-    read_with_includes(root, path, 0, conf);
+    unsigned files = 0;
+    read_with_includes(root, path, files, conf);
     return conf;
   }
   return std::nullopt;

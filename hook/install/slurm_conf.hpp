@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,8 +11,8 @@
 
 namespace hook {
 
-// Settings by their names in lower case, because Slurm ignores the case of names. If a setting occurs twice, Slurm uses
-// the later value, as this map does.
+// Settings by their names in lower case, because Slurm ignores the case of names. The later value of a
+// setting that occurs twice.
 using SlurmSettings = std::map<std::string, std::string>;
 
 struct SlurmConf {
@@ -19,6 +20,7 @@ struct SlurmConf {
   SlurmSettings settings;
   std::string
       error;  // why the file or one that it includes cannot be read, so that a setting can be missing; empty: none
+  std::set<std::string> values;  // of all settings: newer releases of Slurm execute the program of each Prolog
 };
 
 // Returns a copy with the letters A to Z in lower case.

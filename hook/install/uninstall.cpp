@@ -5,6 +5,7 @@
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/node_label.hpp"
+#include "hook/install/plan.hpp"
 #include "hook/install/programs.hpp"
 #include "hook/install/restart.hpp"
 #include "hook/install/restore.hpp"
@@ -85,12 +86,14 @@ Result<std::string> would_uninstall(const InstallOptions& options, const Install
 
 Result<std::string> uninstall_locked(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
-  if (record && options.dry_run) return would_uninstall(options, *record);
-  std::string said = "nothing is installed\n";
+  std::string said;
+  if (record && record->engine == kSlurm) said = TRY(check_unused_slurm_files(options.root));
+  if (record && options.dry_run) return said + TRY(would_uninstall(options, *record));
   if (record) {
-    said = TRY(uninstall_record(options, *record));
-  } else if (!options.dry_run) {
-    TRY_VOID(remove_unfinished_record(options.root));
+    said += TRY(uninstall_record(options, *record));
+  } else {
+    said = "nothing is installed\n";
+    if (!options.dry_run) TRY_VOID(remove_unfinished_record(options.root));
   }
   // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
   // so the file and its directory are removed.

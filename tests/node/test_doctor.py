@@ -320,6 +320,7 @@ def only_rail_0(node):
 # Name, change before lay_out(), change after it; then the beginning of the line of `doctor --job`, which is empty without a fault.
 JOB_FAULTS = [
     ("healthy", None, None, ""),
+    ("no port, and no pools", lambda node: (ports_down(node), node.config.pop("pools")), None, ""),
     ("mlx5_ib missing", None, no_hcas, "rdma: mlx5_ib: not loaded: 0000:10:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib'"),
     ("ib_uverbs missing", None, lambda node: node.remove("sys/class/infiniband_verbs"), "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: "),
     ("no node", None, lambda node: node.remove("dev/infiniband/uverbs2"), "rdma: /dev/infiniband/uverbs2: missing, although the kernel has the device; remedy: "),
@@ -340,6 +341,9 @@ HEALTH_CHECKS = [
     ("DOWN+DRAIN", "Prolog error", "Reason=rdma: x"),
     ("IDLE+DRAIN", "bad DIMM [root@2026-01-01T00:00:00]", None),
     ("IDLE+DRAIN", "bad DIMM, Prolog error follows from it [root@2026-01-01T00:00:00]", None),
+    ("IDLE+DRAIN", "bad DIMM, was Reason=Prolog error [root@2026-01-01T00:00:00]", None),
+    ("IDLE+FAIL", "bad DIMM [root@2026-01-01T00:00:00]", None),
+    ("ERROR", "bad DIMM [root@2026-01-01T00:00:00]", None),
     ("IDLE+DRAIN", None, None),
     ("DOWN", "Not responding [slurm@2026-01-01T00:00:00]", None),
 ]

@@ -1,4 +1,5 @@
 """The hook of enroot and the TaskProlog of Slurm, with the stand-in for enroot, on a made node: its sysfs, netdevs and device nodes."""
+import json
 import os
 import pathlib
 import subprocess
@@ -224,6 +225,29 @@ class TaskProlog(EnrootCase):
         self.assertIn(f"export NCCL_IB_HCA={ALL}", self.run_prolog())
         lines = self.run_prolog(NCCL_IB_HCA="mlx5_1")
         self.assertTrue(lines and all(line.startswith("export ") and not line.startswith("export NCCL_IB_HCA=") for line in lines), lines)
+
+    def test_prints_values_without_quotes(self):
+        policy = put(self.work / "policy", "NCCL_DEBUG_FILE=/tmp/nccl.%h.%p\nNCCL_NET_PLUGIN=it's \"a b\"\n")
+        job = {"RDMA_INIT_ENV_FILE": str(policy)}
+        shown = subprocess.run([PROGRAM, "--log=quiet", "env", "--format=json"], env={"PATH": harness.PATH, **job}, capture_output=True,
+                               text=True, check=True)
+        expected = [f"export {name}={value}" for name, value in json.loads(shown.stdout)["env"].items()]
+        self.assertIn("export NCCL_NET_PLUGIN=it's \"a b\"", expected)
+        self.assertEqual(sorted(self.run_prolog(**job)), sorted(expected))
+
+    def test_values_of_another_node_are_replaced(self):
+        """Slurm executes the TaskProlog for the batch script too, whose srun takes the values to all nodes."""
+        self.use_hook()
+        batch = {"NCCL_IB_HCA": "=mlx5_1:1,rxe0-0:1", "NCCL_IB_GID_INDEX": "7", "UCX_NET_DEVICES": "rxe0-0:1"}
+        for hcas in (batch["NCCL_IB_HCA"], "=mlx5_1:1", "=rxe0-0:1"):
+            batch["NCCL_IB_HCA"] = hcas
+            batch["RDMA_INIT_EXPORTS"] = ";".join(f"{name}={batch[name]}" for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_NET_DEVICES")) + ";host=batch-node"
+            lines = self.run_prolog(**batch)
+            for line in (f"NCCL_IB_HCA={ALL}", "NCCL_IB_GID_INDEX=3"):
+                self.assertIn("export " + line, lines)
+            found = self.variables(**batch)
+            self.assertEqual((found["NCCL_IB_HCA"], found["NCCL_IB_GID_INDEX"]), (ALL, "3"))
+            self.assertNotIn("rxe0-0", found["UCX_NET_DEVICES"])
 
     def test_prints_nothing_without_rdma_init(self):
         self.assertEqual(self.run_prolog("/nonexistent"), [])

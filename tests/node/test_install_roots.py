@@ -662,13 +662,19 @@ def slurm_lines():
     conf = "prolog=/site/prolog # ours\nTaskProlog=/site/task\x1b\nEpilog=/etc/slurm/rdma-init/epilog\nPropagateResourceLimits=NONE\n"
     with Node("slurm", "slurmd", None, conf) as node:
         said = node.done(*node.chosen)
-        assert "has Prolog=/site/prolog: add to that script: /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
-        assert "has TaskProlog=/site/task?: add to that script: /etc/slurm/rdma-init/task-prolog\n" in said, said
-        assert "then run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
-        node.uninstalled()
-    with Node("slurm", "slurmd", None, "Prolog=/site/prolog.d/*\nPropagateResourceLimitsExcept=NOFILE\n") as node:
+        assert "has Prolog=/site/prolog: add to that script: [ ! -x /etc/slurm/rdma-init/prolog ] || /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
+        assert "has TaskProlog=/site/task?: add to that script: [ ! -x /etc/slurm/rdma-init/task-prolog ] || /etc/slurm/rdma-init/task-prolog\n" in said, said
+        assert "when all nodes have these files, run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
+        node.unchanged("remove Epilog=/etc/slurm/rdma-init/epilog from it on all nodes", "--uninstall", "--dry-run")
+        node.unchanged("`/etc/slurm/slurm.conf` names `/etc/slurm/rdma-init/epilog`", "--uninstall")
+        (node.root / "etc/slurm/slurm.conf").write_text("Include missing.conf\n")
+        assert "remove lines that name a removed file\n" in node.done("--uninstall", "--dry-run")
+        (node.root / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
+        node.done("--uninstall")
+        assert not (node.root / "etc/slurm/rdma-init").exists()
+    with Node("slurm", "slurmd", None, "Prolog=/site/prolog.d/*\nEpilog=\nInclude missing.conf\nTaskProlog=/etc/slurm/rdma-init/task-prolog\nTaskProlog=/site/task\nPropagateResourceLimitsExcept=NOFILE\n") as node:
         said = node.done(*node.chosen, "--dry-run")
-        assert "has Prolog=/site/prolog.d/*: add to a script that matches: /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
+        assert "has Prolog=/site/prolog.d/*: add to a script that matches: [ ! -x /etc/slurm/rdma-init/prolog ] || /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
         assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=NOFILE,MEMLOCK\n" in said, said
     with Node("slurm", "slurmd") as node:
         (node.root / "etc/enroot/hooks.d").rmdir()

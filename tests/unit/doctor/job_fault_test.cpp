@@ -18,8 +18,10 @@ KernelFacts healthy_kernel() {
   return facts;
 }
 
-std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true,
-                      const Config& config = {}) {
+std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true) {
+  Config config;
+  config.pools.emplace_back().name = "rails";
+  EXPECT_FALSE(job_fault(facts, inventory, {}, hcas_known)) << "without pools";
   const auto fault = job_fault(facts, inventory, config, hcas_known);
   return fault ? drain_reason(*fault) : "";
 }
@@ -47,6 +49,21 @@ TEST(JobFault, UnknownIsNone) {
   EXPECT_EQ(reason_of(facts, inventory, false), "");
 }
 
+TEST(JobFault, HcaCanBeInContainer) {
+  KernelFacts facts = healthy_kernel();
+  fabric::Inventory inventory;
+  inventory.netns_mode = fabric::NetnsMode::kExclusive;
+  facts.half_driven = {{"0000:03:00.0", "ice", "irdma", false, true},
+                       {"0000:04:00.0", "mlx4_core", "mlx4_ib", true, false}};
+  EXPECT_FALSE(may_hide_hca(facts, inventory));
+  facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, true});
+  EXPECT_TRUE(may_hide_hca(facts, inventory));
+  facts.half_driven.back().loaded = fabric::Unreadable{EACCES};
+  EXPECT_TRUE(may_hide_hca(facts, inventory));
+  inventory.netns_mode = fabric::NetnsMode::kShared;
+  EXPECT_FALSE(may_hide_hca(facts, inventory));
+}
+
 TEST(JobFault, NamesModuleNodeAndPorts) {
   KernelFacts facts = healthy_kernel();
   facts.uverbs = false;
@@ -72,23 +89,20 @@ TEST(JobFault, FullGidTableIsNone) {
 
 TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
   const KernelFacts none;
-  Config config;
-  config.pools.emplace_back();
-  EXPECT_EQ(reason_of(none, {}, true, config), "");
+  EXPECT_EQ(reason_of(none, {}), "");
   KernelFacts facts;
   facts.half_driven = {{"0000:01:00.0", "ice", "irdma", false, false},
                        {"0000:02:00.0", "", "mlx5_core", false},
                        {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, fabric::Unreadable{EACCES}},
                        {"0000:04:00.0", "mlx4_core", "mlx4_ib", true, true}};
-  EXPECT_EQ(reason_of(facts, {}, true, config), "");
+  EXPECT_EQ(reason_of(facts, {}), "");
   facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, false});
-  EXPECT_EQ(reason_of(facts, {}), "") << "no pool";
-  EXPECT_EQ(reason_of(facts, {}, true, config),
+  EXPECT_EQ(reason_of(facts, {}),
             "rdma: mlx5_ib: not loaded: 0000:05:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib' and add it "
             "to /etc/modules-load.d/rdma.conf");
   KernelFacts beside = healthy_kernel();
   beside.half_driven = facts.half_driven;
-  EXPECT_EQ(reason_of(beside, test_support::rails(2), true, config), "");
+  EXPECT_EQ(reason_of(beside, test_support::rails(2)), "");
 }
 
 TEST(JobFault, ReasonIsOneShortLineOfAscii) {

@@ -119,12 +119,22 @@ TEST_F(Exports, AreMarkedForALaterRun) {
   Settings settings = {{"NCCL_IB_HCA", {"=mlx5_0:1", "environment"}},
                        {"NCCL_IB_TC", {"a;b", "environment"}},
                        {"UCX_IB_GID_INDEX", {"5", "environment"}}};
-  mark_own(mark, settings);
+  mark_own(mark, settings, "node-a");
   EXPECT_TRUE(settings["NCCL_IB_HCA"].own);
   EXPECT_FALSE(settings["NCCL_IB_TC"].own);
   EXPECT_FALSE(settings["UCX_IB_GID_INDEX"].own) << "it was changed since";
   EXPECT_EQ(exports_mark({{"RDMA_INIT_DEVICES", "mlx5_0"}}, settings), "RDMA_INIT_DEVICES=mlx5_0;NCCL_IB_HCA==mlx5_0:1")
       << "a second run keeps what is its own";
+}
+
+TEST(MarkOwn, ListOfAnotherHostIsNone) {
+  for (const auto& [mark, value, kept] : {std::tuple{"NCCL_IB_HCA==mlx5_0:1;host=node-a", "=mlx5_0:1", true},
+                                          {"NCCL_IB_HCA==mlx5_0:1;host=node-b", "=mlx5_0:1", false},
+                                          {"NCCL_IB_HCA==mlx5_0:1;host=node-b", "=mlx5_1:1", true}}) {
+    Settings settings = {{"NCCL_IB_HCA", {value, "environment"}}};
+    mark_own(mark, settings, "node-a");
+    EXPECT_EQ(settings.contains("NCCL_IB_HCA"), kept) << mark << " " << value;
+  }
 }
 
 TEST(ParseExports, AcceptsKnownLibrariesOnly) {

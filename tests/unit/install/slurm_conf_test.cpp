@@ -38,7 +38,8 @@ TEST(SlurmConf, FindsOutWhetherMemlockIsPropagated) {
 }
 
 TEST(SlurmConf, CheckNamesLimitAndLine) {
-  SlurmFacts facts{{"/etc/slurm/slurm.conf", {{"propagateresourcelimitsexcept", "NOFILE"}}, {}}, {65536, UINT64_MAX}};
+  SlurmFacts facts{{"/etc/slurm/slurm.conf", {{"propagateresourcelimitsexcept", "NOFILE"}}, {}, {}},
+                   {65536, UINT64_MAX}};
   const Check check = check_slurm(facts);
   ASSERT_EQ(check.findings.size(), 2U);
   EXPECT_EQ(check.findings[0].message, "slurmd has a soft RLIMIT_MEMLOCK of 65536 bytes, which jobs inherit");
