@@ -11,8 +11,8 @@
 
 namespace hook {
 
-// Settings by their names in lower case, because Slurm ignores the case of names. The later value of a
-// setting that occurs twice.
+// Settings by their names in lower case, because Slurm ignores the case of names. A setting that occurs twice has its
+// later value.
 using SlurmSettings = std::map<std::string, std::string>;
 
 struct SlurmConf {
