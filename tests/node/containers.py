@@ -189,7 +189,7 @@ class Runtime:
     def delete_all(self):
         if os.path.isdir(self.root):
             for name in os.listdir(self.root):
-                self.call("delete", "--force", name)
+                self.case.succeeded(self.call("delete", "--force", name))
 
 
 class Wrapped(Runtime):

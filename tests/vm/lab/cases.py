@@ -51,7 +51,7 @@ class Case:
     kernels: tuple
     machine: Machine
     timeout: int
-    long: bool  # runs only when it is named
+    long: tuple  # the kernels on which it runs only with --long or by its name
 
 
 def read_case(path):
@@ -67,13 +67,14 @@ def read_case(path):
     for field, value in chosen.items():
         if value not in VARIANTS[field]:
             raise CaseError(f"{path}: {field} {value} is none of the lab's ({', '.join(VARIANTS[field])})")
-    return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")), "long" in fields)
+    long = kernels if fields.get("long") == "yes" else tuple(fields.get("long", "").split())
+    return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")), long)
 
 
-def all_cases(kernel, machine):
-    """Returns the cases of tests/vm/cases for `kernel` and `machine`, sorted by name, without the cases that run only by name."""
+def all_cases(kernel, machine, long=False):
+    """Returns the cases of tests/vm/cases for `kernel` and `machine`, sorted by name: the long ones or the others."""
     files = sorted(path for path in (VM_DIR / "cases").iterdir() if path.is_file())
-    return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine and not case.long]
+    return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine and (kernel in case.long) == long]
 
 
 def find_case(word, kernel):
