@@ -44,7 +44,7 @@ class Scene(harness.NodeCase):
     mode = next_mode = EXCLUSIVE
     always_succeeds = False
     holds = (False, True)  # the values of `held` for which the scene exists
-    quick = 60
+    quick = 30
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
 
@@ -757,7 +757,7 @@ class NriRestart(Nri):
 class Rails(test_network.Rails):
     """The HCA is a rail: the container gets a child of its netdev in its own network namespace, or the netdev itself in a pod's. The
     network namespace of the test represents the node's."""
-    quick = 30
+    quick = 15
 
     def prepare(self):
         for family in ("all", "default"):  # otherwise duplicate address detection takes a second for each netdev
