@@ -60,14 +60,14 @@ def read_case(path):
     if "shows" not in fields:
         raise CaseError(f"{path}: no line `# shows: ...` in its header")
     kernels = tuple(fields.get("kernel", KERNELS[-1]).split())
-    unknown = [kernel for kernel in kernels if kernel not in KERNELS]
+    long = kernels if fields.get("long") == "yes" else tuple(fields.get("long", "").split())
+    unknown = [kernel for kernel in kernels + long if kernel not in KERNELS]
     if unknown:
         raise CaseError(f"{path}: kernel {unknown[0]} is none of the lab's ({', '.join(KERNELS)})")
     chosen = {field: fields.get(field, values[0]) for field, values in VARIANTS.items()}
     for field, value in chosen.items():
         if value not in VARIANTS[field]:
             raise CaseError(f"{path}: {field} {value} is none of the lab's ({', '.join(VARIANTS[field])})")
-    long = kernels if fields.get("long") == "yes" else tuple(fields.get("long", "").split())
     return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")), long)
 
 
