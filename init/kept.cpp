@@ -219,6 +219,7 @@ bool Kept::may_replace(std::string_view name) const {
   const auto library =
       std::ranges::find_if(kPrefixes, [&](const auto& known) { return name.starts_with(known.first); });
   const Setting* setting = find(name);
+  if (setting && setting->of_node) return false;
   return (override_wrong_ || (setting && setting->own)) && library != kPrefixes.end() && writes_for(library->second);
 }
 

@@ -70,7 +70,7 @@ class Kept {
   // Returns true if --export includes the library.
   bool writes_for(std::string_view library) const;
   // Returns true if a wrong value of the variable may be replaced: with --override, or if an earlier run of rdma-init
-  // exported it. Variables of libraries outside --export are never replaced.
+  // exported it. Never replaced: variables of libraries outside --export, and values of the node (Setting::of_node).
   bool may_replace(std::string_view name) const;
   // Returns true if a problem of the variable's value is recorded.
   bool is_wrong(std::string_view name) const;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdlib>
 
 #include "fabric/text.hpp"
 
@@ -95,14 +93,6 @@ bool HcaList::matches(std::string_view hca, unsigned port) const {
   if (entries.empty()) return !exclude;
   const bool hit = std::ranges::any_of(entries, [&](const Entry& entry) { return entry.matches(hca, port); });
   return hit != exclude;
-}
-
-long parse_param(std::string_view value, long fallback) {
-  if (value.empty()) return fallback;
-  const std::string text(value);
-  errno = 0;
-  const long number = std::strtol(text.c_str(), nullptr, 0);
-  return errno == ERANGE ? fallback : number;
 }
 
 int parse_index(std::string_view value) {

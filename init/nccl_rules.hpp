@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/nccl_marks.hpp"
 
 namespace init::nccl {
 
@@ -62,9 +63,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version = kNewest)
 // Returns true if an entry has an empty port, such as mlx5_0::0 (device, port, rail).
 bool has_empty_port(std::string_view value);
 
-// Returns the number that NCCL reads from a numeric variable: strtoll() with base 0. Text after the number is ignored,
-// other text is 0. Overflow and the empty string yield the default.
-long parse_param(std::string_view value, long fallback);
+using fabric::parse_param;
 
 // Returns a fixed GID index, which NCCL stores in an int: -4294967293 is 3. A negative index means that NCCL chooses.
 int parse_index(std::string_view value);

@@ -64,7 +64,8 @@ void check_nccl(Remarks& remarks, const std::optional<nccl::Version>& version) {
   const Setting* traffic_class = remarks.find("NCCL_IB_TC");
   const long value = traffic_class ? nccl::parse_param(traffic_class->value, 0) : 0;
   if (value < -1 || value > 0xff) {
-    remarks.add("NCCL_IB_TC", fmt::format("a traffic class has 8 bits: NCCL will use {}", value & 0xff));
+    remarks.add("NCCL_IB_TC", fmt::format("a traffic class has 8 bits: NCCL will use {}",
+                                          fabric::nccl_marks(traffic_class->value, {}).traffic_class));
   }
 }
 

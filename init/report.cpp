@@ -273,6 +273,7 @@ void keep_the_rest(Deciding& d) {
     if (!value.problem) continue;
     const bool is_final = d.policy.override_wrong || value.irreplaceable;
     const char* outlook = is_final ? "no replacement is known" : "--override replaces it";
+    if (const Setting* setting = d.kept.find(name); setting && setting->of_node) outlook = "correct its \"env\"";
     d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
       d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
@@ -264,6 +265,12 @@ Settings snapshot_settings(const Inventory& inventory) {
   return settings;
 }
 
+// Returns the site's values of the node in the environment of a snapshot.
+std::string value_in(const std::map<std::string, std::string>& env) {
+  const auto found = env.find(fabric::kSiteName);
+  return found == env.end() ? "" : found->second;
+}
+
 // Returns true if the decision certainly needs the models of the HCAs: --hca names GUIDs, or a port is down, and the
 // models show whether it is a rail.
 bool needs_models(const Inventory& inventory, const Policy& policy) {
@@ -330,7 +337,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Provide
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
-// Exports the variables of the site's policy files. A variable that the decision replaced (--override) is exported
+// Exports the variables of the site's policy files and of the node. A variable that the decision replaced (--override) is exported
 // already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
   for (const auto& [name, setting] : applied) {
@@ -381,16 +388,23 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   if (options.snapshot) {
     resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
     resolved.settings = snapshot_settings(resolved.inventory);
+    const SitePolicy node = read_node_values(resolved.inventory.env ? value_in(*resolved.inventory.env) : "");
+    const Settings from_node = apply_policy(node, resolved.settings);
     resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    export_policy(from_node, node.problems, resolved.decision);
     return resolved;
   }
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
   mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
   const SitePolicy site = read_site_policy(Rooted(options.tree()), options.env_file, options.tree().empty());
-  const Settings from_site = apply_policy(site, resolved.settings);
+  Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
+  const char* of_node = getenv(fabric::kSiteName);
+  const SitePolicy node = read_node_values(of_node ? of_node : "");
+  from_site.merge(apply_policy(node, resolved.settings));  // last: a user's value anywhere has precedence
+  problems.insert(problems.end(), node.problems.begin(), node.problems.end());
   Providers providers(options.tree());
   read_and_decide(options, full, providers, resolved);
   wait_for_pending(options, full, log, providers, resolved);
@@ -403,6 +417,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
     resolved.inventory.conf = std::move(files);
     resolved.inventory.env.emplace();
     if (exported) (*resolved.inventory.env)[kExportsName] = exported;
+    if (!node.settings.empty()) (*resolved.inventory.env)[fabric::kSiteName] = of_node;
     for (const auto& [name, setting] : resolved.settings) {
       if (setting.source == "environment") (*resolved.inventory.env)[name] = setting.value;
     }

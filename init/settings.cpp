@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "fabric/library_variables.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "init/rooted.hpp"
@@ -25,18 +26,6 @@ using fabric::printable;
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
 constexpr std::size_t kLongestValue = 1023;  // of NCCL's envValue[1024]
-constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
-                                                               "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
-// Mooncake's variables are listed by full name: MinIO's client stores its keys in MC_HOST_*, and a snapshot is attached
-// to bug reports.
-constexpr std::array<std::string_view, 10> kVariableNames = {
-    "MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE", "MC_IB_PORT", "MC_IB_TC", "MC_IB_SL",
-    "MC_PKEY_INDEX", "MC_MTU",        "MOONCAKE_DEVICE",       "FI_PROVIDER"};
-
-bool begins_with_one(std::span<const std::string_view> prefixes, std::string_view name) {
-  return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
 // Returns true for a line that sets a variable of NCCL, which RCCL also reads; no other library reads these files.
 bool is_conf_line(std::string_view line) {
   return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;
@@ -46,15 +35,12 @@ constexpr std::string_view kPolicyFolder = "/etc/rdma-init/env.d";
 constexpr std::size_t kMostFiles = 128;
 constexpr std::size_t kLongestShown = 64;  // length of a variable's name in a message
 
-bool is_name(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-}
-
 // Returns true if a message may show the name. A line of a key file can look like NAME=, because base64 and base32 pad
 // with '='. Therefore only an upper-case name with a value is shown.
 bool may_show(std::string_view name, std::string_view value) {
-  return is_name(name) && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
-         std::ranges::none_of(name, [](unsigned char c) { return std::islower(c) != 0; }) &&
+  const auto is_shown = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
+  return !name.empty() && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
+         std::ranges::all_of(name, is_shown) &&
          value.find_first_not_of('=') != std::string_view::npos;
 }
 
@@ -93,10 +79,6 @@ const Setting* find_setting(const Settings& settings, std::string_view name) {
   return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
 }
 
-bool is_library_variable(std::string_view name) {
-  return std::ranges::find(kVariableNames, name) != kVariableNames.end() || begins_with_one(kVariablePrefixes, name);
-}
-
 void add_conf(std::string_view text, const std::string& path, Settings& settings) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -127,7 +109,7 @@ void add_environment(const char* const* environment, Settings& settings) {
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
     const std::size_t equals = entry.find('=');
-    if (equals == std::string_view::npos || !is_library_variable(entry.substr(0, equals))) continue;
+    if (equals == std::string_view::npos || !fabric::is_library_variable(entry.substr(0, equals))) continue;
     // getenv() returns the first of several entries with the same name.
     settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment", false});
   }
@@ -218,11 +200,6 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
   return files;
 }
 
-bool is_policy_variable(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kMore = {"FI_", "OMPI_MCA_", "RCCL_", "HCCL_"};
-  return is_name(name) && (is_library_variable(name) || begins_with_one(kMore, name));
-}
-
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy) {
   unsigned number = 0;
   for (std::string_view line : fabric::split(text, '\n')) {
@@ -234,7 +211,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
     // A zero byte would end the value in the environment.
     const bool whole = equals != std::string_view::npos && line.find('\0') == std::string_view::npos;
-    if (!whole || !is_policy_variable(name)) {
+    if (!whole || !fabric::is_policy_variable(name)) {
       policy.problems.push_back(fmt::format(
           "{}:{}: {}; not set", printable(path), number,
           whole && may_show(name, value) ? fmt::format("{} belongs to no library whose variables may be set here", name)
@@ -273,11 +250,32 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
   return policy;
 }
 
+SitePolicy read_node_values(std::string_view text) {
+  SitePolicy policy;
+  if (text.empty()) return policy;
+  for (const std::string_view entry : fabric::split(text, ';')) {
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const std::string_view name = entry.substr(0, equals);
+    const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
+    if (!fabric::is_policy_variable(name) || !fabric::is_site_value(value)) {
+      policy.problems.push_back(fmt::format("{}: ignored, because it is not NAME=value;NAME=value of library variables",
+                                            fabric::kSiteName));
+      policy.settings.clear();
+      return policy;
+    }
+    Setting setting{std::string(value), kNodeSource};
+    setting.of_node = true;
+    policy.settings.emplace(name, std::move(setting));
+  }
+  return policy;
+}
+
 Settings apply_policy(const SitePolicy& policy, Settings& settings) {
   Settings applied;
   for (const auto& [name, setting] : policy.settings) {
     // An empty value of the environment counts as unset.
     Setting& present = settings[name];
+    if (setting.of_node && present.own && present.value == setting.value) present.of_node = true;
     if (!present.value.empty()) continue;
     present = setting;
     applied[name] = setting;

@@ -29,11 +29,14 @@ class Rooted;
 
 struct Setting {
   std::string value;
-  std::string source;    // "environment" or the path of a file
+  std::string source;    // "environment", kNodeSource or the path of a file
   bool had_cr = false;   // the line in that file ends with CR LF
   bool own = false;      // an earlier run of rdma-init exported it (mark_own())
   bool was_cut = false;  // NCCL's buffer is shorter than the value in that file; `value` is its first part
+  bool of_node = false;  // of read_node_values(), also if an earlier run exported it: --override keeps it
 };
+
+inline constexpr const char* kNodeSource = "config.json of the node";
 
 // Settings by name. Only variables of the libraries that rdma-init exports for.
 using Settings = std::map<std::string, Setting, std::less<>>;
@@ -41,9 +44,6 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 // Returns the setting of a variable, nullptr if it is not set or empty. An empty value has no meaning to the libraries
 // and is replaced.
 const Setting* find_setting(const Settings& settings, std::string_view name);
-
-// Returns true for names of library variables: NCCL_*, UCX_*, NVSHMEM_*, ...
-bool is_library_variable(std::string_view name);
 
 // Adds the NAME=value lines of a file; settings that exist stay. Lines are read as NCCL does: split at the first '=',
 // only a final CR trimmed, lines that begin with '#' skipped, no quotes. A value ends after 1,023 bytes, because NCCL
@@ -102,10 +102,6 @@ struct SitePolicy {
   std::vector<std::string> problems;  // lines and files that were ignored, one line each
 };
 
-// Returns true for names that a policy may set: variables of the libraries (NCCL_*, UCX_*, ...). Never RDMA_INIT_*,
-// PATH or LD_*.
-bool is_policy_variable(std::string_view name);
-
 // Adds the lines of one file. A problem names the file and the line number, and the variable of a well-formed line.
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy);
 
@@ -113,6 +109,10 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
 // mounted ConfigMap is. env.d and its files must not be links. only_trusted: ignore env.d and its files unless root or
 // this user owns them and no other user can write to them.
 SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted);
+
+// Reads the site's values that the node gives: the text of fabric::kSiteName. An image can set this variable too, so a
+// text that the node cannot have written is ignored as a whole, with a problem.
+SitePolicy read_node_values(std::string_view text);
 
 // Adds the variables that are not set yet to the settings. Returns the added variables.
 Settings apply_policy(const SitePolicy& policy, Settings& settings);

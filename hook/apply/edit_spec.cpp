@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fabric/library_variables.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
@@ -185,11 +186,14 @@ Result<void> add_environment(const Plan& plan, Json& process) {
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
-    // The container's own variable has precedence.
-    const bool set = std::ranges::any_of(env, [&](const Json& entry) {
+    const auto own = std::ranges::find_if(env, [&](const Json& entry) {
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
-    if (!set) env.push_back(prefix + value);
+    if (own == env.end()) {
+      env.push_back(prefix + value);
+    } else if (fabric::is_node_variable(name)) {
+      *own = prefix + value;
+    }  // the container's own value of another variable has precedence
   }
   return {};
 }

@@ -127,6 +127,10 @@ struct VfAttributes {
   friend bool operator==(const VfAttributes&, const VfAttributes&) = default;
 };
 
+// "env": variables of communication libraries, for which rdma-init uses these values if the container has no others
+// (fabric::is_policy_variable(), fabric::is_site_value()).
+using SiteValues = std::map<std::string, std::string>;
+
 // Selects the HCAs of a pool, with the keys of k8s-rdma-shared-dev-plugin. An HCA must match each list; it matches a
 // list if it has one of the list's values, or if the list is empty.
 struct PoolSelectors {
@@ -146,6 +150,7 @@ struct Pool {
   std::optional<std::string> network;        // network of the pool's HCAs; a container can request another
   std::optional<std::string> resource = {};  // resource name in Kubernetes: "rdma-init.io/rails"
   RdmaLimits rdma_limits = {};               // per container, in all modes except exclusive
+  SiteValues env = {};                       // of the pool's HCAs; those of a container's network have precedence
   // Returns whether the pool has a resource but no selectors. rdma-device-plugin then offers Kubernetes only HCAs of
   // one rate and link layer, see other_kinds_of().
   bool counts_one_kind() const { return resource && selectors == PoolSelectors(); }
@@ -184,6 +189,7 @@ struct Network {
   bool align_gids = true;
   unsigned gid_wait_ms = 2000;     // limit of the wait for the rails' GIDs
   bool take_node_netdevs = false;  // mode exclusive: also move the netdev of the default route, kubelet or sshd
+  SiteValues env = {};
   friend bool operator==(const Network&, const Network&) = default;
 };
 

@@ -134,6 +134,7 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
                   {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is not an absolute path",
                                                 "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
                                                 "\"/usr/lib/cni\"")},
+                  {"env", reader.into(network.env, read_env)},
                   {"routing", reader.into(network, read_routing)},
                   {"gateway_test", reader.word_into(network.gateway_test, kTests)},
                   {"duplicate_test", reader.word_into(network.duplicate_test, kTests)},

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "fabric/library_variables.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"
 
@@ -119,6 +120,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                             plugin_limit = v;
                             limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
                           }},
+                         {"env", reader.into(pool.env, read_env)},
                          {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
                          {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is not a resource name",
                                                        "write a domain and a name, e.g. \"rdma-init.io/rails\"")},
@@ -141,6 +143,19 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
 }
 
 }  // namespace
+
+void read_env(ConfigReader& reader, const ConfigValue& value, SiteValues& values) {
+  for (const auto& [name, member] : reader.entries(value)) {
+    if (!fabric::is_policy_variable(name)) {
+      reader.error(member, fmt::format("`{}` is no variable of a communication library", shown(name)),
+                   "write names such as NCCL_IB_TC or UCX_IB_SL");
+      continue;
+    }
+    const auto text = reader.parsed(member, if_is(fabric::is_site_value), "cannot be carried to a container",
+                                    "write 1 to 255 printable characters without a semicolon");
+    if (text) values[name] = *text;
+  }
+}
 
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools) {
   pools.clear();

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "fabric/library_variables.hpp"
 #include "fabric/text.hpp"
 #include "hook/config/reader.hpp"
 
@@ -192,6 +193,27 @@ bool is_nodes_own_index(const Json& index) {
          name == "." || name == "..";
 }
 
+// owner: a pool or a network.
+bool refuse_variables(ConfigReader& reader, const ConfigValue& owner) {
+  bool found = false;
+  const auto env = ConfigReader::find(owner, "env");
+  if (!env || !env->json().is_object()) return found;
+  for (const auto& [name, value] : reader.entries(*env)) {
+    if (fabric::is_wire_variable(name)) continue;
+    reader.error(value, "may load or write files in every container: only the node's own files may set it", kRemedy);
+    found = true;
+  }
+  return found;
+}
+
+bool refuse_pool_keys(ConfigReader& reader, const ConfigValue& pools) {
+  bool found = false;
+  if (!pools.json().is_array()) return found;
+  for (const ConfigValue& pool : reader.elements(pools))
+    found = (pool.json().is_object() && refuse_variables(reader, pool)) || found;
+  return found;
+}
+
 bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
   bool found = false;
   if (!networks.json().is_object()) return found;
@@ -202,6 +224,7 @@ bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
       reader.error(*value, fmt::format("{}: only the node's own files may set it", effect), kRemedy);
       found = true;
     }
+    found = (network.json().is_object() && refuse_variables(reader, network)) || found;
   }
   return found;
 }
@@ -271,6 +294,8 @@ bool refuse_node_keys(ConfigReader& reader) {
                  "node");
     found = true;
   }
+  if (const auto pools = ConfigReader::find(reader.root(), "pools"))
+    found = refuse_pool_keys(reader, *pools) || found;
   const auto networks = ConfigReader::find(reader.root(), "networks");
   return (networks && refuse_network_keys(reader, *networks)) || found;
 }

@@ -150,6 +150,8 @@ void read_config_members(ConfigReader& reader, Config& config);
 // Each of these functions reads one member of the configuration. `ranges` belong to one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
+// Reads "env" of a pool or a network.
+void read_env(ConfigReader& reader, const ConfigValue& value, SiteValues& values);
 // Reads "vf" of a network.
 void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network);
 void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges);
@@ -165,6 +167,8 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //                             log_file are paths that it writes
 //   networks.NAME.ipam_dir    the directory of that program
 //   networks.NAME.take_node_netdevs  moves the netdev of the node's default route, sshd or kubelet into a container
+//   pools.*.env, networks.NAME.env   other names than fabric::is_wire_variable(): some variables name libraries that
+//                             every container would load, or files that it would write
 //   node_index, as a path     except a file directly in /etc/rdma-init, where only root writes
 //   node_index, as a number   no program, but every node would allocate the same addresses
 //

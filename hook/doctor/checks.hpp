@@ -137,17 +137,23 @@ struct RailQos {
   std::optional<std::vector<unsigned>> pfc;  // priorities with PFC; nullopt: unknown
   // Whether ECN is on for at least one priority. Only MLNX_OFED's mlx5 has this in sysfs. nullopt: unknown.
   std::optional<bool> ecn;
+  // The traffic class that the site's NCCL_IB_TC gives, and the priority of its DSCP; nullopt: not set, unknown.
+  std::optional<unsigned> traffic_class = {};
+  std::optional<unsigned> priority = {};
 };
 
 // Returns the priorities that are on in the line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no
 // such line.
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 
+// Returns the priority of a DSCP in the line "dscp-prio 26:3 48:6" of `dcb -N app show`; nullopt if it has none.
+std::optional<unsigned> parse_dcb_priority(std::string_view text, unsigned dscp);
+
 // Reads the flow control of RoCE rails.
+// rails: netdev, and traffic_class if the site's configuration has one.
 // root: prefix of /sys. `dcb` is executed only if root is empty.
 // unasked: gets an error if `dcb` cannot be executed.
-std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
-                              std::vector<Error>& unasked);
+std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rails, std::vector<Error>& unasked);
 
 // Returns the check "qos". Pure.
 Check check_qos(const std::vector<RailQos>& rails);

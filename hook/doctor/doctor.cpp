@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "fabric/nccl_marks.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
@@ -79,14 +80,21 @@ Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
 
-// Returns the netdevs of active RoCE HCAs in pools. Software HCAs are left out because they have no flow control.
-std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& config) {
-  std::vector<std::string> netdevs;
+// Returns netdev and traffic class of active RoCE HCAs in pools. Software HCAs are left out because they have no flow control.
+std::vector<RailQos> roce_rails(const Inventory& inventory, const Config& config) {
+  constexpr const char* kTrafficClass = "NCCL_IB_TC";
+  std::vector<RailQos> rails;
   const NodeMap map(inventory, config);
-  for (const NodeHca* node : map.by_rail())
-    if (node->pool && node->netdev && node->is_active() && !node->is_infiniband() && !node->hca->is_software())
-      netdevs.push_back(*node->netdev);
-  return netdevs;
+  for (const NodeHca* node : map.by_rail()) {
+    if (!node->pool || !node->netdev || !node->is_active() || node->is_infiniband() || node->hca->is_software()) continue;
+    RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}});
+    const auto network = node->pool->network ? config.networks.find(*node->pool->network) : config.networks.end();
+    SiteValues env = network == config.networks.end() ? SiteValues() : network->second.env;
+    env.insert(node->pool->env.begin(), node->pool->env.end());
+    if (const auto value = env.find(kTrafficClass); value != env.end())
+      rail.traffic_class = fabric::nccl_marks(value->second, {}).traffic_class;
+  }
+  return rails;
 }
 
 std::vector<Finding> check_kinds(const Inventory& inventory, const Config& config) {
@@ -208,7 +216,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
   if (files) {
-    checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config), unasked)));
+    checks.push_back(check_qos(read_qos(node.root, roce_rails(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
     append(check_all_engines(node, std::move(unasked)), checks);
   } else {

@@ -29,14 +29,21 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   return on;
 }
 
+constexpr unsigned kEcnBits = 2;  // the lower bits of a traffic class
+
+// Returns the text after the key up to the end of the line, empty if the key is missing.
+std::string_view line_of(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  const std::string_view line = text.substr(at + key.size());
+  return line.substr(0, line.find('\n'));
+}
+
 }  // namespace
 
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
-  constexpr std::string_view kKey = "prio-pfc ";
-  const std::size_t at = text.find(kKey);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::string_view line = text.substr(at + kKey.size());
-  line = line.substr(0, line.find('\n'));
+  const std::string_view line = line_of(text, "prio-pfc ");
+  if (line.empty()) return std::nullopt;
   std::vector<unsigned> on;
   for (const std::string_view one : fabric::split(line, ' ')) {
     const auto priority = fabric::parse_number<unsigned>(one.substr(0, one.find(':')));
@@ -45,22 +52,34 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
   return on;
 }
 
-std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
-                              std::vector<Error>& unasked) {
+std::optional<unsigned> parse_dcb_priority(std::string_view text, unsigned dscp) {
+  const std::string_view line = line_of(text, "dscp-prio ");
+  for (const std::string_view one : fabric::split(line, ' ')) {
+    const std::size_t colon = one.find(':');
+    if (colon != std::string_view::npos && fabric::parse_number<unsigned>(one.substr(0, colon)) == dscp)
+      return fabric::parse_number<unsigned>(one.substr(colon + 1));
+  }
+  return std::nullopt;
+}
+
+std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rails, std::vector<Error>& unasked) {
   auto dcb = root.empty() ? find_program(root, "dcb") : std::nullopt;
-  std::vector<RailQos> rails;
-  for (const std::string& netdev : netdevs) {
-    RailQos rail{netdev, {}, read_ecn(root, netdev)};
-    if (dcb) {
-      const auto answer = query_program(root, {*dcb, "pfc", "show", "dev", netdev});
-      if (answer && answer->done) rail.pfc = parse_dcb_pfc(answer->text);
-      if (!answer) {
-        // `dcb` would fail in the same way for each rail, so only one error is reported.
-        unasked.push_back(answer.error());
-        dcb.reset();
-      }
-    }
-    rails.push_back(std::move(rail));
+  const auto ask = [&](std::vector<std::string> words) -> std::optional<std::string> {
+    if (!dcb) return std::nullopt;
+    words.insert(words.begin(), *dcb);
+    auto answer = query_program(root, words);
+    if (answer) return answer->done ? std::optional(std::move(answer->text)) : std::nullopt;
+    // `dcb` would fail in the same way for each rail, so only one error is reported.
+    unasked.push_back(answer.error());
+    dcb.reset();
+    return std::nullopt;
+  };
+  for (RailQos& rail : rails) {
+    rail.ecn = read_ecn(root, rail.netdev);
+    if (const auto text = ask({"pfc", "show", "dev", rail.netdev})) rail.pfc = parse_dcb_pfc(*text);
+    if (!rail.traffic_class) continue;
+    if (const auto text = ask({"-N", "app", "show", "dev", rail.netdev, "dscp-prio"}))
+      rail.priority = parse_dcb_priority(*text, *rail.traffic_class >> kEcnBits);
   }
   return rails;
 }
@@ -81,6 +100,15 @@ Check check_qos(const std::vector<RailQos>& rails) {
               "no priority has PFC: a congested RoCE fabric drops packets unless ECN prevents it",
               "run `dcb pfc set dev NETDEV prio-pfc 3:on`, configure the switches alike, and set "
               "NCCL_IB_TC for that priority");
+  }
+  for (const RailQos& rail : rails) {
+    const bool is_lossy = rail.priority && rail.pfc && std::ranges::find(*rail.pfc, *rail.priority) == rail.pfc->end();
+    if (!is_lossy) continue;
+    check.add(Grade::kNote, fabric::printable(rail.netdev),
+              fmt::format("NCCL_IB_TC={} of config.json has priority {} here, which has no PFC", *rail.traffic_class,
+                          *rail.priority),
+              fmt::format("run `dcb pfc set dev {} prio-pfc {}:on`, or correct \"env\"", fabric::printable(rail.netdev),
+                          *rail.priority));
   }
   check.looked = !with.empty() || !without.empty();
   check.summary = check.looked ? fmt::format("PFC or ECN on {}", fabric::join(with, ", "))

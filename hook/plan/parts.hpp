@@ -49,6 +49,10 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 // subsystem, the variable is not set.
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
+// Sets fabric::kSiteName to the "env" values of the chosen HCAs' networks and pools. A variable for which these HCAs
+// have different values is left out, with a warning.
+void give_site_values(const Chosen& chosen, Plan& plan);
+
 // Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, or
 // if the container gets all HCAs. With ViewMount::kLater, the createRuntime hook makes it. Errors: an entry of the view
 // could not be read.

@@ -2,6 +2,7 @@
 #include <iterator>
 #include <set>
 
+#include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/parts.hpp"
@@ -172,6 +173,27 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const Words words = words_for(count.lack);
   plan.no_require = words.token;
   plan.warnings.push_back(fmt::format("{} is not set: {}", kRequire, words.text));
+}
+
+void give_site_values(const Chosen& chosen, Plan& plan) {
+  SiteValues values;
+  std::set<std::string> differing;
+  for (const ChosenHca& unit : chosen.units) {
+    SiteValues own = unit.terms.network ? unit.terms.network->env : SiteValues();
+    own.insert(unit.node->pool->env.begin(), unit.node->pool->env.end());
+    // A variable that another HCA of the container lacks applies to all: a variable is of a process, not of an HCA.
+    for (const auto& [name, value] : own) {
+      if (values.try_emplace(name, value).first->second != value) differing.insert(name);
+    }
+  }
+  for (const std::string& name : differing) {
+    values.erase(name);
+    plan.warnings.push_back(
+        fmt::format("{} is not given: the pools or networks of the container's HCAs have different values for it in "
+                    "\"env\"",
+                    name));
+  }
+  if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {

@@ -139,9 +139,9 @@ NcclChoice nccl_choice(const Inventory& inventory, const Settings& settings, con
       }
     }
   }
-  // Unset is -1 inside NCCL, which means 0 on the wire.
-  choice.connecting.traffic_class = byte_of(std::max(0L, chooser.number_of("NCCL_IB_TC", 0)));
-  choice.connecting.service_level = byte_of(std::max(0L, chooser.number_of("NCCL_IB_SL", 0)));
+  const fabric::NcclMarks marks = fabric::nccl_marks(chooser.value_of("NCCL_IB_TC"), chooser.value_of("NCCL_IB_SL"));
+  choice.connecting.traffic_class = marks.traffic_class;
+  choice.connecting.service_level = marks.service_level;
   choice.connecting.pkey_index = static_cast<std::uint16_t>(chooser.number_of("NCCL_IB_PKEY", 0));
   choice.connecting.timeout = byte_of(chooser.number_of("NCCL_IB_TIMEOUT", 20) & 31);
   choice.connecting.retries = byte_of(chooser.number_of("NCCL_IB_RETRY_CNT", 7) & 7);

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "fabric/library_variables.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"
 
@@ -68,8 +69,11 @@ void add_environment(const hook::Plan& plan, const NriContainer& container, Cont
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
     const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
-    // A variable that the container already has, for example from the pod's description, has priority over the plan's.
-    if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
+    // A variable that the container already has, for example from the pod's description, has priority over the plan's,
+    // except a fact of the node.
+    const auto own = std::find_if(container.env.begin(), container.env.end(), sets);
+    const bool stays = own != container.env.end() && (*own == prefix + value || !fabric::is_node_variable(name));
+    if (!stays) adjustment.env.emplace(name, value);
   }
 }
 

@@ -12,7 +12,7 @@ using namespace fuzz;
 
 init::Settings read_policy(const std::string& text, const std::string& path, init::Settings settings) {
   return fuzz::read_by_lines(text, path, std::move(settings), [](const std::string& line, const std::string& name) {
-    return line.find('\0') == std::string::npos && init::is_policy_variable(name);
+    return line.find('\0') == std::string::npos && fabric::is_policy_variable(name);
   });
 }
 
@@ -37,7 +37,7 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const init::Settings applied = init::apply_policy(policy, settings);
   require(present.empty() || settings["NCCL_DEBUG"].value == present, "a variable that is set stays", present);
   for (const auto& [name, setting] : applied) {
-    require(init::is_policy_variable(name) && !name.starts_with("RDMA_INIT_") && !name.starts_with("LD_"),
+    require(fabric::is_policy_variable(name) && !name.starts_with("RDMA_INIT_") && !name.starts_with("LD_"),
             "only variables of the libraries are set", name);
     require(settings.at(name).value == setting.value, "an applied variable is in the settings", name);
   }

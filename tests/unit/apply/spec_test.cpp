@@ -126,6 +126,15 @@ TEST(EditSpec, KeepsPresentEntries) {
   }
 }
 
+TEST(EditSpec, ReplacesAFactOfTheNode) {
+  Json config = minimal();
+  config["process"]["env"] = {"RDMA_INIT_SITE=NCCL_IB_TC=1", "PATH=/bin"};
+  Plan plan;
+  plan.env = {{"RDMA_INIT_SITE", "NCCL_IB_TC=106"}};
+  ASSERT_TRUE(edit_spec(plan, "", config));
+  EXPECT_EQ(config["process"]["env"].dump(), R"(["RDMA_INIT_SITE=NCCL_IB_TC=106","PATH=/bin"])");
+}
+
 // The limit of config.json, or the inherited one of a container that lists none.
 TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
   constexpr const char* kRaised = R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])";

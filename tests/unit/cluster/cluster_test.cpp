@@ -48,6 +48,12 @@ TEST(ClusterConfig, RefusesKeysOfTheNode) {
             (Lines{"2:`networks.a/b.ipam`:", "3:`networks.a/b.ipam_dir`:"}));
   EXPECT_EQ(keys_in("{\"networks\": {\"a\":\n {\"take_node_netdevs\": true}}}"),
             Lines{"2:`networks.a.take_node_netdevs`:"});
+  EXPECT_EQ(keys_in(R"({"pools": [{"env": {"NCCL_IB_TC": "1", "UCX_IB_SL": "2"}}]})"), Lines());
+  EXPECT_EQ(keys_in(R"({"pools": [{}, {"env": {"NCCL_IB_TC": "1",)"
+                    "\n\"NCCL_NET_PLUGIN\": \"/x\"}}]}"),
+            Lines{"2:`pools[1].env.NCCL_NET_PLUGIN`:"});
+  EXPECT_EQ(keys_in(R"({"networks": {"a": {"env": {"UCX_MODULE_DIR": "/x"}}}})"),
+            Lines{"1:`networks.a.env.UCX_MODULE_DIR`:"});
   for (const char* fine :
        {"{}", "[]", "no JSON", "{\"networks\": []}", "{\"networks\": {\"a\": 1}}", "{\"networks\": {\"ipam\": {}}}",
         "{\"rails\": [\"runtime\"]}", "{\"node_index\": \"address\"}", "{\"node_index\": \"NODE_NAME\"}",

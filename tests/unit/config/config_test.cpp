@@ -34,7 +34,8 @@ TEST(HookConfig, ReadsEveryMember) {
                              "ifNames": ["ens*"], "linkTypes": ["ether"]},
                "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2, "hca_objects": 4096,
                                                                           "hca_handles": 2147483646},
-               "rdmaHcaMax": 100, "network": "rails", "resource": "rdma-init.io/rails"}],
+               "rdmaHcaMax": 100, "network": "rails", "resource": "rdma-init.io/rails",
+               "env": {"NCCL_IB_TC": "106"}}],
     "networks": {"$comment": "n", "rails": {"mode": "shared", "child": "ipvlan", "pool": "roce"}, "bare": {}},
     "rails": ["mlx5_1", "mlx5_0"],
     "nodes": {"rdma_cm": false, "mode": "0660", "uid": 1000, "gid": 4294967294},
@@ -51,7 +52,8 @@ TEST(HookConfig, ReadsEveryMember) {
                      {{Mode::kShared, 100}, {Mode::kSharedMulti, 63}, {Mode::kHca, 2}},
                      "rails",
                      "rdma-init.io/rails",
-                     {.handles = 2147483646, .objects = 4096}}};
+                     {.handles = 2147483646, .objects = 4096},
+                     {{"NCCL_IB_TC", "106"}}}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
   expected.rails = {"mlx5_1", "mlx5_0"};

@@ -47,6 +47,23 @@ TEST(Doctor, ParsesPfcOfDcbAndNotesRailsWithout) {
   EXPECT_FALSE(check_qos({{"rail0", std::nullopt, std::nullopt}}).looked);
 }
 
+TEST(Doctor, NotesATrafficClassWithoutPfc) {
+  // As iproute2 6.1 prints it with -N.
+  constexpr std::string_view kApp = "ethtype-prio default:0 \ndscp-prio 0:0 26:3 48:6 \n";
+  EXPECT_EQ(parse_dcb_priority(kApp, 26), 3U);
+  EXPECT_EQ(parse_dcb_priority(kApp, 27), std::nullopt);
+  EXPECT_EQ(parse_dcb_priority("", 0), std::nullopt);
+  RailQos rail{"rail0", std::vector<unsigned>{5}, {}, 106, 3};
+  const Check lossy = check_qos({rail});
+  ASSERT_EQ(lossy.findings.size(), 1U);
+  EXPECT_EQ(lossy.findings[0].message, "NCCL_IB_TC=106 of config.json has priority 3 here, which has no PFC");
+  EXPECT_EQ(worst({lossy}), std::nullopt) << "a note, because the switches are unknown";
+  rail.pfc = std::vector<unsigned>{3};
+  EXPECT_TRUE(check_qos({rail}).findings.empty());
+  rail.pfc.reset();
+  EXPECT_TRUE(check_qos({rail}).findings.empty()) << "unknown is no fault";
+}
+
 TEST(Doctor, JsonHasNoBidirectionalControls) {
   const std::string name = "mlx\u202e5\u0085";
   const std::string json = findings_json({{"ports", {}, {{Grade::kWarning, name, "DOWN", {}}}}});

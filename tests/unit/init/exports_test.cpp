@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fabric/library_variables.hpp"
 #include "init/decision.hpp"
 #include "init/format_env.hpp"
 #include "support/inventories.hpp"
@@ -108,7 +109,7 @@ TEST_F(Exports, AreVariablesWhoseValuesOfTheUserAreKept) {
   input_.ipv6 = true;
   for (const std::string_view library : init::export_names()) {
     for (const auto& [name, value] : library_variables(library, input_))
-      EXPECT_TRUE(is_library_variable(name)) << name;
+      EXPECT_TRUE(fabric::is_library_variable(name)) << name;
   }
 }
 

@@ -117,6 +117,19 @@ TEST(KeptValues, AreKeptWithoutAWarningIfRight) {
   EXPECT_EQ(decision.kept.at("NCCL_IB_GID_INDEX").source, "environment");
 }
 
+TEST(KeptValues, OfTheNodeAreCheckedAndNeverReplaced) {
+  Inventory node = rails(2);
+  for (fabric::Hca& hca : node.hcas)
+    hca.ports[0].gids[3].index = 7;
+  Settings settings;
+  apply_policy(read_node_values("NCCL_IB_GID_INDEX=3;NCCL_IB_TC=106"), settings);
+  const auto decision = decide(node, settings, kOverriding);
+  EXPECT_EQ(decision.warnings,
+            std::vector<std::string>{"NCCL_IB_GID_INDEX=3 (config.json of the node): GID 3 of mlx5_0:1 is empty, not a "
+                                     "RoCE v2 address of this network namespace; kept, correct its \"env\""});
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "(unset)") << "resolve() exports the node's value";
+}
+
 TEST(KeptValues, WarnAboutAWrongIndexAndOverrideReplacesIt) {
   Inventory node = rails(2);
   for (fabric::Hca& hca : node.hcas)

@@ -1,5 +1,5 @@
 #include "init/settings.hpp"
-#include "init/rooted.hpp"
+#include "fabric/rooted.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -221,9 +221,21 @@ TEST(SitePolicy, SetsOnlyUnsetVariables) {
   EXPECT_EQ(settings["NCCL_C"].source, "/f");
 }
 
+TEST(SitePolicy, ReadsValuesOfTheNodeOrNone) {
+  EXPECT_EQ(values(init::read_node_values("NCCL_IB_TC=106;UCX_IB_SL=3").settings), "NCCL_IB_TC=106;UCX_IB_SL=3;");
+  EXPECT_TRUE(init::read_node_values("").problems.empty());
+  // The node writes none of these, so an image did.
+  for (const char* text : {"NCCL_IB_TC=106;LD_PRELOAD=/x", "NCCL_IB_TC", "NCCL_IB_TC=", "NCCL_IB_TC=1\n2", ";",
+                           "RDMA_INIT_HCA=x", "NCCL_IB_TC=1;"}) {
+    const SitePolicy policy = init::read_node_values(text);
+    EXPECT_TRUE(policy.settings.empty()) << text;
+    EXPECT_EQ(policy.problems.size(), 1U) << text;
+  }
+}
+
 TEST(SitePolicy, ReadsTrustedFilesInOrder) {
   const test_support::TempDir root;
-  const Rooted files(root.path());
+  const fabric::Rooted files(root.path());
   EXPECT_TRUE(init::read_site_policy(files, "", true).problems.empty()) << "no folder";
   write_file(root / "etc/rdma-init/env.d/20-b.conf", "NCCL_A=b\nNCCL_B=b\n");
   write_file(root / "etc/rdma-init/env.d/10-a.conf", "NCCL_A=a\n");
@@ -264,21 +276,21 @@ TEST(SitePolicy, RefusesSymbolicLinks) {
   write_file(root / "etc/rdma-init/env.d/20.conf", "NCCL_B=2\n");
   ASSERT_EQ(::symlink("/secrets", (root / "etc/rdma-init/env.d/10.conf").c_str()), 0);
   for (const bool only_trusted : {false, true}) {
-    const auto policy = init::read_site_policy(Rooted(root.path()), "", only_trusted);
+    const auto policy = init::read_site_policy(fabric::Rooted(root.path()), "", only_trusted);
     EXPECT_EQ(values(policy.settings), "NCCL_B=2;");
     EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d/10.conf is a symbolic link: ignored"});
   }
   write_file(root / "opt/10.conf", "NCCL_A=1\n");
   std::filesystem::remove_all(root / "etc/rdma-init/env.d");
   ASSERT_EQ(::symlink("/opt", (root / "etc/rdma-init/env.d").c_str()), 0);
-  const auto policy = init::read_site_policy(Rooted(root.path()), "", false);
+  const auto policy = init::read_site_policy(fabric::Rooted(root.path()), "", false);
   EXPECT_TRUE(policy.settings.empty());
   EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d is a symbolic link: ignored"});
 }
 
 TEST(SitePolicy, IgnoresAFolderThatOtherUsersCanWrite) {
   const test_support::TempDir root;
-  const Rooted files(root.path());
+  const fabric::Rooted files(root.path());
   write_file(root / "etc/rdma-init/env.d/10.conf", "NCCL_A=1\n");
   const std::string folder = root / "etc/rdma-init/env.d";
   const auto is_refused = [&] {

@@ -150,6 +150,13 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   hook::Plan plan = two_rails();
   plan.mounts.clear();
   EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
+  // A fact of the node replaces what an image says.
+  plan.env["RDMA_INIT_SITE"] = "NCCL_IB_TC=106";
+  container.env.emplace_back("RDMA_INIT_SITE=NCCL_IB_TC=1");
+  EXPECT_EQ(must(nri_adjustment(plan, "", container)).env,
+            (std::map<std::string, std::string>{{"RDMA_INIT_SITE", "NCCL_IB_TC=106"}}));
+  container.env.back() = "RDMA_INIT_SITE=NCCL_IB_TC=106";
+  EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
 }
 
 TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
