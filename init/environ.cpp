@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "fabric/rooted.hpp"
 #include "fabric/text.hpp"
-#include "init/rooted.hpp"
 
 namespace init {
 namespace {
@@ -51,7 +51,7 @@ std::map<std::string, std::string> parse_environ(std::string_view text) {
 }
 
 fabric::Result<void> load_environ(const std::string& path) {
-  const auto text = Rooted("").read(path, kMostEnviron);
+  const auto text = fabric::Rooted("").read(path, kMostEnviron);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text))
     return fabric::sys_error(failed->code, "read `{}`", fabric::printable(path));
   auto variables = parse_environ(std::get<std::string>(text));

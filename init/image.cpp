@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "fabric/provider_names.hpp"
 #include "fabric/text.hpp"
 #include "init/providers.hpp"
 
@@ -47,12 +48,13 @@ struct Need {
   bool used = false;  // the decision uses one of the HCAs
 };
 
-std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision) {
+std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision, const Lent& lent) {
   std::vector<Need> needs;
   for (const fabric::Hca& hca : inventory.hcas) {
     // check_providers() reports rejected providers.
-    if (!hca.is_accessible() || hca.is_rejected()) continue;
-    const std::string provider = provider_of(hca);
+    if (!hca.is_accessible() || hca.is_rejected() || std::ranges::find(lent.hcas, hca.name) != lent.hcas.end())
+      continue;
+    const std::string provider = fabric::provider_of(hca);
     auto need = std::ranges::find(needs, provider, &Need::provider);
     if (need == needs.end()) need = needs.insert(needs.end(), Need{provider, {}});
     need->hcas.push_back(hca.name);
@@ -96,7 +98,7 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
                                printable(image.verbs.path), *image.abi),
                    "install both from one source; " + how_to_install(image));
   }
-  return finding("the image has no " + provider_file(need.provider, *image.abi), how_to_install(image));
+  return finding("the image has no " + fabric::provider_file(need.provider, *image.abi), how_to_install(image));
 }
 
 // Returns the check for a missing or broken libibverbs. missing: the verdict if it is missing.
@@ -152,7 +154,7 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
 // Checks the libraries with which NCCL uses EFA.
 std::vector<Check> check_efa(const Image& image) {
   std::vector<Check> checks;
-  const auto look = [&](const char* name, const ImageFile& file, const char* what) {
+  const auto look = [&](const char* name, const fabric::ImageFile& file, const char* what) {
     if (!file.path.empty() && file.problem.empty()) return;
     const bool unknown = file.path.empty() && !file.problem.empty();
     checks.push_back({"efa", unknown ? Verdict::kNote : Verdict::kBad,
@@ -176,8 +178,9 @@ std::vector<Check> check_efa(const Image& image) {
 
 }  // namespace
 
-std::vector<Check> check_image(const fabric::Inventory& inventory, const Decision& decision, const Image& image) {
-  const auto needs = needs_of(inventory, decision);
+std::vector<Check> check_image(const fabric::Inventory& inventory, const Decision& decision, const Image& image,
+                               const Lent& lent) {
+  const auto needs = needs_of(inventory, decision, lent);
   if (needs.empty()) return {};
   auto checks = check_verbs(needs, image);
   if (decision.efa) std::ranges::move(check_efa(image), std::back_inserter(checks));

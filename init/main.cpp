@@ -93,7 +93,7 @@ int run_env(const Options& options, const Log& log, Decision decision) {
 }
 
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
-  const auto& [inventory, settings, decision, stopped_by] = resolved;
+  const auto& [inventory, settings, decision, stopped_by, lent] = resolved;
   auto checks = check_up(inventory, settings, decision);
   if (!options.note.empty()) checks.push_back({"note", Verdict::kNote, "note of the node: " + options.note});
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
@@ -101,7 +101,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   add(check_other_values(inventory, settings, options.policy, decision));
   // A snapshot has no data about the image and the surroundings.
   if (!options.snapshot) {
-    add(check_image(inventory, decision, read_image(options.root, decision.efa)));
+    add(check_image(inventory, decision, read_image(options.root, decision.efa), lent));
     add(check_surroundings(inventory, settings, decision, read_surroundings(options.root)));
   }
   const int code = print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks));

@@ -127,6 +127,8 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
     {"env-file", "FILE", "set unset library variables from this file (/etc/rdma-init/env.d/*.conf)",
      [](Options& o, std::string_view t) { return store(o.env_file, t); }},
+    {"no-lent", "", "never use the libraries that the node lends in /run/rdma-init/lib",
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.lent, t, false); }},
     {"reap", "", "stay as init: forward signals, reap zombies",
      [](Options& o, std::string_view t) { return fabric::set_switch(o.reap, t); }},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},

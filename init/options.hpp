@@ -26,6 +26,7 @@ struct Options {
   std::string root;                     // --root DIR, for file trees
   std::string rootfs;                   // --rootfs DIR, of a container that is being prepared on this machine
   std::string environ_file;             // --environ FILE
+  bool lent = true;                     // --no-lent
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
   Variables narrowing;                  // options of the command line that narrow the choice, as RDMA_INIT_* variables

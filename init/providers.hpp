@@ -10,9 +10,6 @@
 
 namespace init {
 
-// Returns the name of an HCA's provider by its kernel driver, empty for an unknown driver.
-std::string provider_of(const fabric::Hca& hca);
-
 // The providers of one image. A file is read once, however often a wait reads the inventory.
 class Providers {
  public:

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fabric/libraries.hpp"
 #include "fabric/text.hpp"
 #include "init/image.hpp"
-#include "init/libraries.hpp"
 
 namespace init {
 namespace {
@@ -19,15 +19,15 @@ class ImageReader {
 
   Image read(bool for_efa) {
     read_distribution();
-    Verbs verbs = libraries_.verbs();
+    fabric::Verbs verbs = libraries_.verbs();
     image_.verbs = std::move(verbs.file);
     image_.abi = verbs.abi;
     if (image_.verbs.path.empty()) {
-      const ImageFile libc =
+      const fabric::ImageFile libc =
           libraries_.find({"libc.so.6", "libc.so", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"});
       image_.is_static = libc.path.empty() && libc.problem.empty();
     }
-    Drivers drivers = libraries_.drivers();
+    fabric::Drivers drivers = libraries_.drivers();
     image_.drivers = std::move(drivers.names);
     image_.unread = std::move(drivers.unread);
     read_providers(verbs.directory);
@@ -46,7 +46,7 @@ class ImageReader {
 
  private:
   void read_distribution() {
-    const std::string text = fabric::value_or(files().read("/etc/os-release", kMostText), std::string());
+    const std::string text = fabric::value_or(files().read("/etc/os-release", fabric::kMostText), std::string());
     for (std::string_view line : fabric::split(text, '\n')) {
       line = fabric::trim(line);
       if (!line.starts_with("ID=") && !line.starts_with("ID_LIKE=")) continue;
@@ -60,7 +60,7 @@ class ImageReader {
 
   // Records the first failed read. After it, a file that was not found may exist nevertheless.
   void note_unread(std::string_view path, int code) {
-    if (code != 0 && !is_gone(code) && image_.unread.empty())
+    if (code != 0 && !fabric::is_gone(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));
   }
 
@@ -79,12 +79,12 @@ class ImageReader {
   void add_provider(const std::string& place, std::string_view name) {
     const std::size_t mark = name.rfind("-rdmav");
     if (!name.starts_with("lib") || !name.ends_with(".so") || mark == std::string_view::npos || mark < 3 ||
-        mark + 9 > name.size() || image_.providers.size() >= kMostPlaces) {
+        mark + 9 > name.size() || image_.providers.size() >= fabric::kMostPlaces) {
       return;
     }
     const auto abi = fabric::parse_number<unsigned>(name.substr(mark + 6, name.size() - mark - 9));
     if (!abi) return;
-    ImageFile file = libraries_.at(fmt::format("{}/{}", place, name));
+    fabric::ImageFile file = libraries_.at(fmt::format("{}/{}", place, name));
     if (file.path.empty()) file = {fmt::format("{}/{}", place, name), "cannot be opened"};
     image_.providers.push_back({std::string(name.substr(3, mark - 3)), *abi, std::move(file)});
   }
@@ -101,9 +101,9 @@ class ImageReader {
     return code != 0 || !node || version;
   }
 
-  const Rooted& files() const { return libraries_.files(); }
+  const fabric::Rooted& files() const { return libraries_.files(); }
 
-  Libraries libraries_;
+  fabric::Libraries libraries_;
   Image image_;
 };
 

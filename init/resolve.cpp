@@ -12,11 +12,11 @@
 #include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
+#include "fabric/rooted.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "init/providers.hpp"
-#include "init/rooted.hpp"
 #include "init/settings.hpp"
 
 namespace init {
@@ -227,7 +227,7 @@ ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std:
   if (image && !version) version = nccl::parse_version(image->value);
   std::string passwd;
   if (!named && (!version || *version < nccl::kHomeVariable)) {
-    const auto text = read_below(options.tree(), "/etc/passwd", kMaxPasswd);
+    const auto text = fabric::read_below(options.tree(), "/etc/passwd", kMaxPasswd);
     passwd = passwd_home(fabric::value_or(text, std::string()), ::getuid());
   }
   ConfFiles files;
@@ -292,6 +292,7 @@ void read_and_decide(const Options& options, bool full, Providers& providers, Re
     resolved.inventory =
         fabric::read_inventory({options.tree(), full, whole_tables, all_netdevs, !options.rootfs.empty()});
     providers.add_to(resolved.inventory);
+    if (options.lent) resolved.lent = borrow(options.tree(), resolved.inventory);
     const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
     if (early) fabric::read_models(options.tree(), resolved.inventory);
     models |= early;
@@ -337,8 +338,16 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Provide
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
-// Exports the variables of the site's policy files and of the node. A variable that the decision replaced (--override) is exported
-// already.
+// Returns the variables of the environment that a snapshot keeps.
+std::map<std::string, std::string> snapshot_env(const Settings& settings) {
+  std::map<std::string, std::string> env;
+  for (const auto& [name, setting] : settings)
+    if (setting.source == "environment") env[name] = setting.value;
+  return env;
+}
+
+// Exports the variables of the site's policy files and of the node. A variable that the decision replaced (--override)
+// is exported already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
   for (const auto& [name, setting] : applied) {
     if (std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end()) continue;
@@ -348,6 +357,16 @@ void export_policy(const Settings& applied, const std::vector<std::string>& prob
   auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
   warnings.insert(warnings.end(), problems.begin(), problems.end());
   if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
+}
+
+// Exports the variables by which libibverbs finds the node's libraries, if ports are used.
+void export_lent(const Lent& lent, Decision& decision) {
+  if (!lent.problem.empty())
+    (decision.status == Status::kNone ? decision.asides : decision.warnings).push_back(lent.problem);
+  if (decision.status == Status::kOk && !lent.problem.empty()) decision.status = Status::kOkWarn;
+  if (decision.status == Status::kNone) return;
+  decision.env.insert(decision.env.end(), lent.env.begin(), lent.env.end());
+  if (!lent.note.empty()) decision.remarks.push_back(lent.note);
 }
 
 }  // namespace
@@ -397,7 +416,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
   mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
-  const SitePolicy site = read_site_policy(Rooted(options.tree()), options.env_file, options.tree().empty());
+  const SitePolicy site = read_site_policy(fabric::Rooted(options.tree()), options.env_file, options.tree().empty());
   Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
@@ -409,18 +428,16 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   read_and_decide(options, full, providers, resolved);
   wait_for_pending(options, full, log, providers, resolved);
   export_policy(from_site, problems, resolved.decision);
+  export_lent(resolved.lent, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();
     for (auto& [path, text] : files)
       // A snapshot is attached to bug reports, so other lines of the files must not be in it.
       text = conf_lines(text);
     resolved.inventory.conf = std::move(files);
-    resolved.inventory.env.emplace();
+    resolved.inventory.env = snapshot_env(resolved.settings);
     if (exported) (*resolved.inventory.env)[kExportsName] = exported;
     if (!node.settings.empty()) (*resolved.inventory.env)[fabric::kSiteName] = of_node;
-    for (const auto& [name, setting] : resolved.settings) {
-      if (setting.source == "environment") (*resolved.inventory.env)[name] = setting.value;
-    }
   }
   return resolved;
 }

@@ -8,6 +8,7 @@
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "init/decision.hpp"
+#include "init/lent.hpp"
 #include "init/log.hpp"
 #include "init/options.hpp"
 
@@ -21,8 +22,7 @@ namespace init {
 //    in this namespace. A storage NIC must not delay the start: if another port matches, a port that has only addresses
 //    outside the CIDR is not pending.
 //  - HCAs that --require or --require-used still needs: device nodes, carrier and addresses may all appear later. Not
-//  on
-//    a node without an RDMA driver.
+//    on a node without an RDMA driver.
 // Pure.
 std::optional<std::string> find_pending(const fabric::Inventory& inventory, const Settings& settings,
                                         const Policy& asked);
@@ -32,6 +32,7 @@ struct Resolved {
   Settings settings;
   Decision decision;
   std::optional<int> stopped_by;  // the signal that ended the wait: exit with 128+n
+  Lent lent = {};                 // applied to the decision
 };
 
 // Reads, waits and decides. full: read every fact of the snapshot format (doctor, topo, snapshot).

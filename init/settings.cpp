@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "fabric/library_variables.hpp"
+#include "fabric/rooted.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "init/rooted.hpp"
 
 namespace init {
 namespace {
@@ -40,8 +40,7 @@ constexpr std::size_t kLongestShown = 64;  // length of a variable's name in a m
 bool may_show(std::string_view name, std::string_view value) {
   const auto is_shown = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
   return !name.empty() && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
-         std::ranges::all_of(name, is_shown) &&
-         value.find_first_not_of('=') != std::string_view::npos;
+         std::ranges::all_of(name, is_shown) && value.find_first_not_of('=') != std::string_view::npos;
 }
 
 // Returns true if only root or this user can change the file or directory.
@@ -55,7 +54,8 @@ constexpr const char* kLink = "is a symbolic link";
 constexpr const char* kUntrusted = "can be written by users other than root and this user";
 
 // Adds the variables of one file. A file is used completely or not at all.
-void read_policy_file(const Rooted& files, const std::string& path, int flags, bool only_trusted, SitePolicy& policy) {
+void read_policy_file(const fabric::Rooted& files, const std::string& path, int flags, bool only_trusted,
+                      SitePolicy& policy) {
   const auto refuse = [&](std::string_view why) {
     policy.problems.push_back(fmt::format("{} {}: ignored", printable(path), why));
   };
@@ -65,7 +65,7 @@ void read_policy_file(const Rooted& files, const std::string& path, int flags, b
   }
   const int fd = std::get<fabric::UniqueFd>(file).get();
   if (only_trusted && !is_trusted(fd)) return refuse(kUntrusted);
-  const auto text = fabric::sysfs::read_all(fd, kMostText);
+  const auto text = fabric::sysfs::read_all(fd, fabric::kMostText);
   if (const int code = error_of(text); code != 0) {
     return refuse(code == EFBIG ? "has more than 64 KiB" : std::strerror(code));
   }
@@ -186,12 +186,12 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
   const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
   std::map<std::string, std::string> files;
   for (const std::string& path : paths) {
-    auto text = read_below(root, path, kMaxConfSize);
+    auto text = fabric::read_below(root, path, kMaxConfSize);
     const int code = error_of(text);
     if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
     // NCCL runs as the same user, so it cannot read the file either.
-    if (code == 0 || (!asked && (is_gone(code) || code == EACCES))) continue;
+    if (code == 0 || (!asked && (fabric::is_gone(code) || code == EACCES))) continue;
     problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "", printable(path),
                                    code == EFBIG    ? "has more than 64 MiB"
                                    : code == EINVAL ? "is no regular file"
@@ -222,7 +222,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
   }
 }
 
-SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted) {
+SitePolicy read_site_policy(const fabric::Rooted& files, const std::string& file, bool only_trusted) {
   SitePolicy policy;
   if (!file.empty()) {
     read_policy_file(files, file, 0, false, policy);
@@ -236,7 +236,7 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
   if (code == EPERM || code == ELOOP) {
     const char* const why = code == EPERM ? kUntrusted : kLink;
     policy.problems.push_back(fmt::format("{} {}: ignored", kPolicyFolder, why));
-  } else if (code != 0 && !is_gone(code)) {
+  } else if (code != 0 && !fabric::is_gone(code)) {
     policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
   }
   std::ranges::sort(names);
@@ -258,8 +258,8 @@ SitePolicy read_node_values(std::string_view text) {
     const std::string_view name = entry.substr(0, equals);
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
     if (!fabric::is_policy_variable(name) || !fabric::is_site_value(value)) {
-      policy.problems.push_back(fmt::format("{}: ignored, because it is not NAME=value;NAME=value of library variables",
-                                            fabric::kSiteName));
+      policy.problems.push_back(
+          fmt::format("{}: ignored, because it is not NAME=value;NAME=value of library variables", fabric::kSiteName));
       policy.settings.clear();
       return policy;
     }

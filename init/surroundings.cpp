@@ -14,8 +14,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/rooted.hpp"
 #include "fabric/text.hpp"
-#include "init/rooted.hpp"
 
 namespace init {
 namespace {
@@ -157,13 +157,13 @@ std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optio
 
 constexpr unsigned kDeepestCgroup = 32;
 
-std::string read_text(const Rooted& files, const std::string& path) {
-  return fabric::value_or(files.read(path, kMostText), std::string());
+std::string read_text(const fabric::Rooted& files, const std::string& path) {
+  return fabric::value_or(files.read(path, fabric::kMostText), std::string());
 }
 
 // Reads rdma.max of the container's cgroup and of all cgroups above: in one tree on cgroup v2, in the controller's tree
 // on v1.
-void read_rdma_limits(const Rooted& files, Surroundings& around) {
+void read_rdma_limits(const fabric::Rooted& files, Surroundings& around) {
   const std::string cgroups = read_text(files, "/proc/self/cgroup");
   for (const std::string_view line : fabric::split(cgroups, '\n')) {
     const bool v2 = line.starts_with("0::/");
@@ -205,7 +205,7 @@ std::vector<std::string> refused_calls() {
 }
 
 // Reads the modules for GPUDirect RDMA: nvidia_peermem and its older names, or NVIDIA's open kernel module.
-void read_gpudirect(const Rooted& files, Surroundings& around) {
+void read_gpudirect(const fabric::Rooted& files, Surroundings& around) {
   const std::string version = read_text(files, "/proc/driver/nvidia/version");
   around.nvidia = !version.empty();
   around.open_module = version.find("Open Kernel Module") != std::string::npos;
@@ -217,14 +217,14 @@ void read_gpudirect(const Rooted& files, Surroundings& around) {
 }
 
 // Returns true if the directory has an entry with that prefix; nullopt: a failed lookup.
-std::optional<bool> has_entry(const Rooted& files, const std::string& directory, std::string_view prefix) {
+std::optional<bool> has_entry(const fabric::Rooted& files, const std::string& directory, std::string_view prefix) {
   bool found = false;
   const int code = files.each_name(directory, [&](std::string_view name) { found |= name.starts_with(prefix); });
-  return code == 0 || is_gone(code) ? std::optional(found) : std::nullopt;
+  return code == 0 || fabric::is_gone(code) ? std::optional(found) : std::nullopt;
 }
 
 // Returns the number of data direct devices: functions of ConnectX-8 without an HCA (rdma-core, providers/mlx5).
-std::size_t count_data_direct(const Rooted& files) {
+std::size_t count_data_direct(const fabric::Rooted& files) {
   const std::string devices = "/sys/bus/pci/devices/";
   std::size_t count = 0;
   files.each_name(devices, [&](std::string_view name) {
@@ -237,7 +237,7 @@ std::size_t count_data_direct(const Rooted& files) {
 
 // Reads what GPUs of NVIDIA need beyond GPUDirect RDMA. Every recent driver registers IMEX channels, so only the model
 // shows that a GPU is of a product with multi-node NVLink.
-void read_gpu_needs(const Rooted& files, Surroundings& around) {
+void read_gpu_needs(const fabric::Rooted& files, Surroundings& around) {
   const std::string gpus = "/proc/driver/nvidia/gpus/";
   const bool channels = read_text(files, "/proc/devices").find(" nvidia-caps-imex-channels\n") != std::string::npos;
   files.each_name(gpus, [&](std::string_view name) {
@@ -289,7 +289,7 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
 
 Surroundings read_surroundings(const std::string& root) {
   Surroundings around;
-  const Rooted files(root);
+  const fabric::Rooted files(root);
   read_rdma_limits(files, around);
   read_gpudirect(files, around);
   read_gpu_needs(files, around);

@@ -127,7 +127,7 @@ struct VfAttributes {
   friend bool operator==(const VfAttributes&, const VfAttributes&) = default;
 };
 
-// "env": variables of communication libraries, for which rdma-init uses these values if the container has no others
+// "env": variables of communication libraries, which rdma-init sets if the container has no value for them
 // (fabric::is_policy_variable(), fabric::is_site_value()).
 using SiteValues = std::map<std::string, std::string>;
 
@@ -150,6 +150,7 @@ struct Pool {
   std::optional<std::string> network;        // network of the pool's HCAs; a container can request another
   std::optional<std::string> resource = {};  // resource name in Kubernetes: "rdma-init.io/rails"
   RdmaLimits rdma_limits = {};               // per container, in all modes except exclusive
+  bool lend_providers = false;               // containers get the node's libraries for these HCAs
   SiteValues env = {};                       // of the pool's HCAs; those of a container's network have precedence
   // Returns whether the pool has a resource but no selectors. rdma-device-plugin then offers Kubernetes only HCAs of
   // one rate and link layer, see other_kinds_of().
@@ -257,6 +258,7 @@ struct Config {
   bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way (hook, rdma-runtime, ...) can
   bool sysfs_view = true;  // /sys/class/infiniband* shows only the granted HCAs
   std::string netdev_names = "net%d";
+  std::string lend_from = {};  // absolute; directory of libraries that pools lend; empty: the node's own directories
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;
   // Only annotations with these prefixes are read.

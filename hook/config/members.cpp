@@ -150,6 +150,8 @@ void read_config_members(ConfigReader& reader, Config& config) {
                   {"memlock", reader.into(config.memlock, read_memlock)},
                   {"ipc_lock", reader.flag_into(config.ipc_lock)},
                   {"sysfs_view", reader.flag_into(config.sysfs_view)},
+                  {"lend_from", reader.text_into(config.lend_from, if_is(is_absolute_path), "is not an absolute path",
+                                                 "write the directory of the vendor's libibverbs and providers")},
                   {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
                   {"annotations_may_request", namespaces(config.annotations_may_request)},
                   {"env_may_request", reader.flag_into(config.env_may_request)},

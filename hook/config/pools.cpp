@@ -97,6 +97,15 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
   if (!modes.empty()) target = modes;
 }
 
+// k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration limits only mode shared, but its
+// containers get the default mode hca, which is then unlimited.
+void check_plugin_limit(ConfigReader& reader, const ConfigValue& limit, const Pool& pool) {
+  if (!pool.network && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
+    reader.warning(limit, "limits only shared, but containers without a mode get hca",
+                   "add \"modes\": [\"shared\"] to the pool");
+  }
+}
+
 // Reads a pool. Without "modes" all modes are allowed, and the default is hca, which changes no netdev. A wrong name
 // becomes "?", so that no second problem reports the name as missing. Limits are read last, because they depend on
 // "modes", which may come later in the file.
@@ -121,6 +130,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                             limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
                           }},
                          {"env", reader.into(pool.env, read_env)},
+                         {"lend_providers", reader.flag_into(pool.lend_providers)},
                          {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
                          {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is not a resource name",
                                                        "write a domain and a name, e.g. \"rdma-init.io/rails\"")},
@@ -131,13 +141,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                          {"linkTypes", misplaced, false}});
   for (const auto& read : limits)
     read();
-  // k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration limits only mode shared, but its
-  // containers get the default mode hca, which is then unlimited.
-  const bool states_mode = ConfigReader::find(value, "modes") || pool.network;
-  if (plugin_limit && !states_mode && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
-    reader.warning(*plugin_limit, "limits only shared, but containers without a mode get hca",
-                   "add \"modes\": [\"shared\"] to the pool");
-  }
+  if (plugin_limit && !ConfigReader::find(value, "modes")) check_plugin_limit(reader, *plugin_limit, pool);
   if (value.json().is_object() && pool.name.empty()) reader.error(value, "has no name", "add \"name\": \"...\"");
   return pool;
 }

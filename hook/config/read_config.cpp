@@ -294,8 +294,11 @@ bool refuse_node_keys(ConfigReader& reader) {
                  "node");
     found = true;
   }
-  if (const auto pools = ConfigReader::find(reader.root(), "pools"))
-    found = refuse_pool_keys(reader, *pools) || found;
+  if (const auto from = ConfigReader::find(reader.root(), "lend_from")) {
+    reader.error(*from, "names libraries that containers execute: only the node's own files may set it", kRemedy);
+    found = true;
+  }
+  if (const auto pools = ConfigReader::find(reader.root(), "pools")) found = refuse_pool_keys(reader, *pools) || found;
   const auto networks = ConfigReader::find(reader.root(), "networks");
   return (networks && refuse_network_keys(reader, *networks)) || found;
 }

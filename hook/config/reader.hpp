@@ -169,6 +169,7 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //   networks.NAME.take_node_netdevs  moves the netdev of the node's default route, sshd or kubelet into a container
 //   pools.*.env, networks.NAME.env   other names than fabric::is_wire_variable(): some variables name libraries that
 //                             every container would load, or files that it would write
+//   lend_from                 a directory of libraries that every container of the pool executes
 //   node_index, as a path     except a file directly in /etc/rdma-init, where only root writes
 //   node_index, as a number   no program, but every node would allocate the same addresses
 //

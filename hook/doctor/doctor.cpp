@@ -80,13 +80,15 @@ Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
 
-// Returns netdev and traffic class of active RoCE HCAs in pools. Software HCAs are left out because they have no flow control.
+// Returns netdev and traffic class of active RoCE HCAs in pools. Software HCAs are left out because they have no flow
+// control.
 std::vector<RailQos> roce_rails(const Inventory& inventory, const Config& config) {
   constexpr const char* kTrafficClass = "NCCL_IB_TC";
   std::vector<RailQos> rails;
   const NodeMap map(inventory, config);
   for (const NodeHca* node : map.by_rail()) {
-    if (!node->pool || !node->netdev || !node->is_active() || node->is_infiniband() || node->hca->is_software()) continue;
+    if (!node->pool || !node->netdev || !node->is_active() || node->is_infiniband() || node->hca->is_software())
+      continue;
     RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}});
     const auto network = node->pool->network ? config.networks.find(*node->pool->network) : config.networks.end();
     SiteValues env = network == config.networks.end() ? SiteValues() : network->second.env;

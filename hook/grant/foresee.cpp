@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/lent_libraries.hpp"
+#include "fabric/provider_names.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/warnings.hpp"
 #include "hook/grant/container_request.hpp"
@@ -53,12 +55,26 @@ void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
                        [&](const SpecMount& mounted) { return mounted.destination == at; });
   };
   const bool covers_nothing = in_spec && !is_mounted("/sys");
-  std::erase_if(plan.mounts,
-                [&](const PlannedMount& mount) { return covers_nothing || is_mounted(mount.destination); });
+  std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
+    return (covers_nothing && mount.destination.starts_with("/sys/")) || is_mounted(mount.destination);
+  });
 }
 
 std::string views_of(const ForeseeInput& input) {
   return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
+}
+
+// Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool does.
+Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
+  Lendable lendable;
+  for (const NodeHca& node : among.node.hcas()) {
+    if (!node.pool || !node.pool->lend_providers) continue;
+    const std::string provider = fabric::provider_of(*node.hca);
+    if (provider.empty() || lendable.contains(provider)) continue;
+    lendable.emplace(provider,
+                     fabric::find_lent_libraries(input.node.root, input.requesting.admin.lend_from, {provider}));
+  }
+  return lendable;
 }
 
 Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
@@ -72,7 +88,8 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .variables = input.variables,
                              .pod_note = input.requesting.pod_note,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
-                             .moved_netdevs = spec.moved_netdevs}));
+                             .moved_netdevs = spec.moved_netdevs,
+                             .lendable = input.variables ? find_lendable(input, among) : Lendable()}));
   // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.
   if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
   leave_out_mounts(spec, input.variables, plan);

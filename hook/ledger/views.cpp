@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;
+constexpr std::size_t kMostAtOnce = 1 << 24;  // bytes of one sendfile(2)
 // Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
 constexpr mode_t kViewMode = 0555;
 constexpr mode_t kViewFileMode = 0444;
@@ -84,6 +86,8 @@ bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode)) {
     return false;
   }
+  // The content of a copy is not read again at each start: only root can write to it.
+  if (!entry.copy.empty()) return true;
   std::string text(entry.text.size() + 1, '\0');
   const ssize_t size = ::pread(fd.get(), text.data(), text.size(), 0);
   return size >= 0 && text.substr(0, static_cast<std::size_t>(size)) == entry.text;
@@ -173,11 +177,29 @@ Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
 
+// Copies a file of the node. Errors: it is another file than when it was found.
+Result<void> copy_file(int directory, const ViewEntry& entry, const std::string& path) {
+  const UniqueFd from(::open(entry.copy.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!from.ok()) return sys_error(errno, "cannot read `{}`", entry.copy);
+  if (TRY(fabric::file_identity(from.get(), entry.copy)) != entry.text)
+    return sys_error(ESTALE, "cannot lend `{}`: it was replaced just now", entry.copy);
+  const UniqueFd to(
+      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
+  if (!to.ok()) return sys_error(errno, "cannot make `{}`", path);
+  ssize_t count = 0;
+  do {
+    count = ::sendfile(to.get(), from.get(), nullptr, kMostAtOnce);
+  } while (count > 0);
+  if (count < 0) return sys_error(errno, "cannot copy `{}` to `{}`", entry.copy, path);
+  return close_to_writing(to, kViewFileMode, path);
+}
+
 Result<void> make_entry(int directory, const ViewEntry& entry, const std::string& path) {
   if (!entry.target.empty()) {
     if (::symlinkat(entry.target.c_str(), directory, entry.name.c_str()) == 0) return {};
     return sys_error(errno, "cannot make the link `{}`", path);
   }
+  if (!entry.copy.empty()) return copy_file(directory, entry, path);
   const UniqueFd file(
       ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
   const auto size = static_cast<ssize_t>(entry.text.size());

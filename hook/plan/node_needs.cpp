@@ -84,7 +84,7 @@ fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {
   for (const Pool& pool : config.pools) {
     facts.vendor |= !pool.selectors.vendors.empty();
     facts.device_id |= !pool.selectors.device_ids.empty();
-    facts.driver |= !pool.selectors.drivers.empty();
+    facts.driver |= !pool.selectors.drivers.empty() || pool.lend_providers;
     facts.netdevs |= !pool.selectors.if_names.empty();
     facts.link_layer |= !pool.selectors.link_types.empty();
   }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "fabric/provider_names.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/text_digest.hpp"
@@ -97,6 +99,8 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
 }
 
 // Replaces %d, as the kernel does for names such as "eth%d".
+constexpr const char* kLentFolder = "lib";  // of a view
+
 std::string numbered(std::string pattern, unsigned number) {
   const std::size_t at = pattern.find("%d");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
@@ -144,6 +148,35 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
           .source = source,
           .type = is_overlay ? "overlay" : "bind",
           .options = {is_overlay ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
+}
+
+// The container can execute the files, and change none.
+PlannedMount lent_mount(const PlanInput& input, const std::string& view) {
+  PlannedMount mount = view_mount(input, view, kLentFolder);
+  mount.destination = fabric::kLentDirectory;
+  mount.options.pop_back();  // noexec
+  return mount;
+}
+
+// Adds the libraries for the granted HCAs. One file may be needed for several of them.
+void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
+  std::map<std::string, ViewEntry> files;
+  std::set<std::string> providers;
+  for (const NodeHca* node : granted) {
+    if (node->pool->lend_providers) providers.insert(fabric::provider_of(*node->hca));
+  }
+  for (const std::string& provider : providers) {
+    const auto known = input.lendable.find(provider);
+    if (known == input.lendable.end()) continue;
+    if (!known->second) {
+      plan.warnings.push_back(fabric::with_remedy(known->second.error()));
+      continue;
+    }
+    for (const fabric::LentFile& file : *known->second)
+      files[file.name] = {kLentFolder, file.name, "", file.identity, file.path};
+  }
+  for (auto& [name, entry] : files)
+    plan.view.push_back(std::move(entry));
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
@@ -263,18 +296,23 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   if (input.view_mount == ViewMount::kLater) return {};
+  std::vector<fabric::ClassDirectory> directories;
   // In an exclusive RDMA subsystem no view is needed: the kernel shows a container only its own RDMA devices in sysfs.
-  if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
-  if (is_whole_node(input, granted.size())) return {};
-  for (const NodeHca* node : granted)
-    TRY_VOID(was_read(inventory, Part::kView, node->name()));
-  std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
-  if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot has no class directories
+  if (input.among.config.sysfs_view && inventory.netns_mode != fabric::NetnsMode::kExclusive &&
+      !is_whole_node(input, granted.size())) {
+    for (const NodeHca* node : granted)
+      TRY_VOID(was_read(inventory, Part::kView, node->name()));
+    directories = inventory.class_directories;
+    if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot has none
+  }
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);
+  add_lent(input, granted, plan);
   plan.view_name = view_name(plan.view);
   for (const fabric::ClassDirectory& directory : directories)
     plan.mounts.push_back(view_mount(input, plan.view_name, directory.name));
+  if (!plan.view.empty() && plan.view.back().directory == kLentFolder)
+    plan.mounts.push_back(lent_mount(input, plan.view_name));
   return {};
 }
 

@@ -53,9 +53,10 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
 // have different values is left out, with a warning.
 void give_site_values(const Chosen& chosen, Plan& plan);
 
-// Sets plan.mounts and plan.view. No view is made if config.json disables it, if the RDMA subsystem is exclusive, or
-// if the container gets all HCAs. With ViewMount::kLater, the createRuntime hook makes it. Errors: an entry of the view
-// could not be read.
+// Sets plan.mounts and plan.view: the view of sysfs, and the libraries of input.lendable for granted HCAs of pools that
+// lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json disables it, if the
+// RDMA subsystem is exclusive, or if the container gets all HCAs. With ViewMount::kLater, the createRuntime hook makes
+// it. Errors: an entry of the view could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets the new numbers of the plan's device nodes in one pass, because devices can swap numbers. plan.view needs no

@@ -130,6 +130,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
     for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
       // The separator is a zero byte, which no name and no target has. So different entries have different lines.
       line += part + '\0';
+    if (!entry.copy.empty()) line += entry.copy + '\0';
     lines.push_back(std::move(line));
   }
   std::ranges::sort(lines);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/lent_libraries.hpp"
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
@@ -64,13 +65,14 @@ struct PlannedRdmaLimit {
   friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
 
-// An entry of a directory of the view, which replaces a class directory of sysfs in the container. Entries of one
-// directory are consecutive.
+// An entry of a directory of the view. A directory replaces a class directory of sysfs in the container; "lib" has lent
+// libraries. Entries of one directory are consecutive.
 struct ViewEntry {
-  std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
+  std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad", "lib"
   std::string name;       // "mlx5_0"; empty: only the directory itself
   std::string target;     // target of the kernel's link: "../../devices/..."; empty: no link, but a file with `text`
   std::string text = {};
+  std::string copy = {};  // a file of the node whose copy this is; `text` is then its fabric::file_identity()
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
@@ -136,6 +138,9 @@ struct Holding {
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 
+// The libraries that open the HCAs of a provider, or why they cannot be lent, by provider. Missing: not lent.
+using Lendable = std::map<std::string, fabric::Result<std::vector<fabric::LentFile>>>;
+
 // The mount of the sysfs view.
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
@@ -153,6 +158,7 @@ struct PlanInput {
   std::string pod_note = {};                 // value of RDMA_INIT_NOTE, see plan_without_hcas(); needs `variables`
   std::optional<std::string> require = {};   // the container's own RDMA_INIT_REQUIRE, which is kept
   std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
+  Lendable lendable = {};
 };
 
 // A uverbs node that got a new number when its RDMA device moved into the container's network namespace.

@@ -1,5 +1,5 @@
 // Any bytes as the file of a libibverbs provider.
-#include "init/provider_abi.hpp"
+#include "fabric/provider_abi.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 void fuzz::run(std::string_view bytes, FuzzedDataProvider) {
   const fabric::UniqueFd file(::memfd_create("provider", MFD_CLOEXEC));
   require(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "the file is written");
-  const auto range = init::read_provider_abi(file.get(), "mlx5");
+  const auto range = fabric::read_provider_abi(file.get(), "mlx5");
   if (!range) return;
   require(range->min <= range->max && (range->max < 256 || range->max == INT_MAX), "a range has small numbers");
   require(bytes.find("mlx5") != std::string_view::npos, "the file has the provider's name");

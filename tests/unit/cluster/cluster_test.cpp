@@ -48,6 +48,7 @@ TEST(ClusterConfig, RefusesKeysOfTheNode) {
             (Lines{"2:`networks.a/b.ipam`:", "3:`networks.a/b.ipam_dir`:"}));
   EXPECT_EQ(keys_in("{\"networks\": {\"a\":\n {\"take_node_netdevs\": true}}}"),
             Lines{"2:`networks.a.take_node_netdevs`:"});
+  EXPECT_EQ(keys_in(R"({"lend_from": "/opt/lib"})"), Lines{"1:`lend_from`:"});
   EXPECT_EQ(keys_in(R"({"pools": [{"env": {"NCCL_IB_TC": "1", "UCX_IB_SL": "2"}}]})"), Lines());
   EXPECT_EQ(keys_in(R"({"pools": [{}, {"env": {"NCCL_IB_TC": "1",)"
                     "\n\"NCCL_NET_PLUGIN\": \"/x\"}}]}"),
@@ -100,7 +101,7 @@ TEST(ClusterConfig, ListsEveryKeyThatCanHoldAPath) {
   for (const char* harmless : {"/comment", "/comment[]", "/selectors/ifNames[]", "/default_devices"})
     EXPECT_EQ(found.erase(harmless), 1U) << harmless;
   const std::set<std::string> refused = {"/network/ipam", "/network/ipam_dir", "/runtime/hook", "/runtime/runtimes[]",
-                                         "/node_index"};
+                                         "/lend_from",    "/node_index",       "/env[]"};
   EXPECT_EQ(found, refused);
 }
 

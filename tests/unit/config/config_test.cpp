@@ -53,6 +53,7 @@ TEST(HookConfig, ReadsEveryMember) {
                      "rails",
                      "rdma-init.io/rails",
                      {.handles = 2147483646, .objects = 4096},
+                     false,
                      {{"NCCL_IB_TC", "106"}}}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
@@ -231,9 +232,8 @@ TEST(HookConfigProblems, RefusesUnknownKeys) {
   expect_errors(
       {{R"({"":1})",
         "`\"\"`: unknown key; write one of: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
-        "memlock, ipc_lock, sysfs_view, "
-        "netdev_names, "
-        "annotations_may_request, env_may_request, trusted_annotations, default_devices, namespacesInclude, "
+        "memlock, ipc_lock, sysfs_view, lend_from, netdev_names, annotations_may_request, env_may_request, "
+        "trusted_annotations, default_devices, namespacesInclude, "
         "namespacesExclude"},
        {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},
        {R"({"netdev-names":"net%d"})", "`netdev-names`: unknown key; did you mean `netdev_names`?"},

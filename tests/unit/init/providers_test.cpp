@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "init/libraries.hpp"
+#include "fabric/libraries.hpp"
 #include "support/inventories.hpp"
 #include "support/provider_file.hpp"
 #include "support/temp_dir.hpp"
@@ -35,7 +35,8 @@ class ImageProviders : public testing::Test {
                provider_library({}) + '\0' + format + '\0' + place + "/libibverbs/" + format + '\0');
   }
   void set_range(const std::string& place, unsigned min, unsigned max, unsigned abi = 34) {
-    write_file(root_ / (place + "/" + provider_file("bnxt_re", abi)), provider_library({{"bnxt_re", min, max}}));
+    write_file(root_ / (place + "/" + fabric::provider_file("bnxt_re", abi)),
+               provider_library({{"bnxt_re", min, max}}));
   }
   // Returns the provider of both HCAs.
   std::optional<fabric::VerbsProvider> provider() {

@@ -72,6 +72,34 @@ TEST_F(LedgerViews, SharesViewOfSameEntries) {
   EXPECT_EQ(std::count(made_now.begin(), made_now.end(), ' '), 2) << made_now;
 }
 
+TEST_F(LedgerViews, CopiesLentLibraries) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+  const std::string library = path_ + "/libx.so";
+  const auto lent = [&] {
+    const fabric::UniqueFd file(::open(library.c_str(), O_RDONLY | O_CLOEXEC));
+    return std::vector<ViewEntry>{{"lib", "libx.so", "", *fabric::file_identity(file.get(), library), library}};
+  };
+  write_file(library, std::string(100000, 'x'));
+  const auto first = lent();
+  EXPECT_EQ(make(first), "");
+  EXPECT_EQ(fs::file_size(directory(first) + "/lib/libx.so"), 100000U);
+  EXPECT_EQ(mode(directory(first) + "/lib/libx.so"), 0444U);
+  EXPECT_EQ(mode(directory(first) + "/lib"), 0555U);
+  // A newer library of the node gets its own directory; containers keep the former.
+  fs::remove(library);
+  write_file(library, "newer");
+  EXPECT_EQ(make(first), "") << "it is made already";
+  EXPECT_NE(view_name(lent()), view_name(first));
+  EXPECT_EQ(make(lent()), "");
+  EXPECT_EQ(fs::file_size(directory(first) + "/lib/libx.so"), 100000U);
+  // A file that was replaced since it was found is not copied.
+  const auto stale = lent();
+  fs::remove_all(directory(stale));
+  fs::remove(library);
+  write_file(library, "newest");
+  EXPECT_EQ(make(stale), "cannot lend `" + library + "`: it was replaced just now: Stale file handle");
+}
+
 TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
   const std::string view = directory(kTwo);
   const std::string verbs = view + "/infiniband_verbs";

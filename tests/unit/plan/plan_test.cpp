@@ -30,6 +30,7 @@ struct PlanScene {
   Holdings holdings;
   bool host_network = false;
   ViewMount view_mount = ViewMount::kBind;
+  Lendable lendable = {};
   bool variables = false;
 };
 
@@ -52,7 +53,9 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
 
 fabric::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
-  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables});
+  PlanInput input{among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables};
+  input.lendable = scene.lendable;
+  return make_plan(input);
 }
 
 // Returns "mlx5_0 mlx5_1*2", or the error.
@@ -740,6 +743,31 @@ TEST(Plan, CountPrefersHcasNearGpus) {
   scene.request.selection = *parse_selection("1", "x");
   scene.request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
   EXPECT_EQ(hcas(scene), "mlx5_0");  // it has that node already
+}
+
+TEST(Plan, MountsLentLibrariesForPoolsThatLend) {
+  PlanScene scene = requesting("all");
+  scene.lendable.emplace("mlx5",
+                         std::vector<fabric::LentFile>{{"libibverbs.so.1", "/usr/lib/libibverbs.so.1", "1.2.3.4.5"}});
+  EXPECT_EQ(decide(scene)->mounts.size(), 0U) << "no pool lends";
+  Pool pool;
+  pool.name = "a";
+  pool.modes = {Mode::kHca};
+  pool.lend_providers = true;
+  scene.config.pools = {pool};
+  auto plan = *decide(scene);
+  EXPECT_EQ(plan.view,
+            (std::vector<ViewEntry>{{"lib", "libibverbs.so.1", "", "1.2.3.4.5", "/usr/lib/libibverbs.so.1"}}));
+  EXPECT_EQ(plan.mounts, (std::vector<PlannedMount>{{"/run/rdma-init/lib",
+                                                     "/run/v/" + view_name(plan.view) + "/lib",
+                                                     "bind",
+                                                     {"bind", "ro", "nosuid", "nodev"}}}));
+  // Libraries that cannot be lent do not keep the container from starting.
+  scene.lendable.clear();
+  scene.lendable.emplace("mlx5", fabric::Error{"cannot lend `libx`: it is not on the node", 0, "install it"});
+  plan = *decide(scene);
+  EXPECT_TRUE(plan.mounts.empty());
+  EXPECT_EQ(plan.warnings.back(), "cannot lend `libx`: it is not on the node; remedy: install it");
 }
 
 TEST(Plan, MountsViewThatHidesOtherHcas) {

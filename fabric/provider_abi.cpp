@@ -1,4 +1,4 @@
-#include "init/provider_abi.hpp"
+#include "fabric/provider_abi.hpp"
 
 #include <elf.h>
 #include <unistd.h>
@@ -10,17 +10,16 @@
 #include <utility>
 #include <vector>
 
-namespace init {
+#include "fabric/elf_file.hpp"
+
+namespace fabric {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 256 << 10;  // of a table or a segment; libmlx5 has 8 kB
-constexpr unsigned kMostHeaders = 64;            // program headers; libmlx5 has 9
-constexpr unsigned kMostNames = 64;              // places that look like the structure
-constexpr std::uint64_t kWord = sizeof(std::uint64_t);
+constexpr unsigned kMostNames = 64;  // places that look like the structure
+constexpr std::uint64_t kWord = ElfFile::kWord;
 constexpr std::size_t kStructWords = 9;  // of verbs_device_ops
 
-// A part of the file. Each structure of ELF consists of whole words.
-using Words = std::vector<std::uint64_t>;
+using Words = ElfFile::Words;
 
 // Returns a copy of the entry, which may have any type.
 template <typename Entry>
@@ -38,74 +37,24 @@ std::size_t count_of(const Words& words) {
 
 class ProviderFile {
  public:
-  explicit ProviderFile(int file) : file_(file) {}
+  explicit ProviderFile(int file) : file_(file), elf_(file) {}
 
   std::optional<AbiRange> find(std::string_view name) {
-    read_headers();
+    relative_ = elf_.machine() == EM_X86_64 ? R_X86_64_RELATIVE : R_AARCH64_RELATIVE;
     read_relocations();
-    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
-      const auto header = entry_at<Elf64_Phdr>(headers_, i);
+    for (const Elf64_Phdr& header : elf_.headers())
       if (header.p_type == PT_LOAD && (header.p_flags & PF_W) != 0) search(header, name);
-    }
     return is_certain_ && names_ <= kMostNames ? found_ : std::nullopt;
   }
 
  private:
-  // Reads a part of the file. Returns no words if the file is shorter, or the part is larger than the limit.
-  Words read(std::uint64_t offset, std::uint64_t bytes) const {
-    if (bytes > kMostBytes) return {};
-    Words words(bytes / kWord);
-    const auto size = static_cast<ssize_t>(words.size() * kWord);
-    if (::pread(file_, words.data(), words.size() * kWord, static_cast<off_t>(offset)) != size) words.clear();
-    return words;
-  }
-
-  // Returns the offset in the file of an address, UINT64_MAX if no segment has it.
-  std::uint64_t offset_of(std::uint64_t address) const {
-    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
-      const auto header = entry_at<Elf64_Phdr>(headers_, i);
-      if (header.p_type == PT_LOAD && address - header.p_vaddr < header.p_filesz)
-        return header.p_offset + (address - header.p_vaddr);
-    }
-    return UINT64_MAX;
-  }
-
-  // Reads the program headers. There are none if the file is not ELF, or of an unknown machine.
-  void read_headers() {
-    const Words start = read(0, sizeof(Elf64_Ehdr));
-    if (start.empty()) return;
-    const auto header = entry_at<Elf64_Ehdr>(start, 0);
-    relative_ = header.e_machine == EM_X86_64    ? R_X86_64_RELATIVE
-                : header.e_machine == EM_AARCH64 ? R_AARCH64_RELATIVE
-                                                 : 0U;
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-        header.e_ident[EI_DATA] == ELFDATA2LSB && relative_ != 0 && header.e_phentsize == sizeof(Elf64_Phdr) &&
-        header.e_phnum <= kMostHeaders) {
-      headers_ = read(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr));
-    }
-  }
-
   void read_relocations() {
-    Elf64_Phdr dynamic{};
-    for (std::size_t i = 0; i < count_of<Elf64_Phdr>(headers_); ++i) {
-      const auto header = entry_at<Elf64_Phdr>(headers_, i);
-      if (header.p_type == PT_DYNAMIC) dynamic = header;
-    }
-    const Words entries = read(dynamic.p_offset, dynamic.p_filesz);
-    std::uint64_t rela = 0;
-    std::uint64_t rela_size = 0;
-    std::uint64_t relr = 0;
-    std::uint64_t relr_size = 0;
-    for (std::size_t i = 0; i < count_of<Elf64_Dyn>(entries); ++i) {
-      const auto entry = entry_at<Elf64_Dyn>(entries, i);
-      if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_RELA) rela = entry.d_un.d_ptr;
-      if (entry.d_tag == DT_RELASZ) rela_size = entry.d_un.d_val;
-      if (entry.d_tag == DT_RELR) relr = entry.d_un.d_ptr;
-      if (entry.d_tag == DT_RELRSZ) relr_size = entry.d_un.d_val;
-    }
-    if (rela_size > 0) rela_ = read(offset_of(rela), rela_size);
-    if (relr_size > 0) relr_ = read(offset_of(relr), relr_size);
+    const auto table = [&](std::int64_t start, std::int64_t size) {
+      const std::uint64_t bytes = elf_.dynamic(size).value_or(0);
+      return bytes > 0 ? elf_.read(elf_.offset_of(elf_.dynamic(start).value_or(0)), bytes) : Words();
+    };
+    rela_ = table(DT_RELA, DT_RELASZ);
+    relr_ = table(DT_RELR, DT_RELRSZ);
   }
 
   // Marks the word at an address of the current segment as a pointer. value: the pointer; nullptr: the word has it.
@@ -139,7 +88,7 @@ class ProviderFile {
   // Searches a writable segment.
   void search(const Elf64_Phdr& header, std::string_view name) {
     address_ = header.p_vaddr;
-    words_ = read(header.p_offset, header.p_filesz);
+    words_ = elf_.read(header.p_offset, header.p_filesz);
     is_pointer_.assign(words_.size(), 0);
     relocate();
     for (std::size_t at = 0; at + kStructWords <= words_.size(); ++at) {
@@ -164,7 +113,7 @@ class ProviderFile {
   // Returns true if the address has the provider's name, or its last part: libvmw_pvrdma calls itself "pvrdma".
   bool is_name(std::uint64_t address, std::string_view name) const {
     char text[64];
-    const ssize_t count = ::pread(file_, text, sizeof text - 1, static_cast<off_t>(offset_of(address)));
+    const ssize_t count = ::pread(file_, text, sizeof text - 1, static_cast<off_t>(elf_.offset_of(address)));
     if (count <= 0) return false;
     text[count] = '\0';
     // A name that the end of the file cuts is not the name: libibverbs would read on.
@@ -174,11 +123,11 @@ class ProviderFile {
   }
 
   int file_;
+  ElfFile elf_;
   unsigned relative_ = 0;
   unsigned names_ = 0;
   bool is_certain_ = true;  // false: two structures have different ranges
   std::optional<AbiRange> found_;
-  Words headers_;
   Words rela_;
   Words relr_;
   // The current segment.
@@ -193,4 +142,4 @@ std::optional<AbiRange> read_provider_abi(int file, std::string_view name) {
   return ProviderFile(file).find(name);
 }
 
-}  // namespace init
+}  // namespace fabric

@@ -9,7 +9,7 @@
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 
-namespace init {
+namespace fabric {
 
 inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file
 
@@ -20,24 +20,24 @@ class Rooted {
 
   // Opens a regular file. Errors: EINVAL for any other type, because such an open might block or have an effect;
   // otherwise the errno. flags: O_NOFOLLOW refuses a symbolic link as the last component with ELOOP.
-  fabric::Attr<fabric::UniqueFd> open(const std::string& path, int flags = 0) const;
+  Attr<UniqueFd> open(const std::string& path, int flags = 0) const;
   // Reads a regular file. Errors: as open(), and EFBIG beyond `limit` bytes.
-  fabric::Attr<std::string> read(const std::string& path, std::size_t limit) const;
+  Attr<std::string> read(const std::string& path, std::size_t limit) const;
   // Calls use(name) for each entry of a directory, at most 65,536. Returns 0 or the errno: EFBIG beyond that limit,
   // EPERM if trusted(descriptor) returns false. flags: as for open().
   int each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags = 0,
                 bool (*trusted)(int) = nullptr) const;
 
  private:
-  fabric::UniqueFd open_as(const std::string& path, int flags) const;
+  UniqueFd open_as(const std::string& path, int flags) const;
   std::string root_;
 };
 
 // Reads a file that the user may name. root: as in Rooted. Below a root only a regular file is read; on this machine it
 // may also be a pipe, which a shell makes for <(command). Errors: as Rooted::read().
-fabric::Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit);
+Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit);
 
 // Returns true if the errno means that the file does not exist, as opposed to a failed lookup.
 bool is_gone(int code);
 
-}  // namespace init
+}  // namespace fabric

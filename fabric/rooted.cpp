@@ -1,4 +1,4 @@
-#include "init/rooted.hpp"
+#include "fabric/rooted.hpp"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -10,7 +10,7 @@
 
 #include "fabric/sysfs.hpp"
 
-namespace init {
+namespace fabric {
 namespace {
 
 constexpr std::size_t kMostEntries = 1 << 16;
@@ -19,41 +19,41 @@ constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 }  // namespace
 
-fabric::UniqueFd Rooted::open_as(const std::string& path, int flags) const {
-  if (root_.empty()) return fabric::UniqueFd(::open(path.c_str(), flags));
-  const fabric::UniqueFd root(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+UniqueFd Rooted::open_as(const std::string& path, int flags) const {
+  if (root_.empty()) return UniqueFd(::open(path.c_str(), flags));
+  const UniqueFd root(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.ok()) return {};
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags);
   // The kernel resolves absolute links and ".." below the root, also while another process renames directories.
   // openat2() needs Linux 5.6.
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  return fabric::UniqueFd(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+  return UniqueFd(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
 }
 
-fabric::Attr<fabric::UniqueFd> Rooted::open(const std::string& path, int flags) const {
+Attr<UniqueFd> Rooted::open(const std::string& path, int flags) const {
   // O_PATH has no effect on a device or FIFO, so the type is checked before the real open.
-  const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | flags);
+  const UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | flags);
   struct stat info {};
-  if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return fabric::Unreadable{errno};
-  if (!S_ISREG(info.st_mode)) return fabric::Unreadable{S_ISLNK(info.st_mode) ? ELOOP : EINVAL};
-  fabric::UniqueFd file = open_as(path, kFlags | flags);
-  if (!file.ok()) return fabric::Unreadable{errno};
+  if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return Unreadable{errno};
+  if (!S_ISREG(info.st_mode)) return Unreadable{S_ISLNK(info.st_mode) ? ELOOP : EINVAL};
+  UniqueFd file = open_as(path, kFlags | flags);
+  if (!file.ok()) return Unreadable{errno};
   return file;
 }
 
-fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limit) const {
+Attr<std::string> Rooted::read(const std::string& path, std::size_t limit) const {
   auto file = open(path);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&file)) return *failed;
-  return fabric::sysfs::read_all(std::get<fabric::UniqueFd>(file).get(), limit);
+  if (const auto* failed = std::get_if<Unreadable>(&file)) return *failed;
+  return sysfs::read_all(std::get<UniqueFd>(file).get(), limit);
 }
 
 int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags,
                       bool (*trusted)(int)) const {
-  const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
+  const UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
   if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {
     // O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR on a symbolic link as on a file, so the type is checked.
-    const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    const UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
     struct stat info {};
     return seen.ok() && ::fstat(seen.get(), &info) == 0 && S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
   }
@@ -61,19 +61,19 @@ int Rooted::each_name(const std::string& path, const std::function<void(std::str
   // The check uses the open descriptor, so a rename in between has no effect.
   if (trusted && !trusted(directory.get())) return EPERM;
   std::size_t count = 0;
-  const bool read = fabric::sysfs::next_names(directory.get(), [&](std::string_view name) {
+  const bool read = sysfs::next_names(directory.get(), [&](std::string_view name) {
     if (++count <= kMostEntries) use(name);
     return count <= kMostEntries;
   });
   return !read ? errno : count > kMostEntries ? EFBIG : 0;
 }
 
-fabric::Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit) {
-  return root.empty() ? fabric::sysfs::read_file(path, limit) : Rooted(root).read(path, limit);
+Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit) {
+  return root.empty() ? sysfs::read_file(path, limit) : Rooted(root).read(path, limit);
 }
 
 bool is_gone(int code) {
   return code == ENOENT || code == ENOTDIR;
 }
 
-}  // namespace init
+}  // namespace fabric

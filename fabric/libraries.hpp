@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "init/rooted.hpp"
+#include "fabric/rooted.hpp"
 
-namespace init {
+namespace fabric {
 
 inline constexpr std::size_t kMostPlaces = 128;  // limit: directories of the library path, files of a .d directory
 
@@ -58,6 +58,7 @@ class Libraries {
   // unknown whether the file exists.
   ImageFile at(const std::string& path) const;
   Verbs verbs() const;
+  Verbs verbs_in(const std::string& path) const;  // of a libibverbs.so.1 at this path
   Drivers drivers() const;
 
  private:
@@ -69,4 +70,4 @@ class Libraries {
   std::vector<std::string> places_;
 };
 
-}  // namespace init
+}  // namespace fabric

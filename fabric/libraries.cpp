@@ -1,4 +1,4 @@
-#include "init/libraries.hpp"
+#include "fabric/libraries.hpp"
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "fabric/text.hpp"
 
-namespace init {
+namespace fabric {
 namespace {
 
 constexpr std::size_t kMostLibrary = 16 << 20;
@@ -49,8 +49,8 @@ std::string problem_of(int file) {
 
 // Adds the names of a list in the environment. libibverbs separates them by ":" or ";".
 void add_names(std::string_view list, std::vector<std::string>& names) {
-  for (const std::string_view part : fabric::split(list, ':')) {
-    for (const std::string_view name : fabric::split(part, ';'))
+  for (const std::string_view part : split(list, ':')) {
+    for (const std::string_view name : split(part, ';'))
       names.emplace_back(name);
   }
 }
@@ -74,7 +74,7 @@ void Libraries::add_place(std::string_view path) {
 // the C libraries.
 void Libraries::find_places() {
   if (const char* path = live_ ? std::getenv("LD_LIBRARY_PATH") : nullptr) {
-    for (const std::string_view place : fabric::split(path, ':'))
+    for (const std::string_view place : split(path, ':'))
       add_place(place);
   }
   add_configured("/etc/ld.so.conf");
@@ -98,9 +98,9 @@ void Libraries::find_places() {
 }
 
 void Libraries::add_configured(const std::string& path) {
-  const std::string text = fabric::value_or(files_.read(path, kMostText), std::string());
-  for (const std::string_view line : fabric::split(text, '\n'))
-    add_place(fabric::trim(line.substr(0, line.find('#'))));
+  const std::string text = value_or(files_.read(path, kMostText), std::string());
+  for (const std::string_view line : split(text, '\n'))
+    add_place(trim(line.substr(0, line.find('#'))));
 }
 
 ImageFile Libraries::find(std::initializer_list<const char*> names) const {
@@ -130,23 +130,29 @@ ImageFile Libraries::at(const std::string& path) const {
     if (code == EINVAL || code == ELOOP) return {path, "is not a regular file"};
     return {{}, fmt::format("{}: {}", path, std::strerror(code))};
   }
-  return {path, problem_of(std::get<fabric::UniqueFd>(file).get())};
+  return {path, problem_of(std::get<UniqueFd>(file).get())};
 }
 
 // Finds the private ABI and the directory of providers in the text of libibverbs: it contains the format
 // "lib%s-rdmav34.so", and the same format after the directory.
 Verbs Libraries::verbs() const {
+  const ImageFile file = find({"libibverbs.so.1"});
+  Verbs verbs = file.path.empty() || !file.problem.empty() ? Verbs() : verbs_in(file.path);
+  verbs.file = file;
+  return verbs;
+}
+
+Verbs Libraries::verbs_in(const std::string& path) const {
   Verbs verbs;
-  verbs.file = find({"libibverbs.so.1"});
-  if (verbs.file.path.empty() || !verbs.file.problem.empty()) return verbs;
-  const std::string text = fabric::value_or(files_.read(verbs.file.path, kMostLibrary), std::string());
+  verbs.file.path = path;
+  const std::string text = value_or(files_.read(path, kMostLibrary), std::string());
   for (std::size_t at = text.find(kProviderName); at != std::string::npos; at = text.find(kProviderName, at + 1)) {
     const std::size_t digits = at + kProviderName.size();
     const std::string_view rest = std::string_view(text).substr(digits, 16);
     const std::size_t end = rest.find(".so");
     if (end == std::string_view::npos) continue;
     // The format may occur more than once; all occurrences have the same ABI.
-    verbs.abi = fabric::parse_number<unsigned>(rest.substr(0, end));
+    verbs.abi = parse_number<unsigned>(rest.substr(0, end));
     // The string of the directory starts after a zero byte.
     const std::size_t before = text.rfind('\0', at);
     const std::string_view directory =
@@ -176,10 +182,9 @@ Drivers Libraries::drivers() const {
       if (code != EINVAL) note(path, code);
       continue;
     }
-    for (std::string_view line : fabric::split(std::get<std::string>(text), '\n')) {
-      line = fabric::trim(line);
-      if (line.starts_with("driver ") || line.starts_with("driver\t"))
-        drivers.names.emplace_back(fabric::trim(line.substr(7)));
+    for (std::string_view line : split(std::get<std::string>(text), '\n')) {
+      line = trim(line);
+      if (line.starts_with("driver ") || line.starts_with("driver\t")) drivers.names.emplace_back(trim(line.substr(7)));
     }
   }
   for (const char* variable : {"RDMAV_DRIVERS", "IBV_DRIVERS"}) {
@@ -191,4 +196,4 @@ Drivers Libraries::drivers() const {
   return drivers;
 }
 
-}  // namespace init
+}  // namespace fabric

@@ -1,5 +1,5 @@
 // The range of kernel ABI versions in a provider's file.
-#include "init/provider_abi.hpp"
+#include "fabric/provider_abi.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 
 namespace {
 
-using namespace init;
+using namespace fabric;
 using namespace test_support;
 
-std::optional<AbiRange> read(const std::string& file, std::string_view name) {
+std::optional<fabric::AbiRange> read(const std::string& file, std::string_view name) {
   const TempDir directory;
   write_file(directory / "provider", file);
   const fabric::UniqueFd opened(::open((directory / "provider").c_str(), O_RDONLY | O_CLOEXEC));
-  return read_provider_abi(opened.get(), name);
+  return fabric::read_provider_abi(opened.get(), name);
 }
 
 template <typename Value>
@@ -35,13 +35,13 @@ TEST(ProviderAbi, IsReadFromTheFile) {
     const char* about;
     std::string name;
     std::vector<ProviderOps> all;
-    std::optional<AbiRange> range;
-  } rows[] = {{"one version", "bnxt_re", {{"bnxt_re", 1, 1}}, AbiRange{1, 1}},
-              {"several versions", "irdma", {{"irdma", 0, 5}}, AbiRange{0, 5}},
-              {"every version", "hns", {{"hns", 0, INT_MAX}}, AbiRange{0, INT_MAX}},
-              {"the last part of the name", "vmw_pvrdma", {{"pvrdma", 3, 3}}, AbiRange{3, 3}},
-              {"a second structure", "mlx5", {{"other", 2, 4}, {"mlx5", 1, 1}}, AbiRange{1, 1}},
-              {"the same range twice", "mlx5", {{"mlx5", 1, 1}, {"mlx5", 1, 1}}, AbiRange{1, 1}},
+    std::optional<fabric::AbiRange> range;
+  } rows[] = {{"one version", "bnxt_re", {{"bnxt_re", 1, 1}}, fabric::AbiRange{1, 1}},
+              {"several versions", "irdma", {{"irdma", 0, 5}}, fabric::AbiRange{0, 5}},
+              {"every version", "hns", {{"hns", 0, INT_MAX}}, fabric::AbiRange{0, INT_MAX}},
+              {"the last part of the name", "vmw_pvrdma", {{"pvrdma", 3, 3}}, fabric::AbiRange{3, 3}},
+              {"a second structure", "mlx5", {{"other", 2, 4}, {"mlx5", 1, 1}}, fabric::AbiRange{1, 1}},
+              {"the same range twice", "mlx5", {{"mlx5", 1, 1}, {"mlx5", 1, 1}}, fabric::AbiRange{1, 1}},
               {"two ranges", "mlx5", {{"mlx5", 1, 1}, {"mlx5", 6, 8}}, std::nullopt},
               {"another name", "mlx5", {{"mlx4", 2, 4}}, std::nullopt},
               {"a longer name", "mlx5", {{"mlx5_core", 1, 1}}, std::nullopt},
@@ -86,7 +86,7 @@ TEST(ProviderAbi, IsUnknownInAHostileFile) {
     EXPECT_FALSE(read(hostile, "mlx5")) << about;
   for (std::size_t size = 0; size < file.size(); ++size)
     EXPECT_FALSE(read(file.substr(0, size), "mlx5")) << size;
-  EXPECT_FALSE(read_provider_abi(-1, "mlx5"));
+  EXPECT_FALSE(fabric::read_provider_abi(-1, "mlx5"));
 }
 
 TEST(ProviderAbi, IsReadBesideRelocationsBeyondTheSegment) {
@@ -94,7 +94,7 @@ TEST(ProviderAbi, IsReadBesideRelocationsBeyondTheSegment) {
   constexpr std::uint64_t size = 0x700;
   file = changed(file, kProviderDynamic + 16 + 8, size);
   std::memset(file.data() + kProviderRelocations + 16, 0xff, size - 16);
-  EXPECT_EQ(read(file, "mlx5"), (AbiRange{1, 1}));
+  EXPECT_EQ(read(file, "mlx5"), (fabric::AbiRange{1, 1}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The drivers of libibverbs.
-#include "init/libraries.hpp"
+#include "fabric/libraries.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 
 namespace {
 
-using namespace init;
+using namespace fabric;
 using namespace test_support;
 
 // libibverbs ignores IBV_DRIVERS if RDMAV_DRIVERS is set (libibverbs/dynamic_driver.c, load_drivers()).
 TEST(ImageDrivers, AreAlsoInTheEnvironment) {
   const auto has = [](const char* name) {
-    const auto names = Libraries("").drivers().names;
+    const auto names = fabric::Libraries("").drivers().names;
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   ::setenv("IBV_DRIVERS", "first-of-ibv;second-of-ibv:third-of-ibv", 1);
@@ -25,7 +25,7 @@ TEST(ImageDrivers, AreAlsoInTheEnvironment) {
   EXPECT_TRUE(has("of-rdmav"));
   EXPECT_FALSE(has("first-of-ibv"));
   const TempDir root;
-  EXPECT_TRUE(Libraries(root.path()).drivers().names.empty()) << "the environment belongs to this machine";
+  EXPECT_TRUE(fabric::Libraries(root.path()).drivers().names.empty()) << "the environment belongs to this machine";
   ::unsetenv("IBV_DRIVERS");
   ::unsetenv("RDMAV_DRIVERS");
 }

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-namespace init {
+namespace fabric {
 
 // Versions of the kernel's ABI of one driver.
 struct AbiRange {
@@ -22,4 +22,4 @@ struct AbiRange {
 // or has two with different ranges. The author of the image controls the file, so each read is bounded.
 std::optional<AbiRange> read_provider_abi(int file, std::string_view name);
 
-}  // namespace init
+}  // namespace fabric

@@ -1,0 +1,97 @@
+#include "fabric/lent_libraries.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "fabric/elf_file.hpp"
+#include "fabric/libraries.hpp"
+
+namespace fabric {
+namespace {
+
+constexpr const char* kVerbs = "libibverbs.so.1";
+constexpr std::size_t kMostFiles = 64;
+
+// Libraries of glibc, which a process takes from one installation.
+constexpr std::array<std::string_view, 8> kOfCLibrary = {
+    "libc.so.6",  "libm.so.6",    "libpthread.so.0",      "libdl.so.2",
+    "librt.so.1", "libmvec.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"};
+
+class Finder {
+ public:
+  Finder(const std::string& root, const std::string& from) : libraries_(root), places_(libraries_.places()) {
+    if (!from.empty()) places_.insert(places_.begin(), from);
+  }
+
+  Result<std::vector<LentFile>> find(const std::set<std::string>& providers) {
+    TRY_VOID(add(kVerbs));
+    const Verbs verbs = libraries_.verbs_in(found_.at(kVerbs).path);
+    if (!verbs.abi) {
+      return Error{fmt::format("`{}` does not name the version of its providers", found_.at(kVerbs).path), 0,
+                   "install libibverbs of rdma-core or of the vendor"};
+    }
+    if (!verbs.directory.empty()) places_.insert(places_.begin() + 1, verbs.directory);
+    for (const std::string& provider : providers)
+      TRY_VOID(add(provider_file(provider, *verbs.abi)));
+    std::vector<LentFile> files;
+    for (auto& [name, file] : found_)
+      files.push_back(std::move(file));
+    return files;
+  }
+
+ private:
+  // Adds the file and the files that it needs.
+  Result<void> add(const std::string& name) {
+    if (found_.contains(name) || std::ranges::find(kOfCLibrary, name) != kOfCLibrary.end()) return {};
+    if (found_.size() >= kMostFiles) return Error{fmt::format("more than {} libraries are needed", kMostFiles), 0, ""};
+    for (const std::string& place : places_) {
+      const std::string path = fmt::format("{}/{}", place, name);
+      const ImageFile file = libraries_.at(path);
+      if (file.path.empty() && file.problem.empty()) continue;
+      if (!file.problem.empty()) return Error{fmt::format("cannot lend `{}`: {}", path, file.problem), 0, ""};
+      return take(name, path);
+    }
+    return Error{fmt::format("cannot lend `{}`: it is not on the node", name), 0,
+                 "install rdma-core's libibverbs and providers on the node, or name their directory in "
+                 "\"lend_from\" of config.json"};
+  }
+
+  Result<void> take(const std::string& name, const std::string& path) {
+    const auto opened = libraries_.files().open(path);
+    if (const int code = error_of(opened); code != 0) return sys_error(code, "cannot lend `{}`", path);
+    const int file = std::get<UniqueFd>(opened).get();
+    found_[name] = {name, path, TRY(file_identity(file, path))};
+    for (const std::string& needed : ElfFile(file).needed())
+      TRY_VOID(add(needed));
+    return {};
+  }
+
+  Libraries libraries_;
+  std::vector<std::string> places_;
+  std::map<std::string, LentFile> found_;
+};
+
+}  // namespace
+
+Result<std::string> file_identity(int file, const std::string& path) {
+  struct stat info {};
+  if (::fstat(file, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
+  if (!S_ISREG(info.st_mode) || info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Error{fmt::format("cannot lend `{}`: users other than root can change it", path), EPERM,
+                 "make root its owner and remove the write permission of others"};
+  }
+  return fmt::format("{}.{}.{}.{}.{}", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
+                     info.st_mtim.tv_nsec);
+}
+
+Result<std::vector<LentFile>> find_lent_libraries(const std::string& root, const std::string& from,
+                                                  const std::set<std::string>& providers) {
+  return Finder(root, from).find(providers);
+}
+
+}  // namespace fabric

@@ -1,0 +1,33 @@
+// The node's libraries that open its HCAs: libibverbs, providers, and the libraries that these need. A container whose
+// image lacks them, or has another version, can use them. The C library is not among them: it must be the image's.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+
+namespace fabric {
+
+inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";  // in the container
+
+struct LentFile {
+  std::string name;      // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
+  std::string path;      // on the node
+  std::string identity;  // file_identity() of the file when it was found
+  friend bool operator==(const LentFile&, const LentFile&) = default;
+};
+
+// Returns "DEVICE.INODE.SIZE.SECONDS.NANOSECONDS" (st_mtim) of an open file, which a replaced file does not share.
+// Errors: the file is not regular, or users other than root can change it.
+Result<std::string> file_identity(int file, const std::string& path);
+
+// Returns the files for these providers ("mlx5", "bnxt_re"), in the order of their names.
+// root: prefix of a file tree, empty for this machine. from: a directory that is searched first; empty: none. Reads the
+// ELF headers of about five files. Errors, with the remedy: a library is missing, of another architecture, or can be
+// changed by users other than root.
+Result<std::vector<LentFile>> find_lent_libraries(const std::string& root, const std::string& from,
+                                                  const std::set<std::string>& providers);
+
+}  // namespace fabric

@@ -1,0 +1,26 @@
+// The libraries that the node lends (fabric/lent_libraries.hpp), for an image that cannot open its HCAs itself: it has
+// no libibverbs, or no provider that accepts the version of the node's driver.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "init/exports.hpp"
+
+namespace init {
+
+struct Lent {
+  Variables env;  // RDMAV_DRIVERS and, if libibverbs itself is lent, LD_LIBRARY_PATH; empty: nothing is used
+  std::vector<std::string> hcas;  // those that lent providers open
+  std::string note;               // the libraries that are used, and the reason, in one line
+  std::string problem;  // why lent libraries cannot be used, with the remedy, in one line; empty: none are needed
+};
+
+// Decides for the HCAs that open. Sets the provider of those HCAs that a lent provider serves. An HCA that the image
+// opens, or may open, keeps the image's provider, unless libibverbs itself must be lent: it loads providers of its own
+// version only. root: prefix of a file tree, empty for this machine; only there the environment counts. If nothing is
+// lent, this costs one system call.
+Lent borrow(const std::string& root, fabric::Inventory& inventory);
+
+}  // namespace init

@@ -1,0 +1,130 @@
+// The node's libraries for images that cannot open its HCAs.
+#include "init/lent.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "fabric/lent_libraries.hpp"
+#include "fabric/libraries.hpp"
+#include "init/providers.hpp"
+#include "support/inventories.hpp"
+#include "support/provider_file.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using namespace init;
+using namespace test_support;
+
+std::string verbs_library(unsigned abi) {
+  const std::string format = fmt::format("lib%s-rdmav{}.so", abi);
+  return provider_library({}) + '\0' + format + '\0' + "/usr/lib64/libibverbs/" + format + '\0';
+}
+
+// An image, and a node that lends for bnxt_re, whose driver has version 6.
+class LentLibraries : public testing::Test {
+ protected:
+  LentLibraries() : node_(rails(2)) {
+    for (fabric::Hca& hca : node_.hcas) {
+      hca.driver = "bnxt_en";
+      hca.abi_version = 6;
+    }
+    lend("bnxt_re", 6, 8, 34);
+  }
+
+  void lend(const std::string& name, unsigned min, unsigned max, unsigned abi) {
+    const std::filesystem::path lent = root_ / (fabric::kLentDirectory + 1);
+    write_file(lent / "libibverbs.so.1", verbs_library(abi));
+    write_file(lent / fabric::provider_file(name, abi), provider_library({{name, min, max}}));
+  }
+  void image(const std::string& name, unsigned min, unsigned max, unsigned abi = 34) {
+    write_file(root_ / "usr/lib64/libibverbs.so.1", verbs_library(abi));
+    write_file(root_ / ("etc/libibverbs.d/" + name + ".driver"), "driver " + name + "\n");
+    write_file(root_ / ("usr/lib64/libibverbs/" + fabric::provider_file(name, abi)),
+               provider_library({{name, min, max}}));
+  }
+  Lent borrowed() {
+    for (fabric::Hca& hca : node_.hcas)
+      hca.provider.reset();
+    Providers(root_.path()).add_to(node_);
+    return borrow(root_.path(), node_);
+  }
+
+  static Variables drivers(const std::string& value) { return {{"RDMAV_DRIVERS", value}}; }
+  static constexpr const char* kBroadcom = "/run/rdma-init/lib/libbnxt_re";
+  TempDir root_;
+  fabric::Inventory node_;
+};
+
+TEST_F(LentLibraries, ServeAnImageWhoseProviderRejectsTheHca) {
+  image("bnxt_re", 1, 1);
+  const Lent lent = borrowed();
+  EXPECT_EQ(lent.env, drivers(kBroadcom));
+  EXPECT_NE(lent.note.find("uses the node's bnxt_re"), std::string::npos) << lent.note;
+  EXPECT_EQ(node_.hcas[1].provider, (fabric::VerbsProvider{"/run/rdma-init/lib/libbnxt_re-rdmav34.so", 6, 8}));
+  EXPECT_FALSE(node_.hcas[1].is_rejected());
+}
+
+TEST_F(LentLibraries, StayUnusedIfTheImageOpensTheHca) {
+  image("bnxt_re", 6, 8);
+  EXPECT_TRUE(borrowed().env.empty());
+  EXPECT_EQ(borrowed().problem, "");
+}
+
+TEST_F(LentLibraries, IncludeLibibverbsIfTheImageHasNoneOrAnother) {
+  const Variables both = {{"RDMAV_DRIVERS", kBroadcom}, {"LD_LIBRARY_PATH", fabric::kLentDirectory}};
+  EXPECT_EQ(borrowed().env, both);
+  image("bnxt_re", 1, 1, 65);
+  EXPECT_EQ(borrowed().env, both);
+  // Then a HCA that the image opens needs the node's provider, too.
+  node_.hcas[0].driver = "mlx5_core";
+  node_.hcas[0].abi_version = 1;
+  image("mlx5", 1, 1, 65);
+  EXPECT_NE(borrowed().problem.find("the node lends no provider libmlx5-rdmav34.so"), std::string::npos);
+  EXPECT_TRUE(borrowed().env.empty());
+  lend("mlx5", 1, 1, 34);
+  EXPECT_EQ(borrowed().env[0].second, "/run/rdma-init/lib/libmlx5:" + std::string(kBroadcom));
+}
+
+TEST_F(LentLibraries, AreRefusedIfTheyRejectTheHcaToo) {
+  image("bnxt_re", 1, 1);
+  lend("bnxt_re", 7, 8, 34);
+  const Lent lent = borrowed();
+  EXPECT_TRUE(lent.env.empty());
+  EXPECT_NE(lent.problem.find("accepts versions 7 to 8 of the kernel's ABI, and mlx5_0 has 6"), std::string::npos)
+      << lent.problem;
+  EXPECT_TRUE(node_.hcas[0].is_rejected());
+}
+
+// With the C library of this machine, and its libibverbs as the node's.
+TEST_F(LentLibraries, NeedTheVersionsOfTheImagesCLibrary) {
+  const fabric::Libraries here("");
+  const fabric::Verbs verbs = here.verbs();
+  const std::string libc = here.find({"libc.so.6"}).path;
+  if (verbs.file.path.empty() || libc.empty()) GTEST_SKIP() << "this machine has no libibverbs or no glibc";
+  const std::filesystem::path lent = root_ / (fabric::kLentDirectory + 1);
+  lend("bnxt_re", 6, 8, *verbs.abi);
+  std::filesystem::copy_file(verbs.file.path, lent / "libibverbs.so.1",
+                             std::filesystem::copy_options::overwrite_existing);
+  for (const char* name : {"libnl-3.so.200", "libnl-route-3.so.200"})
+    std::filesystem::copy_file(here.find({name}).path, lent / name);
+  EXPECT_NE(borrowed().problem.find("of libc.so.6, which this image lacks (it has no glibc)"), std::string::npos)
+      << borrowed().problem;
+  write_file(root_ / "lib/libc.musl-x86_64.so.1", provider_library({}));
+  EXPECT_NE(borrowed().problem.find("(its C library is musl)"), std::string::npos) << borrowed().problem;
+  std::filesystem::create_directories(root_ / "lib64");
+  std::filesystem::copy_file(libc, root_ / "lib64/libc.so.6");
+  EXPECT_EQ(borrowed().problem, "");
+  EXPECT_EQ(borrowed().env.size(), 2U);
+}
+
+TEST_F(LentLibraries, CostNothingIfTheNodeLendsNone) {
+  std::filesystem::remove_all(root_ / "run");
+  image("bnxt_re", 1, 1);
+  EXPECT_TRUE(borrowed().env.empty());
+  EXPECT_EQ(borrowed().problem, "");
+}
+
+}  // namespace
