@@ -4,9 +4,11 @@
 #include <cctype>
 #include <utility>
 
+#include "fabric/library_variables.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/result.hpp"
+#include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -59,14 +61,23 @@ Json hook_json(const CdiOptions& options, const char* stage) {
   return Json{{"hookName", stage}, {"path", options.hook}, {"args", std::move(arguments)}};
 }
 
+// Returns the edits of a CDI device.
+Json edits_json(const std::vector<PlannedNode>& nodes, const std::vector<SiteSource>& sites,
+                std::vector<std::string>& warnings) {
+  Json edits{{"deviceNodes", nodes_json(nodes)}};
+  if (const SiteValues values = site_values(sites, warnings); !values.empty())
+    edits["env"] = {fmt::format("{}={}", fabric::kSiteName, fabric::site_text(values))};
+  return edits;
+}
+
 struct Offered {
   std::string name;
   std::vector<PlannedNode> nodes;  // without rdma_cm, which all devices share
+  SiteSource site;                 // its pool is that of the NodeMap
 };
 
-Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, const Config& config,
+Result<std::vector<Offered>> offered_hcas(const NodeMap& node, const fabric::Inventory& inventory, const Config& config,
                                           std::vector<std::string>& warnings) {
-  const NodeMap node(inventory, config);
   NodeOptions own = config.nodes;
   // rdma_cm is in the edits that all devices share; here it would be added once for each device.
   own.rdma_cm = false;
@@ -82,7 +93,9 @@ Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, co
     } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
       warnings.push_back(fmt::format("`{}` is skipped: CDI does not allow this name", name));
     } else {
-      offered.push_back({hca->name(), TRY(planned_nodes(own, inventory, {hca}))});
+      const auto terms = terms_for(*hca, Request(), config);
+      const Network* network = terms ? terms->network : nullptr;
+      offered.push_back({hca->name(), TRY(planned_nodes(own, inventory, {hca})), {network, hca->pool}});
     }
   }
   return offered;
@@ -102,16 +115,19 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
                       std::vector<std::string>& warnings) {
   TRY_VOID(check_cdi_kind(options.kind));
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
-  const auto offered = TRY(offered_hcas(inventory, config, warnings));
+  const NodeMap node(inventory, config);
+  const auto offered = TRY(offered_hcas(node, inventory, config, warnings));
   if (offered.empty())
     return Error{"this node has no HCA for containers", 0, "check HCAs and pools with `rdma-hook devices`"};
   Json devices = Json::array();
   std::vector<PlannedNode> all;
+  std::vector<SiteSource> sites;
   for (const Offered& hca : offered) {
-    devices.push_back(Json{{"name", hca.name}, {"containerEdits", {{"deviceNodes", nodes_json(hca.nodes)}}}});
+    devices.push_back(Json{{"name", hca.name}, {"containerEdits", edits_json(hca.nodes, {hca.site}, warnings)}});
     all.insert(all.end(), hca.nodes.begin(), hca.nodes.end());
+    sites.push_back(hca.site);
   }
-  devices.push_back(Json{{"name", kAll}, {"containerEdits", {{"deviceNodes", nodes_json(all)}}}});
+  devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(all, sites, warnings)}});
 
   Json edits = Json::object();
   // The engine applies these edits once per container, whatever the number of its CDI devices.

@@ -28,12 +28,12 @@ struct CdiOptions {
 
 // Returns a specification with one CDI device for each HCA that is in a pool and has a uverbs node, by the HCA's name,
 // and a CDI device "all". A CDI device adds the HCA's uverbs node, and its umad and issm nodes if config.json enables
-// them. Each CDI device also adds rdma_cm, if enabled, and the hooks createRuntime and poststop. The hook books the
-// HCAs of the container's device nodes, and refuses HCAs that another container has exclusively. The specification has
-// no device numbers, because the number of rdma_cm can change at each boot. The engine reads the numbers when it adds
-// the nodes.
-// warnings: receives one text for each HCA that is skipped. Errors: a kind that CDI does not allow; no HCA for a CDI
-// device; the HCAs of the node could not be read. Pure.
+// them, and the site values ("env") of its pool or network. Each CDI device also adds rdma_cm, if enabled, and the
+// hooks createRuntime and poststop. The hook books the HCAs of the container's device nodes, and refuses HCAs that
+// another container has exclusively. The specification has no device numbers, because the number of rdma_cm can change
+// at each boot. The engine reads the numbers when it adds the nodes. warnings: receives one text for each HCA that is
+// skipped. Errors: a kind that CDI does not allow; no HCA for a CDI device; the HCAs of the node could not be read.
+// Pure.
 fabric::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
                               std::vector<std::string>& warnings);
 

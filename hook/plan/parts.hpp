@@ -49,8 +49,17 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 // subsystem, the variable is not set.
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Sets fabric::kSiteName to the "env" values of the chosen HCAs' networks and pools. A variable for which these HCAs
-// have different values is left out, with a warning.
+// Where the site values of an HCA come from. The network has precedence.
+struct SiteSource {
+  const Network* network = nullptr;  // nullptr: none
+  const Pool* pool = nullptr;
+};
+
+// Returns the "env" values for a container with these HCAs. A variable for which the HCAs have different values is left
+// out, with a warning.
+SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::string>& warnings);
+
+// Sets fabric::kSiteName to the site_values() of the chosen HCAs.
 void give_site_values(const Chosen& chosen, Plan& plan);
 
 // Sets plan.mounts and plan.view: the view of sysfs, and the libraries of input.lendable for granted HCAs of pools that

@@ -175,12 +175,12 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back(fmt::format("{} is not set: {}", kRequire, words.text));
 }
 
-void give_site_values(const Chosen& chosen, Plan& plan) {
+SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::string>& warnings) {
   SiteValues values;
   std::set<std::string> differing;
-  for (const ChosenHca& unit : chosen.units) {
-    SiteValues own = unit.terms.network ? unit.terms.network->env : SiteValues();
-    own.insert(unit.node->pool->env.begin(), unit.node->pool->env.end());
+  for (const SiteSource& source : sources) {
+    SiteValues own = source.network ? source.network->env : SiteValues();
+    own.insert(source.pool->env.begin(), source.pool->env.end());
     // A variable that another HCA of the container lacks applies to all: a variable is of a process, not of an HCA.
     for (const auto& [name, value] : own) {
       if (values.try_emplace(name, value).first->second != value) differing.insert(name);
@@ -188,11 +188,19 @@ void give_site_values(const Chosen& chosen, Plan& plan) {
   }
   for (const std::string& name : differing) {
     values.erase(name);
-    plan.warnings.push_back(
+    warnings.push_back(
         fmt::format("{} is not given: the pools or networks of the container's HCAs have different values for it in "
                     "\"env\"",
                     name));
   }
+  return values;
+}
+
+void give_site_values(const Chosen& chosen, Plan& plan) {
+  std::vector<SiteSource> sources;
+  for (const ChosenHca& unit : chosen.units)
+    sources.push_back({unit.terms.network, unit.node->pool});
+  const SiteValues values = site_values(sources, plan.warnings);
   if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 

@@ -374,6 +374,31 @@ TEST(CdiSpec, WarnsOfHcaWithoutNodeOrValidName) {
             "this node has no HCA for containers");
 }
 
+TEST(CdiSpec, GivesTheSiteValuesOfPools) {
+  Config config;
+  Pool first;
+  first.name = "a";
+  first.modes = {Mode::kHca};
+  first.selectors.if_names = {"rail0"};
+  first.env = {{"NCCL_IB_SL", "3"}, {"NCCL_IB_TC", "106"}};
+  Pool second = first;
+  second.name = "b";
+  second.selectors.if_names = {"*"};
+  second.env["NCCL_IB_SL"] = "5";
+  config.pools = {first, second};
+  const Made spec = made(rails(2), config);
+  std::string text;
+  for (const Json& device : spec.spec["devices"]) {
+    const Json& edits = device["containerEdits"];
+    text += device["name"].get<std::string>() + " " + (edits.contains("env") ? edits["env"].dump() : "") + "\n";
+  }
+  EXPECT_EQ(text,
+            "mlx5_0 [\"RDMA_INIT_SITE=NCCL_IB_SL=3;NCCL_IB_TC=106\"]\n"
+            "mlx5_1 [\"RDMA_INIT_SITE=NCCL_IB_SL=5;NCCL_IB_TC=106\"]\n"
+            "all [\"RDMA_INIT_SITE=NCCL_IB_TC=106\"]\n");
+  EXPECT_EQ(spec.warnings.size(), 1U) << "the pools have different values for NCCL_IB_SL";
+}
+
 TEST(CdiKind, RequiresVendorAndClass) {
   for (const char* good : {"rdma-init.io/hca", "nvidia.com/net-rdma", "a/b", "Vendor_1.x/c_d-e"})
     EXPECT_TRUE(check_cdi_kind(good)) << good;
