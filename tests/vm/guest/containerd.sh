@@ -196,12 +196,14 @@ pod_json() {
     annotations: ($ARGS.positional | map(capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries)}'" | ${POD_EDIT:-.}" --args -- "$@"
 }
 
-# container_json NAME COMMAND...: COMMAND follows rdma-init, the entrypoint of the image. CONTAINER_EDIT is a filter of jq for it.
+# container_json NAME COMMAND...: COMMAND follows rdma-init, the entrypoint of the image. CONTAINER_EDIT is a filter of jq for it. image_usr
+# is mounted at /usr; default: the guest's /usr.
 container_json() {
   local name=$1
   shift
-  jq --null-input --compact-output --arg name "$name" '{$name, command: (["/run/lab/bin/rdma-init", "--"] + $ARGS.positional),
-    mounts: ["/usr", "/run/lab/bin", "/etc/libibverbs.d"]}'" | ${CONTAINER_EDIT:-.}" --args -- "$@"
+  jq --null-input --compact-output --arg name "$name" --arg usr "${image_usr:-/usr}" '{$name,
+    command: (["/run/lab/bin/rdma-init", "--"] + $ARGS.positional),
+    mounts: ["/usr=\($usr)", "/run/lab/bin", "/etc/libibverbs.d"]}'" | ${CONTAINER_EDIT:-.}" --args -- "$@"
 }
 
 # The environment of a trainer before it trains: PID 1 prints it after rdma-init. The output ends with `ready`.

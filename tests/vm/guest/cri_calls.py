@@ -51,7 +51,8 @@ def container_config(container, pod):
     config += b"".join(text(3, word) for word in container["command"])
     config += texts(6, container.get("env", {}))
     for path in container.get("mounts", []):
-        config += text(7, text(1, path) + text(2, path) + number(3, 1))
+        target, _, source = path.partition("=")  # PATH, or PATH=PATH_ON_THE_NODE
+        config += text(7, text(1, target) + text(2, source or target) + number(3, 1))
     for path in container.get("devices", []):
         config += text(8, text(1, path) + text(2, path) + text(3, "rwm"))
     config += texts(10, container.get("annotations", {})) + text(11, container["name"] + ".log")

@@ -101,12 +101,12 @@ assert_nothing_left() {
 # show_holders: prints the owners of HCAs to the log of a case.
 show_holders() { "$hook" devices --json | sed -e 's/^/[devices] /'; }
 
-# make_root NAME: makes a writable root file system over the guest's own disk, which does not change, with the programs of the build in
-# /usr/local/bin, and prints its path. Also for podman, which writes into its root.
+# make_root NAME: makes a writable root file system over the guest's own disk, or over the directories of image_layers (DIR:DIR), which do
+# not change, with the programs of the build in /usr/local/bin, and prints its path. Also for podman, which writes into its root.
 make_root() {
   local at=/run/lab/roots/$1
-  mkdir -p "$at/upper" "$at/work" "$at/merged"
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$at/upper,workdir=$at/work" "$at/merged"
+  mkdir -p "$at/upper/usr/local/bin" "$at/work" "$at/merged"
+  mount -t overlay overlay -o "lowerdir=${image_layers:-/},upperdir=$at/upper,workdir=$at/work" "$at/merged"
   cp /run/lab/bin/* "$at/merged/usr/local/bin/"
   echo "$at/merged"
 }
