@@ -24,8 +24,9 @@ constexpr std::array<std::string_view, 8> kOfCLibrary = {
 
 class Finder {
  public:
-  Finder(const std::string& root, const std::string& from) : libraries_(root), places_(libraries_.places()) {
-    if (!from.empty()) places_.insert(places_.begin(), from);
+  Finder(const std::string& root, const std::string& from) : libraries_(root) {
+    if (!from.empty()) places_ = {from, from + "/libibverbs"};
+    places_.insert(places_.end(), libraries_.places().begin(), libraries_.places().end());
   }
 
   Result<std::vector<LentFile>> find(const std::set<std::string>& providers) {
@@ -35,7 +36,10 @@ class Finder {
       return Error{fmt::format("`{}` does not name the version of its providers", found_.at(kVerbs).path), 0,
                    "install libibverbs of rdma-core or of the vendor"};
     }
-    if (!verbs.directory.empty()) places_.insert(places_.begin() + 1, verbs.directory);
+    if (!verbs.directory.empty()) {
+      const auto first_of_node = places_.end() - static_cast<std::ptrdiff_t>(libraries_.places().size());
+      places_.insert(first_of_node, verbs.directory);
+    }
     for (const std::string& provider : providers)
       TRY_VOID(add(provider_file(provider, *verbs.abi)));
     std::vector<LentFile> files;

@@ -106,9 +106,8 @@ class Borrower {
     const auto opened = image_.files().open(lent_path(name));
     if (error_of(opened) != 0) return because("the node's {} cannot be read", fabric::printable(name));
     fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
-    const auto is_lent = [&](const std::string& library) {
-      return lent_.contains(library) && (with_verbs || library != kVerbs);
-    };
+    // Without LD_LIBRARY_PATH the loader takes what the provider needs from the image.
+    const auto is_lent = [&](const std::string& library) { return with_verbs && lent_.contains(library); };
     for (const std::string& needed : file.needed())
       if (is_lent(needed) && !add(needed, with_verbs)) return false;
     for (const auto& need : file.needed_versions()) {
@@ -135,7 +134,8 @@ class Borrower {
   }
 
   std::string kind_of_image() const {
-    if (!image_.find({"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}).path.empty())
+    if (!image_.find({"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1", "ld-musl-x86_64.so.1", "ld-musl-aarch64.so.1"})
+             .path.empty())
       return " (its C library is musl)";
     return image_.find({kLibc}).path.empty() ? " (it has no glibc)" : "";
   }
@@ -202,10 +202,12 @@ class Borrower {
 }  // namespace
 
 Lent borrow(const std::string& root, fabric::Inventory& inventory) {
-  const bool has_hca = std::ranges::any_of(
-      inventory.hcas, [](const Hca& hca) { return hca.is_accessible() && !fabric::provider_of(hca).empty(); });
+  const bool may_need = std::ranges::any_of(inventory.hcas, [](const Hca& hca) {
+    const bool is_accepted = hca.provider && !hca.is_rejected();
+    return hca.is_accessible() && !is_accepted && !fabric::provider_of(hca).empty();
+  });
   std::set<std::string> lent;
-  if (has_hca)
+  if (may_need)
     fabric::Rooted(root).each_name(fabric::kLentDirectory, [&](std::string_view name) { lent.emplace(name); });
   return lent.empty() ? Lent() : Borrower(root, std::move(lent)).decide(inventory);
 }

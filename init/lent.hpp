@@ -19,8 +19,9 @@ struct Lent {
 
 // Decides for the HCAs that open. Sets the provider of those HCAs that a lent provider serves. An HCA that the image
 // opens, or may open, keeps the image's provider, unless libibverbs itself must be lent: it loads providers of its own
-// version only. root: prefix of a file tree, empty for this machine; only there the environment counts. If nothing is
-// lent, this costs one system call.
+// version only. root: prefix of a file tree, empty for this machine; only there the environment counts. Costs no
+// system call if the image's provider accepts each HCA, and one call if nothing is lent. inventory: Providers::add_to()
+// has set its providers.
 Lent borrow(const std::string& root, fabric::Inventory& inventory);
 
 }  // namespace init

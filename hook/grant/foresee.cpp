@@ -89,7 +89,7 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .pod_note = input.requesting.pod_note,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
                              .moved_netdevs = spec.moved_netdevs,
-                             .lendable = input.variables ? find_lendable(input, among) : Lendable()}));
+                             .lendable = find_lendable(input, among)}));
   // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.
   if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
   leave_out_mounts(spec, input.variables, plan);

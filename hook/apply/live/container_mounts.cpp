@@ -117,9 +117,10 @@ Result<void> check_not_shared(const Mounted& here, std::string_view mountinfo, c
                     : "mount that directory and the root file system without rshared"};
 }
 
-bool seal_tree(int tree, std::uint64_t attributes) {
+bool seal_tree(int tree, std::uint64_t set, std::uint64_t clear) {
   mount_attr wanted{};
-  wanted.attr_set = attributes;
+  wanted.attr_set = set;
+  wanted.attr_clr = clear;
   // A clone of open_tree(2) stays in the propagation group of its source: without MS_PRIVATE, later mounts on the
   // source would appear in the container.
   wanted.propagation = MS_PRIVATE;

@@ -233,6 +233,14 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }
 
+// Returns whether the directory is on a tmpfs that is mounted directly on the root's mount, and is not the node's.
+bool ContainerRoot::is_own_tmpfs(int directory, const Mounted& here, const Mounted& root) const {
+  struct statfs status {};
+  return fstatfs(directory, &status) == 0 && status.f_type == TMPFS_MAGIC &&
+         std::ranges::find(node_.file_systems, here.file.dev) == node_.file_systems.end() &&
+         (root.id == 0 || lies_on(mounts_.mountinfo, here.id, root.id));
+}
+
 // Returns where device nodes may be made: if nothing is mounted at /dev, the container's root file system; otherwise
 // the tmpfs that the runtime mounted at /dev. A volume can be mounted over this tmpfs if a link in the image leads the
 // volume's destination to /dev. The volume may be a tmpfs too, but it is mounted on the runtime's tmpfs. Therefore only
@@ -243,11 +251,8 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
   if (!dev.ok() && errno != ENOENT) return open_error(errno, "/dev");
   const auto own = mounted(root_.get());
   const auto here = dev.ok() ? mounted(dev.get()) : own;
-  struct statfs status {};
-  if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot read `/dev`");
-  const bool nodes_own = std::ranges::find(node_.file_systems, here->file.dev) != node_.file_systems.end();
-  const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
-                            (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
+  if (!own || !here) return sys_error(errno, "cannot read `/dev`");
+  const bool runtimes_own = has_own_dev(mounts_.spec) && dev.ok() && is_own_tmpfs(dev.get(), *here, *own);
   node_directory_ = NodeDirectory{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};
   return &*node_directory_;
 }
@@ -261,22 +266,32 @@ Result<void> ContainerRoot::check_writable(int directory, const std::string& pat
                "remove that mount: device nodes are made only on the container's own /dev"};
 }
 
+Result<void> ContainerRoot::check_own(int directory, const std::string& path) const {
+  const auto root = mounted(root_.get());
+  const auto here = mounted(directory);
+  if (!root || !here) return sys_error(errno, "cannot read `{}`", path);
+  if (!is_in_bind(mounts_.spec, path) && (is_same_mount(*here, *root) || is_own_tmpfs(directory, *here, *root)))
+    return {};
+  return Error{fmt::format("cannot make a directory in `{}` of the container: it is mounted from the node", path),
+               EROFS, "remove that mount, or make the directory on the node"};
+}
+
 Result<const ContainerRoot::Parent*> ContainerRoot::parent(const std::string& path) const {
   if (parent_ && parent_->path == path) return &*parent_;
-  UniqueFd fd = TRY(make_directories(path));
+  UniqueFd fd = TRY(make_directories(path, &ContainerRoot::check_writable));
   auto writable = check_writable(fd.get(), path);
   parent_ = Parent{path, std::move(fd), std::move(writable)};
   return &*parent_;
 }
 
-Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const {
+Result<UniqueFd> ContainerRoot::make_directories(const std::string& path, Check may_make) const {
   UniqueFd fd = open_in_root(root_.get(), path, O_PATH | O_DIRECTORY);
   if (fd.ok()) return fd;
   if (errno != ENOENT || path == "/") return open_error(errno, path);
   const std::string above = parent_of(path);
   // Recursion ends at "/" or at an existing directory; a path has few components.
-  const UniqueFd parent = TRY(make_directories(above));
-  TRY_VOID(check_writable(parent.get(), above));
+  const UniqueFd parent = TRY(make_directories(above, may_make));
+  TRY_VOID((this->*may_make)(parent.get(), above));
   if (mkdirat(parent.get(), name_of(path).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     return sys_error(errno, "cannot make the directory `{}` in the container", path);
   }
@@ -320,7 +335,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
     // The process acts as the container's root only while it makes the file, because the later mount needs the
     // capabilities of the hook.
     const ActAs container(owner);
-    const UniqueFd parent = TRY(make_directories(directory));
+    const UniqueFd parent = TRY(make_directories(directory, &ContainerRoot::check_writable));
     file = find_placeholder(parent.get(), name, owner);
     if (!file.ok() && TRY(find_node(parent.get(), name, node)).ok()) return {};
     TRY_VOID(check_writable(parent.get(), directory));
@@ -338,12 +353,16 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
   }
-  const UniqueFd parent = TRY(make_directories(directory));
+  const UniqueFd parent = TRY(make_directories(directory, &ContainerRoot::check_writable));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   return sys_error(ENOENT, "cannot find the device node `{}` that was just mounted in the container", node.path);
 }
 
-Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
+Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree, const MappedRoot& owner) const {
+  if (bind.lent) {
+    const ActAs container(owner);
+    TRY(make_directories(bind.destination, &ContainerRoot::check_own));
+  }
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
   auto here = destination.ok() ? mounted(destination.get()) : std::nullopt;
   // A killed call may have mounted a view whose directory the ledger has removed since (0 links). Nothing can be
@@ -359,7 +378,10 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
   if (!here) return sys_error(errno, "cannot read the mount of `{}` in the container", bind.destination);
   if (here->file == file_id(tree)) return {};  // an earlier call mounted it
   TRY_VOID(check_not_shared(*here, mounts_.mountinfo, bind.destination));
-  const bool sealed = seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  const std::uint64_t noexec = MOUNT_ATTR_NOEXEC;  // the node's /run may have it, too
+  const bool sealed =
+      seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind.lent ? 0 : noexec),
+                bind.lent ? noexec : 0);
   if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
   }
@@ -367,7 +389,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
   // seal_tree() failed, because mount_setattr(2) needs Linux 5.12. mount(2) takes a path and no descriptor, so make the
   // mount the working directory, and remount ".".
   if (fchdir(tree) != 0 || mount(nullptr, ".", nullptr, MS_PRIVATE, nullptr) != 0 ||
-      mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
+      mount(nullptr, ".", nullptr,
+            MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | (bind.lent ? 0 : MS_NOEXEC), nullptr) != 0) {
     return sys_error(errno, "cannot make `{}` in the container read-only", bind.destination);
   }
   return {};

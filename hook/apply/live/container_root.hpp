@@ -65,8 +65,8 @@ Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::str
 Result<void> check_not_shared(const Mounted& here, std::string_view mountinfo, const std::string& path);
 
 // Makes a detached mount private, so that later mounts on the source of `tree` do not appear in the container, and sets
-// MOUNT_ATTR_* attributes. Returns false with errno: ENOSYS before Linux 5.12.
-bool seal_tree(int tree, std::uint64_t attributes);
+// and clears MOUNT_ATTR_* attributes. Returns false with errno: ENOSYS before Linux 5.12.
+bool seal_tree(int tree, std::uint64_t set, std::uint64_t clear = 0);
 
 enum class Resolver { kOpenat2, kWalk };  // kOpenat2 uses kWalk if openat2(2) is missing or forbidden
 
@@ -109,9 +109,9 @@ class ContainerRoot {
   // of the file that is made as the mount point. Errors of bind_node() and bind_directory(): the mount would propagate
   // to the node.
   Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
-  // Mounts a directory read-only, nosuid, nodev, noexec. tree: detached mount of the source directory or of an overlay.
-  // If the destination does not exist, does nothing.
-  Result<void> bind_directory(const BindDirectory& bind, int tree) const;
+  // Mounts a directory read-only, nosuid, nodev and, unless it has lent libraries, noexec. tree: detached mount of the
+  // source directory or of an overlay. owner: of the directories that are made for lent libraries.
+  Result<void> bind_directory(const BindDirectory& bind, int tree, const MappedRoot& owner = {}) const;
 
  private:
   // The directory of the last device node. While the descriptor is open, it stays on this mount. So one check tells for
@@ -122,8 +122,12 @@ class ContainerRoot {
     Result<void> writable;  // check_writable()
   };
   Result<const Parent*> parent(const std::string& path) const;
-  Result<fabric::UniqueFd> make_directories(const std::string& path) const;
+  using Check = Result<void> (ContainerRoot::*)(int directory, const std::string& path) const;
+  Result<fabric::UniqueFd> make_directories(const std::string& path, Check may_make) const;
   Result<void> check_writable(int directory, const std::string& path) const;
+  // For mount points: the directory must be on the root's mount, or on a tmpfs of config.json directly on that mount.
+  Result<void> check_own(int directory, const std::string& path) const;
+  bool is_own_tmpfs(int directory, const Mounted& here, const Mounted& root) const;
   // The directory /dev in which device nodes may be made, and its mount. The first call of node_directory() finds both.
   // While the descriptor is open, the kernel gives the id of this mount to no other mount. So a different id later
   // shows that something was mounted over /dev.

@@ -240,7 +240,7 @@ Result<void> run_file_steps(const LiveContainer& container, const std::vector<Fi
         TRY_VOID(node->bind ? root.bind_node(*node, step.tree.get(), container.owner.value_or(MappedRoot{}))
                             : root.make_node(*node));
       } else if (const auto* bind = std::get_if<BindDirectory>(&step.step)) {
-        TRY_VOID(root.bind_directory(*bind, step.tree.get()));
+        TRY_VOID(root.bind_directory(*bind, step.tree.get(), container.owner.value_or(MappedRoot{})));
       }
     }
     return {};
@@ -283,6 +283,17 @@ Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnin
 
 bool is_file_step(const Step& step) {
   return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
+}
+
+bool is_lent(const Step& step) {
+  const auto* bind = std::get_if<BindDirectory>(&step);
+  return bind && bind->lent;
+}
+
+// Mounts the lent libraries. Most images do not need them, so the container also starts without.
+void mount_lent(const LiveContainer& container, const Step& step, Warnings& warnings) {
+  const auto mounted = change_files(container, {step}, warnings);
+  if (!mounted) warnings.push_back(fmt::format("the node's libraries are not lent: {}", with_remedy(mounted.error())));
 }
 
 std::string remedy(Engine engine) {
@@ -337,7 +348,11 @@ Result<void> check_alive(const LiveContainer& container) {
 Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                            Engine engine) {
   Warnings warnings;
-  bool files_done = false;
+  std::vector<Step> files;
+  std::ranges::copy_if(steps, std::back_inserter(files),
+                       [](const Step& step) { return is_file_step(step) && !is_lent(step); });
+  // One child process makes all files, because a fork costs more time than making the files.
+  if (!files.empty()) TRY_VOID(change_files(container, files, warnings));
   for (const Step& step : steps) {
     if (const auto* devices = std::get_if<AllowDevices>(&step)) {
       TRY_VOID(allow(container, *devices, warnings));
@@ -345,10 +360,8 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
       TRY_VOID(limit(container, *limits, warnings));
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
       TRY_VOID(set_memlock(container, *memlock, engine, warnings));
-    } else if (is_file_step(step) && !files_done) {
-      // One child process makes all files, because a fork costs more time than making the files.
-      files_done = true;
-      TRY_VOID(change_files(container, steps, warnings));
+    } else if (is_lent(step)) {
+      mount_lent(container, step, warnings);
     }
   }
   TRY_VOID(check_alive(container));

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fabric/lent_libraries.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/result.hpp"
 
@@ -106,7 +107,8 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   }
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
   for (const PlannedMount& mount : plan.mounts)
-    live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
+    live.steps.emplace_back(
+        BindDirectory{mount.source, mount.destination, layers_of(mount), mount.destination == fabric::kLentDirectory});
   // These steps come after the file steps, which fail if the process does not belong to the bundle. Otherwise a wrong
   // process could get rights or limits.
   if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});

@@ -30,13 +30,16 @@ struct MakeNode {
   friend bool operator==(const MakeNode&, const MakeNode&) = default;
 };
 
-// A read-only bind mount of a directory of the node, if the destination exists in the container.
+// A read-only bind mount of a directory of the node. For lent libraries (fabric::kLentDirectory) the destination is
+// made if it does not exist, files can be executed, and a failure is a warning; otherwise nothing happens without the
+// destination.
 struct BindDirectory {
   std::string source;
   std::string destination;
   // If not empty: an overlay of these directories is mounted instead, "SOURCE:ANOTHER". Unlike a bind mount, an overlay
   // without an upper directory cannot be remounted writable.
   std::string layers = {};
+  bool lent = false;
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
 };
 

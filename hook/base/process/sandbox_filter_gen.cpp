@@ -171,7 +171,8 @@ std::vector<Bounded> bounded() {
       {"umount2", {exactly(1, MNT_DETACH)}},
   };
   for (const std::uint64_t flags :
-       {std::uint64_t{MS_PRIVATE}, std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC}})
+       {std::uint64_t{MS_PRIVATE}, std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV},
+        std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC}})
     calls.push_back({"mount", {null(0), null(2), exactly(3, flags), null(4)}});
   for (const bpf_cmd command : kBpfCommands)
     calls.push_back({"bpf", {exactly(0, command)}});

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "fabric/lent_libraries.hpp"
 #include "hook/apply/live/container_root.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/apply/live/steps.hpp"
@@ -313,6 +314,42 @@ TEST_F(LiveContainerTest, RefusesVolumeOnDevAndTmpfsThatIsABind) {
   EXPECT_EQ(refusal(pin()), kMountedFromTheNode);
 }
 
+TEST_F(LiveContainerTest, MountsLentLibrariesOnADirectoryThatItMakes) {
+  const TempDir libraries;
+  write_file(libraries / "libibverbs.so.1", "");
+  const auto container = must(pin());
+  const std::vector<Step> steps = {BindDirectory{libraries.path(), fabric::kLentDirectory, "", true}};
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(must(run_steps(container, steps, Engine::kRunc)).empty());
+  EXPECT_TRUE(fs::exists(inside("/run/rdma-init/lib/libibverbs.so.1")));
+  const std::string mounts = of_process("mounts");
+  const std::size_t at = mounts.find("/run/rdma-init/lib ");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(mounts.find("/run/rdma-init/lib ", at + 1), std::string::npos) << "a second mount would cover the first";
+  const std::string options = mounts.substr(mounts.find(' ', mounts.find(' ', at) + 1) + 1, 40);
+  EXPECT_TRUE(options.starts_with("ro,nosuid,nodev")) << options;
+  EXPECT_EQ(options.substr(0, options.find(' ')).find("noexec"), std::string::npos) << options;
+}
+
+TEST_F(LiveContainerTest, StartsWithoutLentLibrariesIfItCannotMakeTheirDirectory) {
+  const TempDir libraries;
+  const TempDir elsewhere;
+  const std::vector<Step> steps = {BindDirectory{libraries.path(), fabric::kLentDirectory, "", true}};
+  // A link of the image leads out of its root.
+  fs::create_symlink(elsewhere.path(), rootfs_ / "run");
+  const auto said = must(run_steps(must(pin()), steps, Engine::kRunc));
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(said[0].starts_with("the node's libraries are not lent: ")) << said[0];
+  fs::remove(rootfs_ / "run");
+  // A volume of the node.
+  fs::create_directory(rootfs_ / "run");
+  do_inside([&] { return mount(elsewhere.path().c_str(), (rootfs_ / "run").c_str(), nullptr, MS_BIND, nullptr) == 0; });
+  spec_.mounts.push_back({"/run", true});
+  EXPECT_NE(must(run_steps(must(pin()), steps, Engine::kRunc)).at(0).find("it is mounted from the node"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_empty(elsewhere.path()));
+}
+
 TEST_F(LiveContainerTest, RefusesMountsThatPropagateToNode) {
   do_inside([] { return mount(nullptr, "/", nullptr, MS_REC | MS_SHARED, nullptr) == 0; });
   const auto container = must(pin());
@@ -508,6 +545,9 @@ TEST(LiveSteps, FollowThePlanAndTheSpecification) {
       {"/sys/class/infiniband", "/v/set/infiniband", "overlay", {"lowerdir=/v/set/infiniband:/v/none", "ro"}}};
   EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[2] ==
               Step(BindDirectory{"/v/set/infiniband", "/sys/class/infiniband", "/v/set/infiniband:/v/none"}));
+  plan.mounts = {{fabric::kLentDirectory, "/v/set/lib", "bind", {"bind", "ro", "nosuid", "nodev"}}};
+  EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[2] ==
+              Step(BindDirectory{"/v/set/lib", fabric::kLentDirectory, "", true}));
   Plan twice;
   twice.nodes = {node("/dev/a", 231, 192), node("/dev/b", 231, 192)};
   const auto live = must(live_steps(twice, {}, {}, podman()));

@@ -8,6 +8,7 @@
 
 #include "fabric/lent_libraries.hpp"
 #include "fabric/libraries.hpp"
+#include "fabric/provider_names.hpp"
 #include "init/providers.hpp"
 #include "support/inventories.hpp"
 #include "support/provider_file.hpp"
@@ -65,6 +66,31 @@ TEST_F(LentLibraries, ServeAnImageWhoseProviderRejectsTheHca) {
   EXPECT_NE(lent.note.find("uses the node's bnxt_re"), std::string::npos) << lent.note;
   EXPECT_EQ(node_.hcas[1].provider, (fabric::VerbsProvider{"/run/rdma-init/lib/libbnxt_re-rdmav34.so", 6, 8}));
   EXPECT_FALSE(node_.hcas[1].is_rejected());
+}
+
+// The drivers of all providers of rdma-core 59, each with an image and a node of matching and of other versions.
+TEST_F(LentLibraries, MakeNoProviderFalselyFit) {
+  for (const char* driver : {"mlx5_core", "mlx4_core", "bnxt_en", "ice", "qede", "hns3", "hfi1", "ib_qib", "ib_mthca",
+                             "be2net", "rdma_rxe", "cxgb4", "efa", "siw", "mana", "erdma", "ionic", "vmw_pvrdma"}) {
+    for (fabric::Hca& hca : node_.hcas)
+      hca.driver = driver;
+    const std::string name = fabric::provider_of(node_.hcas[0]);
+    for (const bool image_fits : {false, true}) {
+      for (const bool node_fits : {false, true}) {
+        for (const unsigned abi : {34U, 65U}) {
+          std::filesystem::remove_all(root_ / "usr");
+          image(name, 1, image_fits ? 6 : 5, abi);
+          lend(name, node_fits ? 6 : 7, 8, 34);
+          const Lent lent = borrowed();
+          const std::string what = fmt::format("{}: image {}, node {}, ABI {}", name, image_fits, node_fits, abi);
+          EXPECT_EQ(lent.env.empty(), image_fits || !node_fits) << what;
+          EXPECT_EQ(lent.problem.empty(), image_fits || node_fits) << what;
+          EXPECT_EQ(node_.hcas[0].is_rejected(), !image_fits && !node_fits) << what;
+          EXPECT_EQ(lent.env.size(), lent.env.empty() ? 0U : abi == 34 ? 1U : 2U) << what;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(LentLibraries, StayUnusedIfTheImageOpensTheHca) {
